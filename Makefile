@@ -1,0 +1,29 @@
+# Two commands for users: `make demo` and `make test`. Each sets up everything it needs.
+PY := .venv/bin/python
+
+.PHONY: demo test check fuzz setup bless
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	python3 -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[rl,dev]"
+	touch .venv/ready
+
+demo: .venv/ready
+	$(PY) examples/reinforce.py
+
+test: .venv/ready
+	$(PY) -m pytest -n 2 -m "not fuzz"
+
+check: .venv/ready
+	.venv/bin/ruff format --check src tests examples
+	.venv/bin/ruff check src tests examples
+	.venv/bin/pyright
+	.venv/bin/lint-imports
+	$(PY) -m pytest -n 2 -m "not fuzz"
+
+fuzz: .venv/ready
+	$(PY) -m pytest -n 2 -m fuzz
+
+bless: .venv/ready
+	RECURRA_BLESS=1 $(PY) -m pytest tests

@@ -1,0 +1,1 @@
+"""Recurra: deep-learning programs as recurrence equations, compiled to a few large programs."""

@@ -1,0 +1,74 @@
+"""The mistakes a user can make, and how they are told: what, where, the two facts, one way out.
+
+    DomainError: x[t+1] reads past the end of t
+      --> train.py:42   y[t] = x[t+1] * 0.5
+      x is defined for 0 <= t < T, but this read needs t+1 < T; at t=3, T=4 it asks for x[4]
+      hint: guard it with a branch, or give y the bound T-1
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_OURS = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        return f"{Path(self.file).name}:{self.line}" + (f"   {text}" if text else "")
+
+
+def here() -> Loc | None:
+    """The innermost frame that is not ours: the line the user wrote."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and not file.startswith("<"):
+            return Loc(file, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+class RecurraError(Exception):
+    """Base of every mistake that is the user's to mend; `str` is the whole message."""
+
+    def __init__(self, what: str, *, facts: str = "", hint: str = "", loc: Loc | None = None):
+        self.what, self.facts, self.hint, self.loc = what, facts, hint, loc
+        lines = [what]
+        if loc is not None:
+            lines.append(f"  --> {loc}")
+        if facts:
+            lines.append(f"  {facts}")
+        if hint:
+            lines.append(f"  hint: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class ShapeError(RecurraError):
+    """Shapes, types or labels that do not fit."""
+
+
+class DomainError(RecurraError):
+    """A read outside its source's domain, or branches that leave a point undefined."""
+
+
+class ScheduleError(RecurraError):
+    """Equations that have no order."""
+
+
+class PlanError(RecurraError):
+    """No memory plan within the budget."""
+
+
+class BackendError(RecurraError):
+    """A backend cannot run the program."""
