@@ -1,0 +1,417 @@
+"""Index expressions: quasi-affine integers and conditions over dims and bounds.
+
+`t-1`, `min(t+5, T)`, `(i+1) % 5 == 0`. Sums are normalised (`t+1-1` is `t`), so equality of
+expressions is equality of normal forms. Python ints stand for constants everywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+Env = Mapping[str, Any]
+Int = "int | Expr"
+
+
+class Expr:
+    """An integer or truth value that is known once its symbols are."""
+
+    __slots__ = ()
+
+    def __add__(self, o: Expr | int) -> Expr | int:
+        return lin([(self, 1), (o, 1)]) if isinstance(o, (Expr, int)) else NotImplemented
+
+    def __sub__(self, o: Expr | int) -> Expr | int:
+        return lin([(self, 1), (o, -1)]) if isinstance(o, (Expr, int)) else NotImplemented
+
+    def __rsub__(self, o: int) -> Expr | int:
+        return lin([(o, 1), (self, -1)])
+
+    def __mul__(self, o: Expr | int) -> Expr | int:
+        return mul(self, o) if isinstance(o, (Expr, int)) else NotImplemented
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Expr | int:
+        return lin([(self, -1)])
+
+    def __floordiv__(self, n: int) -> Expr | int:
+        return div(self, n)
+
+    def __mod__(self, n: int) -> Expr | int:
+        return mod(self, n)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Sym(Expr):
+    """A dim (`t`) or a bound (`T`)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, repr=False)
+class Lin(Expr):
+    """Σ factor · term + const, the terms sorted by their text; never a bare constant or term."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    const: int
+
+    def __str__(self) -> str:
+        out = ""
+        positive_first = sorted(self.terms, key=lambda p: p[1] < 0)
+        for e, k in positive_first:
+            body = str(e) if abs(k) == 1 else f"{abs(k)}*{_atom(e)}"
+            out += ("-" if k < 0 else "+" if out else "") + body
+        return out + (f"{self.const:+d}" if self.const else "")
+
+
+@dataclass(frozen=True, repr=False)
+class Prod(Expr):
+    """a · b of two unknowns: a value such as B*T, never an index."""
+
+    a: Expr
+    b: Expr
+
+    def __str__(self) -> str:
+        return f"{_atom(self.a)}*{_atom(self.b)}"
+
+
+@dataclass(frozen=True, repr=False)
+class Div(Expr):
+    """⌊a / n⌋"""
+
+    a: Expr
+    n: int
+
+    def __str__(self) -> str:
+        return f"{_atom(self.a)}//{self.n}"
+
+
+@dataclass(frozen=True, repr=False)
+class Mod(Expr):
+    """a mod n, in 0..n-1"""
+
+    a: Expr
+    n: int
+
+    def __str__(self) -> str:
+        return f"{_atom(self.a)}%{self.n}"
+
+
+@dataclass(frozen=True, repr=False)
+class Ext(Expr):
+    """min or max of several"""
+
+    op: str
+    args: tuple[Expr | int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op}({','.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Cmp(Expr):
+    """a comparison: == != < <= > >="""
+
+    op: str
+    a: Expr | int
+    b: Expr | int
+
+    def __str__(self) -> str:
+        return f"{self.a} {self.op} {self.b}"
+
+
+@dataclass(frozen=True, repr=False)
+class Logic(Expr):
+    """& | ~ of conditions; with no arguments, & is true and | is false"""
+
+    op: str
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        if self.op == "~":
+            return f"~({self.args[0]})"
+        if not self.args:
+            return "true" if self.op == "&" else "false"
+        return f" {self.op} ".join(f"({a})" for a in self.args)
+
+
+TRUE, FALSE = Logic("&", ()), Logic("|", ())
+
+
+def _atom(e: Expr) -> str:
+    return f"({e})" if isinstance(e, (Lin, Prod, Div, Mod)) else str(e)
+
+
+def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
+    """The normal form of Σ factor · part."""
+    const, terms = 0, dict[Expr, int]()
+    for e, k in parts:
+        if isinstance(e, int):
+            const += k * e
+        elif isinstance(e, Lin):
+            const += k * e.const
+            for sub, n in e.terms:
+                terms[sub] = terms.get(sub, 0) + k * n
+        else:
+            terms[e] = terms.get(e, 0) + k
+    kept = sorted(((e, k) for e, k in terms.items() if k), key=lambda p: str(p[0]))
+    if not kept:
+        return const
+    if const == 0 and len(kept) == 1 and kept[0][1] == 1:
+        return kept[0][0]
+    return Lin(tuple(kept), const)
+
+
+def mul(a: Expr | int, b: Expr | int) -> Expr | int:
+    if isinstance(a, int):
+        return a * b if isinstance(b, int) else lin([(b, a)])
+    if isinstance(b, int):
+        return lin([(a, b)])
+    x, y = sorted((a, b), key=str)
+    return Prod(x, y)
+
+
+def div(a: Expr | int, n: int) -> Expr | int:
+    if n <= 0:
+        raise ValueError(f"// needs a positive constant, got {n}")
+    return a // n if isinstance(a, int) else a if n == 1 else Div(a, n)
+
+
+def mod(a: Expr | int, n: int) -> Expr | int:
+    if n <= 0:
+        raise ValueError(f"% needs a positive constant, got {n}")
+    return a % n if isinstance(a, int) else 0 if n == 1 else Mod(a, n)
+
+
+def _ext(op: str, pick: Callable[..., int], args: tuple[Expr | int, ...]) -> Expr | int:
+    flat: list[Expr | int] = []
+    for a in args:
+        flat += a.args if isinstance(a, Ext) and a.op == op else (a,)
+    best: dict[object, Expr | int] = {}  # min(t+5, t) is t: only one offset of each base survives
+    for a in flat:
+        base, off = (None, a) if isinstance(a, int) else (a - offset(a), offset(a))
+        old = best.get(base)
+        if old is None:
+            best[base] = a
+        else:
+            was = old if isinstance(old, int) else offset(old)
+            best[base] = a if pick(was, off) == off else old
+    left = tuple(best.values())
+    return left[0] if len(left) == 1 else Ext(op, left)
+
+
+def offset(e: Expr | int) -> int:
+    """The constant part of a sum."""
+    return e if isinstance(e, int) else e.const if isinstance(e, Lin) else 0
+
+
+def minimum(*args: Expr | int) -> Expr | int:
+    return _ext("min", min, args)
+
+
+def maximum(*args: Expr | int) -> Expr | int:
+    return _ext("max", max, args)
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def compare(op: str, a: Expr | int, b: Expr | int) -> Expr:
+    gap = lin([(a, 1), (b, -1)])
+    if isinstance(gap, int):
+        return TRUE if _COMPARE[op](gap, 0) else FALSE
+    k = offset(a)  # constants stand on the right
+    return Cmp(op, lin([(a, 1), (-k, 1)]), lin([(b, 1), (-k, 1)])) if k else Cmp(op, a, b)
+
+
+def both(*conditions: Expr) -> Expr:
+    """Conjunction; drops what is true."""
+    kept = [c for c in dict.fromkeys(conditions) if c != TRUE]
+    if FALSE in kept:
+        return FALSE
+    return TRUE if not kept else kept[0] if len(kept) == 1 else Logic("&", tuple(kept))
+
+
+def either(*conditions: Expr) -> Expr:
+    """Disjunction; drops what is false."""
+    kept = [c for c in dict.fromkeys(conditions) if c != FALSE]
+    if TRUE in kept:
+        return TRUE
+    return FALSE if not kept else kept[0] if len(kept) == 1 else Logic("|", tuple(kept))
+
+
+def negate(c: Expr) -> Expr:
+    if isinstance(c, Cmp):
+        return Cmp(_NEGATED[c.op], c.a, c.b)
+    if isinstance(c, Logic) and c.op == "~":
+        return c.args[0]
+    if isinstance(c, Logic):
+        parts = [negate(a) for a in c.args]
+        return either(*parts) if c.op == "&" else both(*parts)
+    return Logic("~", (c,))
+
+
+def children(e: Expr | int) -> tuple[Expr | int, ...]:
+    match e:
+        case Lin(terms=terms):
+            return tuple(x for x, _ in terms)
+        case Prod(a=a, b=b) | Cmp(a=a, b=b):
+            return (a, b)
+        case Div(a=a) | Mod(a=a):
+            return (a,)
+        case Ext(args=args) | Logic(args=args):
+            return args
+        case _:
+            return ()
+
+
+def rebuild(e: Expr | int, f: Callable[[Expr | int], Expr | int]) -> Any:
+    """`e` with `f` applied to its direct children, normalised again."""
+    match e:
+        case Lin(terms=terms, const=const):
+            return lin([(f(x), k) for x, k in terms] + [(const, 1)])
+        case Prod(a=a, b=b):
+            return mul(f(a), f(b))
+        case Div(a=a, n=n):
+            return div(f(a), n)
+        case Mod(a=a, n=n):
+            return mod(f(a), n)
+        case Ext(op=op, args=args):
+            return (minimum if op == "min" else maximum)(*map(f, args))
+        case Cmp(op=op, a=a, b=b):
+            return compare(op, f(a), f(b))
+        case Logic(op="~", args=(a,)):
+            return negate(rebuild_condition(a, f))
+        case Logic(op=op, args=args):
+            parts = [rebuild_condition(a, f) for a in args]
+            return both(*parts) if op == "&" else either(*parts)
+        case _:
+            return e
+
+
+def rebuild_condition(c: Expr, f: Callable[[Expr | int], Expr | int]) -> Expr:
+    new = f(c)
+    assert isinstance(new, Expr), f"condition {c} became {new}"
+    return new
+
+
+def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
+    """`e` with symbols replaced."""
+    if isinstance(e, Sym):
+        return by.get(e.name, e)
+    return rebuild(e, lambda x: substitute(x, by))
+
+
+def symbols(e: Any) -> set[str]:
+    if isinstance(e, Sym):
+        return {e.name}
+    return set().union(*map(symbols, children(e)))
+
+
+def walk(e: Expr | int) -> Iterator[Expr | int]:
+    yield e
+    for c in children(e):
+        yield from walk(c)
+
+
+def evaluate(e: Any, env: Env, xp: Any = None) -> Any:
+    """The value of `e`; with an array namespace `xp`, symbols may be arrays or tracers."""
+    match e:
+        case int():
+            return e
+        case Sym(name=name):
+            return env[name]
+        case Lin(terms=terms, const=const):
+            total = reduce(
+                operator.add, (v if k == 1 else v * k for x, k in terms for v in (ev(x, env, xp),))
+            )
+            return total + const if const else total
+        case Prod(a=a, b=b):
+            return ev(a, env, xp) * ev(b, env, xp)
+        case Div(a=a, n=n):
+            return ev(a, env, xp) // n
+        case Mod(a=a, n=n):
+            return ev(a, env, xp) % n
+        case Ext(op=op, args=args):
+            vals = [ev(a, env, xp) for a in args]
+            if all(isinstance(v, int) for v in vals):
+                return (min if op == "min" else max)(vals)
+            return reduce(xp.minimum if op == "min" else xp.maximum, vals)
+        case Cmp(op=op, a=a, b=b):
+            return _COMPARE[op](ev(a, env, xp), ev(b, env, xp))
+        case _:
+            return _evaluate_logic(e, env, xp)
+
+
+ev = evaluate
+
+
+def _evaluate_logic(e: Any, env: Env, xp: Any) -> Any:
+    assert isinstance(e, Logic), e
+    vals = [ev(a, env, xp) for a in e.args]
+    if e.op == "~":
+        return (not vals[0]) if isinstance(vals[0], bool) else ~vals[0]
+    return reduce(operator.and_ if e.op == "&" else operator.or_, vals, e.op == "&")
+
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: mul,
+    ast.FloorDiv: div,
+    ast.Mod: mod,
+    ast.BitAnd: both,
+    ast.BitOr: either,
+}
+_AST_COMPARE: dict[type, str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def from_ast(e: ast.expr) -> Any:
+    """Inverse of `str`, on a Python syntax tree."""
+    match e:
+        case ast.Constant(value=v):
+            return v
+        case ast.Name(id="true"):
+            return TRUE
+        case ast.Name(id="false"):
+            return FALSE
+        case ast.Name(id=name):
+            return Sym(name)
+        case ast.BinOp(left=a, op=op, right=b):
+            return _BINARY[type(op)](from_ast(a), from_ast(b))
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            return -from_ast(a)
+        case ast.UnaryOp(op=ast.Invert(), operand=a):
+            return Logic("~", (from_ast(a),))
+        case ast.Compare(left=a, ops=[op], comparators=[b]):
+            return Cmp(_AST_COMPARE[type(op)], from_ast(a), from_ast(b))
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
+            return (minimum if name == "min" else maximum)(*map(from_ast, args))
+        case _:
+            raise SyntaxError(f"not an index expression: {ast.unparse(e)}")

@@ -1,0 +1,193 @@
+"""Graph: a system of recurrence equations, one per name.
+
+    dims b<B, t<T
+    x0[b<B]: f32[4] = uniform(id=1, counter=(b, 0))
+    x[b<B,t<T]: f32[4] = merge(x0, d[b,t-1], when=(t == 0, t > 0))
+    d[b<B,t<T]: f32[4] = mul(x, c, labels='a,->a')
+    return d
+
+Equations refer to each other by name, so a recurrence is just a name on both sides. The same name
+is the statement of the schedule, the variable of the program and the row of the profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from recurra.errors import Loc
+from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.op import Op
+from recurra.ir.types import AnyType, Domain, Range
+
+
+@dataclass(frozen=True)
+class Slice:
+    """lo <= q < hi in steps of `step`; becomes a leading axis of the value read.
+
+    With `pad`, the axis always has that many elements: what lies past `hi` reads as zero.
+    """
+
+    lo: Expr | int
+    hi: Expr | int
+    step: int = 1
+    pad: Expr | int | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.lo}:{self.hi}"
+        if self.pad is not None:
+            return f"{text}:pad({self.pad}{f', {self.step}' if self.step != 1 else ''})"
+        return text if self.step == 1 else f"{text}:{self.step}"
+
+    @property
+    def count(self) -> Expr | int:
+        """How many points are read."""
+        gap: Any = self.hi - self.lo
+        return gap if self.step == 1 else (gap + self.step - 1) // self.step
+
+    @property
+    def size(self) -> Expr | int:
+        """Length of the axis."""
+        return self.count if self.pad is None else self.pad
+
+    def at(self, by: Mapping[str, Expr | int]) -> Slice:
+        pad = None if self.pad is None else substitute(self.pad, by)
+        return Slice(substitute(self.lo, by), substitute(self.hi, by), self.step, pad)
+
+
+Index = Expr | int | Slice
+
+
+def index_at(e: Index, by: Mapping[str, Expr | int]) -> Index:
+    return e.at(by) if isinstance(e, Slice) else substitute(e, by)
+
+
+def index_symbols(e: Index) -> set[str]:
+    return symbols(e.lo) | symbols(e.hi) if isinstance(e, Slice) else symbols(e)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A read of equation `name`, one index per dim of its domain."""
+
+    name: str
+    index: tuple[Index, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name + (f"[{','.join(map(str, self.index))}]" if self.index else "")
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        return tuple(e for e in self.index if isinstance(e, Slice))
+
+    def at(self, by: Mapping[str, Expr | int]) -> Ref:
+        return Ref(self.name, tuple(index_at(e, by) for e in self.index))
+
+
+@dataclass(frozen=True)
+class Node:
+    """name[domain]: type = op(args)"""
+
+    name: str
+    op: Op
+    args: tuple[Ref, ...]
+    domain: Domain
+    type: AnyType
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    def text(self, identity: Callable[[Ref], bool]) -> str:
+        args = [a.name if identity(a) else str(a) for a in self.args]
+        body = ", ".join(args + self.op.attributes())
+        return f"{self.name}{self.domain}: {self.type} = {self.op.name}({body})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Equations by name, what the outside wants of them, and the dims in the user's order."""
+
+    nodes: Mapping[str, Node]
+    outputs: tuple[str, ...]
+    dims: tuple[Range, ...] = ()
+
+    def __str__(self) -> str:
+        head = [f"dims {', '.join(map(str, self.dims))}"] if self.dims else []
+        body = [n.text(self.is_identity) for n in self.nodes.values()]
+        return "\n".join([*head, *body, f"return {', '.join(self.outputs)}"])
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def is_identity(self, ref: Ref) -> bool:
+        return ref.index == self.nodes[ref.name].domain.identity
+
+    def read(self, name: str) -> Ref:
+        return Ref(name, self.nodes[name].domain.identity)
+
+    def read_type(self, ref: Ref) -> AnyType:
+        """Type of the value a reference yields: slices become leading axes."""
+        node = self.nodes[ref.name]
+        if not ref.index:
+            return node.type
+        by = {r.dim: e for r, e in zip(node.domain, ref.index, strict=True) if not isinstance(e, Slice)}
+        type_ = node.type.at(by) if not hasattr(node.type, "items") else node.type
+        lead = tuple(s.size for s in ref.slices)
+        return replace(type_, shape=(*lead, *type_.shape)) if lead else type_
+
+    @cached_property
+    def readers(self) -> dict[str, list[tuple[Node, int]]]:
+        """Who reads each equation, and as which operand."""
+        out: dict[str, list[tuple[Node, int]]] = {n: [] for n in self.nodes}
+        for n in self.nodes.values():
+            for k, a in enumerate(n.args):
+                out[a.name].append((n, k))
+        return out
+
+    def update(self, nodes: Iterable[Node], outputs: tuple[str, ...] | None = None) -> Graph:
+        """The graph with `nodes` added or replaced by name, and dead equations dropped."""
+        every = {**self.nodes, **{n.name: n for n in nodes}}
+        return Graph(every, self.outputs if outputs is None else outputs, self.dims).live()
+
+    def live(self) -> Graph:
+        """Without the equations that no output, and no effect, depends on."""
+        seen: set[str] = set()
+        todo = [*self.outputs, *(n.name for n in self.nodes.values() if not n.op.pure)]
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += [a.name for a in self.nodes[name].args]
+        return Graph({k: n for k, n in self.nodes.items() if k in seen}, self.outputs, self.dims)
+
+    def fresh(self, stem: str, taken: Iterable[str] = ()) -> str:
+        """A name that no equation has."""
+        used = {*self.nodes, *taken}
+        if stem not in used:
+            return stem
+        k = 2
+        while f"{stem}_{k}" in used:
+            k += 1
+        return f"{stem}_{k}"
+
+
+def merge_condition(node: Node, k: int) -> Expr | None:
+    """The condition under which operand `k` is read; None: always."""
+    when: tuple[Expr, ...] | None = getattr(node.op, "when", None)
+    return when[k] if when else None
+
+
+def full_length(s: Slice, r: Range, sizes: Mapping[str, int]) -> bool:
+    """Does the slice read all of its source's range?"""
+    if s.step != 1 or symbols(s.lo) - sizes.keys() or symbols(s.hi) - sizes.keys():
+        return False
+    env = dict(sizes)
+    ends = evaluate(s.lo, env) == evaluate(r.lo, env) and evaluate(s.hi, env) == evaluate(r.hi, env)
+    return ends and (s.pad is None or evaluate(s.pad, env) == r.size(env))
+
+

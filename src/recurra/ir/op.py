@@ -1,0 +1,255 @@
+"""Op: one primitive, defined once. Families answer what is common; ops fill the holes.
+
+| question | asked by |
+|---|---|
+| `infer`  result type from operand types   | builder, verifier |
+| `eval`   meaning, on any array namespace  | oracle, backends |
+| `vjp`    cotangents, written in ops       | autodiff |
+| `batch`  the op with one more axis        | granularity |
+| `monoid` how partial results join         | accumulate, lift |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, dataclass_transform
+
+from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.types import AnyType, Type
+
+Array = Any
+
+
+@dataclass_transform(frozen_default=True)
+class Op:
+    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name."""
+
+    registry: ClassVar[dict[str, type[Op]]] = {}
+    abstract: ClassVar[bool] = True
+    monoid: ClassVar[str | None] = None  # the elementwise op that joins partial results
+    pure: ClassVar[bool] = True  # may be duplicated, merged, dropped
+    name: ClassVar[str] = "op"
+
+    def __init_subclass__(cls, abstract: bool = False, name: str | None = None) -> None:
+        dataclass(frozen=True, repr=False)(cls)
+        cls.abstract = abstract
+        cls.name = name or cls.__name__.lower()
+        if not abstract:
+            assert cls.name not in Op.registry, f"two ops are called {cls.name}"
+            Op.registry[cls.name] = cls
+
+    def infer(self, *xs: Any) -> AnyType:
+        """Result type; raises TypeError when the operands do not fit."""
+        raise NotImplementedError
+
+    def eval(self, xp: Any, *xs: Array) -> Array:
+        """Meaning on the array namespace `xp`."""
+        raise NotImplementedError
+
+    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+        """`eval` at a point; only symbolic ops look at `env`."""
+        return self.eval(xp, *xs)
+
+    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+        """Cotangents of `xs` given the cotangent `g` of `y`; None where there is none."""
+        return (None,) * len(xs)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
+        """The op when flagged operands, and the result, gain one axis, first or last.
+
+        None: the op cannot have operands without the axis; the caller expands them and asks again.
+        """
+        raise NotImplementedError
+
+    def exprs(self) -> Iterator[Any]:
+        """Every index expression among the attributes."""
+        for f in fields(self):  # pyright: ignore[reportArgumentType]
+            yield from _exprs(getattr(self, f.name))
+
+    def mentions(self) -> set[str]:
+        """The symbols the attributes read."""
+        return set().union(*map(symbols, self.exprs()))
+
+    def at(self, by: Any) -> Self:
+        """The op with symbols replaced in its attributes."""
+        changed = {
+            f.name: new
+            for f in fields(self)  # pyright: ignore[reportArgumentType]
+            if (new := _substitute(old := getattr(self, f.name), by)) != old
+        }
+        return replace(self, **changed) if changed else self  # pyright: ignore
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(self.attributes())})"
+
+    def attributes(self) -> list[str]:
+        """`key=value` for each attribute that differs from its default."""
+        return [
+            f"{f.name}={show(value)}"
+            for f in fields(self)  # pyright: ignore[reportArgumentType]
+            if (value := getattr(self, f.name)) != f.default
+        ]
+
+
+def show(value: Any) -> str:
+    """Text of an attribute; expressions are bare, strings are quoted."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
+    return str(value) if isinstance(value, Expr) else repr(value)
+
+
+def _exprs(value: Any) -> Iterator[Any]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _exprs(v)
+
+
+def _substitute(value: Any, by: Any) -> Any:
+    if isinstance(value, Expr):
+        return substitute(value, by)
+    return tuple(_substitute(v, by) for v in value) if isinstance(value, tuple) else value
+
+
+class Elementwise(Op, abstract=True):
+    """Same result at every position; `labels` ("bh,h->bh") say which axes each operand has."""
+
+    labels: str = ""
+
+    def parts(self, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+        """Labels of the operands and of the result."""
+        if self.labels:
+            ins, out = self.labels.split("->")
+            return tuple(ins.split(",")), out
+        axes = LETTERS[: ranks[0]]
+        return (axes,) * len(ranks), axes
+
+    def infer(self, *xs: Type) -> Type:
+        ins, out = self.parts(tuple(x.rank for x in xs))
+        sizes = label_sizes(self.name, ins, xs)
+        missing = [c for c in out if c not in sizes]
+        if missing:
+            raise TypeError(f"{self.name}: no operand has the axis {missing[0]} of {self.labels}")
+        return Type(self.dtype(*(x.dtype for x in xs)), tuple(sizes[c] for c in out))
+
+    def dtype(self, *dtypes: str) -> str:
+        if len(set(dtypes)) != 1:
+            raise TypeError(f"{self.name}: operands have types {', '.join(dtypes)}")
+        return dtypes[0]
+
+    def apply(self, xp: Any, *xs: Array) -> Array:
+        """Meaning on operands that broadcast from the right."""
+        raise NotImplementedError
+
+    def eval(self, xp: Any, *xs: Array) -> Array:
+        if not self.labels:
+            return self.apply(xp, *xs)
+        ins, out = self.parts(tuple(len(x.shape) for x in xs))
+        return self.apply(xp, *(align(xp, x, a, out) for x, a in zip(xs, ins, strict=True)))
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        ins, out = self.parts(ranks)
+        return replace(self, labels=add_label(ins, out, flags, last))  # pyright: ignore
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def fresh_label(used: str) -> str:
+    return next(c for c in LETTERS[::-1] if c not in used)
+
+
+def add_label(ins: tuple[str, ...], out: str, flags: tuple[bool, ...], last: bool) -> str:
+    """Labels with one new axis on the flagged operands and the result; "" when all are equal."""
+    new = fresh_label("".join(ins) + out)
+    grow = (lambda s: s + new) if last else (lambda s: new + s)
+    return join_labels(tuple(grow(s) if f else s for s, f in zip(ins, flags, strict=True)), grow(out))
+
+
+def join_labels(ins: tuple[str, ...], out: str) -> str:
+    return "" if all(s == out for s in ins) else f"{','.join(ins)}->{out}"
+
+
+def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[str, Expr | int]:
+    """Size of every label; raises when two operands disagree."""
+    sizes: dict[str, Expr | int] = {}
+    for x, axes in zip(xs, ins, strict=True):
+        if len(axes) != x.rank:
+            raise TypeError(f"{name}: operand {x} has {x.rank} axes, its labels {axes!r} name {len(axes)}")
+        for c, n in zip(axes, x.shape, strict=True):
+            if sizes.setdefault(c, n) != n:
+                raise TypeError(f"{name}: axis {c} has size {sizes[c]} in one operand and {n} in {x}")
+    return sizes
+
+
+def align(xp: Any, x: Array, axes: str, out: str) -> Array:
+    """`x` with its axes in the order of `out`, and size-1 axes where it has none."""
+    if out.endswith(axes):
+        return x
+    order = sorted(range(len(axes)), key=lambda k: out.index(axes[k]))
+    if order != list(range(len(axes))):
+        x = xp.permute_dims(x, tuple(order))
+    shape = iter(x.shape)
+    return xp.reshape(x, tuple(next(shape) if c in axes else 1 for c in out))
+
+
+class Reduction(Op, abstract=True):
+    """Folds the axes `axes` away."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: Type) -> Type:
+        if not all(0 <= a < x.rank for a in self.axes):
+            raise TypeError(f"{self.name}: {x} has no axes {self.axes}")
+        return Type(x.dtype, tuple(s for a, s in enumerate(x.shape) if a not in self.axes))
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        return self if last else replace(self, axes=tuple(a + 1 for a in self.axes))  # pyright: ignore
+
+
+class Axis(Op, abstract=True):
+    """Works along one axis of its operands and keeps the others."""
+
+    axis: int
+
+    def infer(self, x: Type) -> Type:
+        if not 0 <= self.axis < x.rank:
+            raise TypeError(f"{self.name}: {x} has no axis {self.axis}")
+        return x
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
+        if not all(flags):
+            return None
+        return self if last else replace(self, axis=self.axis + 1)  # pyright: ignore
+
+
+class Symbolic(Op, abstract=True):
+    """Reads dims as numbers. `bind` names those that have become axes of the result: (dim, size, axis)."""
+
+    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+        return self.eval_at(xp, self.bound(xp, env), *xs)
+
+    def eval_at(self, xp: Any, env: Any, *xs: Array) -> Array:
+        raise NotImplementedError
+
+    def bound(self, xp: Any, env: Any) -> Any:
+        """`env` with each bound dim as an arange along its axis."""
+        bind: tuple[tuple[str, Any, int], ...] = getattr(self, "bind", ())
+        if not bind:
+            return env
+        rank = self.rank()
+        out = dict(env)
+        for dim, size, axis in bind:
+            shape = tuple(-1 if k == axis else 1 for k in range(rank))
+            out[dim] = xp.reshape(xp.arange(evaluate(size, env), dtype="int32"), shape)
+        return out
+
+    def rank(self) -> int:
+        """Rank of the result."""
+        raise NotImplementedError
+
+    def batch_symbol(self, dim: str, size: Any, last: bool) -> Self:
+        """The op when `dim`, read by its attributes, becomes an axis of the result."""
+        raise NotImplementedError

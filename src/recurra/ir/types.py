@@ -1,0 +1,141 @@
+"""Element types, tensor types, and the box a tensor is defined on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, substitute, symbols
+
+NUMPY_NAME = {
+    "f64": "float64",
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "i64": "int64",
+    "i32": "int32",
+    "u32": "uint32",
+    "u8": "uint8",
+    "bool": "bool",
+}
+SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
+_WIDTH = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "u32": 4, "bf16": 2, "f16": 2, "u8": 1, "bool": 1}
+_ORDER = ("bool", "u8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in ("f64", "f32", "bf16", "f16")
+
+
+def join(a: str, b: str) -> str:
+    """The type two operands meet in; an integer never widens a float."""
+    return max(a, b, key=_ORDER.index)
+
+
+@dataclass(frozen=True)
+class Type:
+    """dtype and shape of one array; sizes are ints or expressions of bounds (and of dims, if ragged)."""
+
+    dtype: str
+    shape: tuple[Expr | int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def at(self, by: Mapping[str, Expr | int]) -> Type:
+        return Type(self.dtype, tuple(substitute(s, by) for s in self.shape))
+
+    def sizes(self, env: Env) -> tuple[int, ...]:
+        return tuple(evaluate(s, env) for s in self.shape)
+
+    def nbytes(self, env: Env) -> int:
+        return _WIDTH[self.dtype] * prod(self.sizes(env))
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """The results of a call to the outside world."""
+
+    items: tuple[Type, ...]
+    dtype: str = field(default="tuple", init=False)
+    shape: tuple[Expr | int, ...] = field(default=(), init=False)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.items))})"
+
+
+AnyType = Type | Tuple
+
+
+@dataclass(frozen=True)
+class Range:
+    """lo <= dim < hi"""
+
+    dim: str
+    hi: Expr | int
+    lo: Expr | int = 0
+
+    def __str__(self) -> str:
+        return f"{self.dim}<{self.hi}" if self.lo == 0 else f"{self.lo}<={self.dim}<{self.hi}"
+
+    @property
+    def sym(self) -> Sym:
+        return Sym(self.dim)
+
+    def size(self, env: Env) -> int:
+        return max(0, evaluate(self.hi, env) - evaluate(self.lo, env))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A box of temporal points, one range per dim, in the order the dims were declared."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def __str__(self) -> str:
+        return f"[{','.join(map(str, self.ranges))}]" if self.ranges else ""
+
+    def __iter__(self) -> Any:
+        return iter(self.ranges)
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __contains__(self, dim: str) -> bool:
+        return any(r.dim == dim for r in self.ranges)
+
+    def __getitem__(self, dim: str) -> Range:
+        return next(r for r in self.ranges if r.dim == dim)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return tuple(r.dim for r in self.ranges)
+
+    @property
+    def identity(self) -> tuple[Expr, ...]:
+        return tuple(r.sym for r in self.ranges)
+
+    def without(self, *dims: str) -> Domain:
+        return Domain(tuple(r for r in self.ranges if r.dim not in dims))
+
+    def points(self, env: Env) -> int:
+        return prod(r.size(env) for r in self.ranges)
+
+
+def is_shift(e: Any, dim: str) -> int | None:
+    """c where `e` is dim + c, else None."""
+    if isinstance(e, Sym) and e.name == dim:
+        return 0
+    if isinstance(e, Lin) and e.terms == ((Sym(dim), 1),):
+        return e.const
+    return None
+
+
+def mentions(e: Any, dim: str) -> bool:
+    return dim in symbols(e)

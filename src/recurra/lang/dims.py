@@ -1,0 +1,147 @@
+"""What the user writes in brackets: dims and bounds with arithmetic, and numbers where they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.errors import DomainError, here
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
+
+
+class Index:
+    """An index expression. Quasi-affine arithmetic stays symbolic; anything else reads it as a tensor."""
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Expr):
+        self.expr = expr
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    def _affine(self, o: Any, f: Any) -> Any:
+        if isinstance(o, Index) or type(o) is int:
+            return wrap(f(self.expr, unwrap(o)))
+        return NotImplemented
+
+    def __add__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: a + b) if not _is_int(o) else self._affine(o, lambda a, b: a + b)
+
+    def __sub__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: a - b) if not _is_int(o) else self._affine(o, lambda a, b: a - b)
+
+    def __rsub__(self, o: Any) -> Any:
+        if _is_int(o):
+            return wrap(ex.lin([(unwrap(o), 1), (self.expr, -1)]))
+        return self._read(o, lambda a, b: b - a)
+
+    def __mul__(self, o: Any) -> Any:
+        return self._affine(o, ex.mul) if _is_int(o) else self._read(o, lambda a, b: a * b)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Any:
+        return wrap(-self.expr)
+
+    def __floordiv__(self, n: int) -> Any:
+        return self._divide(n, ex.div, "//")
+
+    def __mod__(self, n: int) -> Any:
+        return self._divide(n, ex.mod, "%")
+
+    def _divide(self, n: Any, f: Any, sign: str) -> Any:
+        if type(n) is not int or n <= 0:
+            raise DomainError(
+                f"{self} {sign} {n}: the right side must be a positive constant",
+                facts="index expressions are quasi-affine, so that dependences can be inverted exactly",
+                hint="use a constant, or read the dim as a number: rc.value(...)",
+                loc=here(),
+            )
+        return wrap(f(self.expr, n))
+
+    def __truediv__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: a / b)
+
+    def __rtruediv__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: b / a)
+
+    def __pow__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: a**b)
+
+    def __rpow__(self, o: Any) -> Any:
+        return self._read(o, lambda a, b: b**a)
+
+    def _read(self, o: Any, f: Any) -> Any:
+        from recurra.lang.tensor import RecurrentTensor, as_tensor
+
+        return f(as_tensor(self, "f32"), o if isinstance(o, RecurrentTensor) else as_tensor(o, "f32"))
+
+    def __eq__(self, o: object) -> Any:
+        return self._compare("==", o)
+
+    def __ne__(self, o: object) -> Any:
+        return self._compare("!=", o)
+
+    def __lt__(self, o: Any) -> Any:
+        return self._compare("<", o)
+
+    def __le__(self, o: Any) -> Any:
+        return self._compare("<=", o)
+
+    def __gt__(self, o: Any) -> Any:
+        return self._compare(">", o)
+
+    def __ge__(self, o: Any) -> Any:
+        return self._compare(">=", o)
+
+    def _compare(self, op: str, o: Any) -> Any:
+        return wrap(ex.compare(op, self.expr, unwrap(o))) if _is_int(o) else NotImplemented
+
+    def __and__(self, o: Index) -> Index:
+        return Index(ex.both(self.expr, o.expr))
+
+    def __or__(self, o: Index) -> Index:
+        return Index(ex.either(self.expr, o.expr))
+
+    def __invert__(self) -> Index:
+        return Index(ex.negate(self.expr))
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __bool__(self) -> bool:
+        if self.expr == ex.TRUE or self.expr == ex.FALSE:
+            return self.expr == ex.TRUE
+        raise DomainError(
+            f"{self} has no truth value while the program is written",
+            facts="it stands for every point of its dims at once",
+            hint="use it as a condition: x[cond] = ..., or rc.where(cond, a, b)",
+            loc=here(),
+        )
+
+
+def _is_int(o: Any) -> bool:
+    return isinstance(o, Index) or type(o) is int
+
+
+def wrap(e: Expr | int) -> Any:
+    return Index(e) if isinstance(e, Expr) else e
+
+
+def unwrap(e: Any) -> Any:
+    return e.expr if isinstance(e, Index) else e
+
+
+def minimum(*args: Any) -> Any:
+    """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
+    return wrap(ex.minimum(*map(unwrap, args)))
+
+
+def maximum(*args: Any) -> Any:
+    """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
+    return wrap(ex.maximum(*map(unwrap, args)))
+
+
+def is_condition(e: Any) -> bool:
+    return isinstance(e, (ex.Cmp, ex.Logic))

@@ -1,0 +1,192 @@
+"""The functions a program is written with, beside the methods of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.ir.graph import Ref
+from recurra.ir.op import Op
+from recurra.ir.types import Domain, Type
+from recurra.lang.dims import Index, is_condition, unwrap
+from recurra.lang.tensor import RecurrentTensor, as_tensor, elementwise
+from recurra.lang.tracer import current
+from recurra.ops import elementwise as el
+from recurra.ops import movement
+from recurra.ops.control import Call, Foreign, Item
+from recurra.ops.source import Input, Uniform
+
+
+def dims_of(domain: Sequence[Any]) -> Domain:
+    """The box over dims given as the user holds them: (b, i, t)."""
+    tracer = current()
+    names = [str(unwrap(d)) for d in domain]
+    for n in names:
+        if n not in tracer.dim_names():
+            raise RecurraError(
+                f"{n} is no dim of this context",
+                facts=f"its dims are {', '.join(tracer.dim_names())}",
+                loc=here(),
+            )
+    return tracer.domain(set(names))
+
+
+def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> RecurrentTensor:
+    """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ..."""
+    type_ = of if isinstance(of, Type) else of.type
+    tracer = current()
+    node = tracer.declare(name, dims_of(domain), type_)
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def constant(x: Any, dtype: str | None = None) -> RecurrentTensor:
+    """A tensor that is the same everywhere, from a number or an array."""
+    return as_tensor(x, dtype)
+
+
+def value(x: Any, dtype: str = "f32") -> RecurrentTensor:
+    """An index expression as a number: value(t), value(i + 1)."""
+    return as_tensor(x, dtype)
+
+
+def input(of: Type, domain: Sequence[Any] = (), name: str = "input") -> RecurrentTensor:
+    """A tensor that the caller gives at every point of its domain."""
+    tracer = current()
+    node = tracer.emit(Input(dtype=of.dtype, shape=of.shape), (), dims_of(domain), name)
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
+    """`a` where `cond` holds, else `b`. A condition on dims is a branch: only the chosen side is read."""
+    if isinstance(cond, Index) and is_condition(cond.expr):
+        a = as_tensor(a, b.dtype if isinstance(b, RecurrentTensor) else None)
+        b = as_tensor(b, a.dtype)
+        tracer = current()
+        dims = {r.dim for x in (a, b, as_tensor(cond)) for r in x.domain}
+        node = tracer.declare("where", tracer.domain(dims), a.type if a.shape else b.type)
+        out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+        out[cond] = a
+        out[~cond] = b
+        return out
+    return elementwise(el.Where, cond, a, b)
+
+
+def maximum_of(a: Any, b: Any) -> RecurrentTensor:
+    return elementwise(el.Maximum, a, b)
+
+
+def minimum_of(a: Any, b: Any) -> RecurrentTensor:
+    return elementwise(el.Minimum, a, b)
+
+
+def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    axis = axis % len(xs[0].shape)
+    return xs[0].apply(movement.Concat(axis=axis), *xs)
+
+
+def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in xs], axis=axis)
+
+
+def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
+    """Σ over the labels that the result lacks: einsum("hk,k->h", w, x)."""
+    from recurra.ops.contraction import Einsum
+
+    return xs[0].apply(Einsum(labels=labels.replace(" ", "")), *xs)
+
+
+def uniform(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+    """Draws from [0, 1), independent of schedule, tiling and backend.
+
+    The first coordinate (of domain and element) and the last are counters; the rest is in the key,
+    so that one key serves a whole batch of rows.
+    """
+    tracer = current()
+    box = domain if isinstance(domain, Domain) else dims_of(domain)
+    tracer.draws += 1
+    dims: list[Any] = list(box.identity)
+    room = 1 if prod(shape) > 1 or shape else 2
+    if len(dims) <= room:
+        key, counter = [], dims
+    elif room == 1:
+        key, counter = dims[1:], dims[:1]
+    else:
+        key, counter = dims[1:-1], [dims[0], dims[-1]]
+    op = Uniform(id=tracer.draws, key=tuple(key), counter=tuple(counter), shape=shape, dtype=dtype)
+    node = tracer.emit(op, (), box, "u")
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def normal(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+    """Standard normal draws (Box and Muller)."""
+    u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)
+    return ((1.0 - u).log() * -2.0).sqrt() * (v * 6.283185307179586).cos()
+
+
+def foreign(fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]) -> tuple[RecurrentTensor, ...]:
+    """The results of the registered traceable function `fn`, one equation each."""
+    return tuple(
+        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs) for k, t in enumerate(types)
+    )
+
+
+def call(
+    fn: str, results: Sequence[Type], xs: Sequence[RecurrentTensor], batch: Sequence[Any], domain: Domain
+) -> tuple[RecurrentTensor, ...]:
+    """The results of the registered host function `fn`; runs once per point of `domain` without `batch`.
+
+    Dims in `batch` are taken whole: operands are read over all of them, results are given back per row.
+    """
+    tracer = current()
+    whole = [str(unwrap(d)) for d in batch]
+    args: list[Ref] = []
+    for x in xs:
+        x = x if not x.indexed or not whole else x
+        index = tuple(
+            slice_all(tracer, str(e)) if str(e) in whole else e for e in x.ref.index
+        )
+        args.append(Ref(x.name, index))
+    sizes = tuple(tracer.range(d).hi for d in whole)
+    op: Op = Call(fn=fn, results=tuple((t.dtype, (*sizes, *t.shape)) for t in results), batch_dims=tuple(whole))
+    node = tracer.emit(op, tuple(args), domain.without(*whole), fn)
+    out: list[RecurrentTensor] = []
+    for k in range(len(results)):
+        item = tracer.emit(Item(k=k), (Ref(node.name, node.domain.identity),), node.domain, f"{fn}_{k}")
+        x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
+        for d in whole:
+            x = x.index(Index(tracer.range(d).sym), axis=0)
+        out.append(x)
+    return tuple(out)
+
+
+def slice_all(tracer: Any, dim: str) -> Any:
+    from recurra.ir.graph import Slice
+
+    r = tracer.range(dim)
+    return Slice(r.lo, r.hi)
+
+
+def output(**tensors: RecurrentTensor) -> None:
+    """Keeps tensors: after a run, their values at every point are at `result[name]`."""
+    tracer = current()
+    for name, x in tensors.items():
+        tracer.logs[name] = _equation_of(x, name)
+
+
+def log(**metrics: RecurrentTensor) -> None:
+    """Metrics of the run: scalars, one per point of their domain; they go to metrics.jsonl."""
+    for name, x in metrics.items():
+        if x.shape:
+            raise RecurraError(f"the metric {name} is no scalar", facts=f"it is {x!r}", loc=here())
+    output(**metrics)
+
+
+def _equation_of(x: RecurrentTensor, name: str) -> str:
+    if x.indexed and not x.graph.is_identity(x.ref):
+        tracer = x.tracer
+        node = tracer.declare(name, x.domain, x.type)
+        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[node.domain.identity or ()] = x
+        return node.name
+    return x.name

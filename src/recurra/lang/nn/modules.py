@@ -1,0 +1,152 @@
+"""Modules: named parameters and a forward equation. Names and shapes as in torch.nn, weights [in, out]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.ir.expr import compare
+from recurra.ir.graph import Ref
+from recurra.ir.types import Type
+from recurra.lang.functions import dims_of, normal
+from recurra.lang.nn.distributions import Categorical
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.lang.tracer import current
+
+
+class Parameter(RecurrentTensor):
+    """A tensor over `domain` that starts at `initial`; an optimiser writes what follows."""
+
+    def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str):
+        tracer = current()
+        node = tracer.declare(name, dims_of(domain), initial.type)
+        super().__init__(tracer, Ref(node.name, node.domain.identity))
+        first = [compare("==", r.sym, r.lo) for r in node.domain]
+        tracer.define(node.name, *first or [compare("==", 0, 0)], initial.ref)
+        tracer.params.append(self)
+
+    @property
+    def step_dim(self) -> str:
+        return self.domain.dims[-1]
+
+    def update(self, new: RecurrentTensor) -> None:
+        """p[i+1] = new[i]"""
+        node = self.graph[self.name]
+        (r,) = node.domain
+        back = {r.dim: r.sym - 1}
+        self.tracer.define(self.name, compare(">=", r.sym, r.lo + 1), new.ref.at(back))
+
+
+class Module:
+    """A tree of parameters with a forward equation."""
+
+    def forward(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, x: Any) -> Any:
+        return self.forward(x)
+
+    def named_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        for key, v in vars(self).items():
+            if isinstance(v, Parameter):
+                yield prefix + key, v
+            elif isinstance(v, Module):
+                yield from v.named_params(f"{prefix}{key}.")
+            elif isinstance(v, (list, tuple)):
+                for k, m in enumerate(v):
+                    if isinstance(m, Module):
+                        yield from m.named_params(f"{prefix}{key}.{k}.")
+
+    @property
+    def params(self) -> list[Parameter]:
+        return [p for _, p in self.named_params()]
+
+
+Initialiser = Callable[[tuple[int, ...]], RecurrentTensor]
+
+
+def he_normal(gain: float = 1.0) -> Initialiser:
+    """N(0, 2 / fan_in), scaled by `gain`."""
+    return lambda shape: normal((), shape) * (gain * (2.0 / shape[0]) ** 0.5)
+
+
+def constant(x: float) -> Initialiser:
+    return lambda shape: as_tensor(x, "f32").broadcast_to(shape)
+
+
+class Linear(Module):
+    """y = x W + b;  x [.., in], W [in, out], b [out]"""
+
+    def __init__(self, inputs: int, outputs: int, domain: Sequence[Any], init: Initialiser | None = None):
+        self.weight = Parameter((init or he_normal())((inputs, outputs)), domain, "W")
+        self.bias = Parameter(constant(0.0)((outputs,)), domain, "b")
+
+    def forward(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x @ self.weight + self.bias
+
+
+class Tanh(Module):
+    """y = tanh x"""
+
+    def forward(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x.tanh()
+
+
+class Sequential(Module):
+    """One module after another"""
+
+    def __init__(self, *layers: Module):
+        self.layers = list(layers)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class MLP(Sequential):
+    """Linear layers with tanh between; the last is scaled by `last_gain`"""
+
+    def __init__(self, sizes: Sequence[int], domain: Sequence[Any], last_gain: float = 1.0):
+        layers: list[Module] = []
+        for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+            final = k == len(sizes) - 2
+            layers.append(Linear(a, b, domain, he_normal(last_gain if final else 1.0)))
+            if not final:
+                layers.append(Tanh())
+        super().__init__(*layers)
+
+
+class Policy(Module):
+    """A network whose output is the logits of a categorical distribution"""
+
+    def __init__(self, body: Module):
+        self.body = body
+
+    def forward(self, x: RecurrentTensor) -> Categorical:
+        return Categorical(self.body(x))
+
+
+class DNNBuilder:
+    """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: observation -> distribution."""
+
+    def __init__(self, domain: Sequence[Any]):
+        self.domain, self.sizes = domain, list[int]()
+
+    def from_env(self, env: Any, hidden: Sequence[int]) -> DNNBuilder:
+        """Sizes from the environment's spaces: a flat observation, a discrete action."""
+        obs: Type = env.observation_space.type
+        if obs.rank != 1 or not isinstance(env.actions, int):
+            raise RecurraError(
+                "this network needs a flat observation and a discrete action",
+                facts=f"the observation is {obs}, the action space {env.action_space}",
+                loc=here(),
+            )
+        (width,) = obs.shape
+        assert isinstance(width, int)
+        self.sizes = [width, *hidden, env.actions]
+        return self
+
+    def build(self) -> Policy:
+        return Policy(MLP(self.sizes, self.domain, last_gain=0.01))

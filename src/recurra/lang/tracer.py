@@ -1,0 +1,179 @@
+"""Tracer: collects the equations a user's program writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
+from recurra.ir.expr import Cmp, Expr, both, evaluate, negate, symbols
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.op import Op
+from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.ops.control import Merge
+
+
+@dataclass
+class Branch:
+    """One definition of a recurrent tensor: its value where `when` holds."""
+
+    when: Expr
+    value: Ref
+    loc: Loc | None
+
+
+@dataclass
+class Tracer:
+    """Equations so far. The innermost active one is `current()`."""
+
+    dims: list[Range] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    branches: dict[str, list[Branch]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
+    params: list[Any] = field(default_factory=list)
+    effects: list[Any] = field(default_factory=list)
+    draws: int = 0
+
+    def range(self, dim: str) -> Range:
+        return next(r for r in self.dims if r.dim == dim)
+
+    def dim_names(self) -> tuple[str, ...]:
+        return tuple(r.dim for r in self.dims)
+
+    def fresh(self, stem: str) -> str:
+        if stem not in self.nodes:
+            return stem
+        k = 2
+        while f"{stem}_{k}" in self.nodes:
+            k += 1
+        return f"{stem}_{k}"
+
+    def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
+        """The box over `dims` in declared order; `ranges` overrides the declared ones."""
+        ranges = ranges or {}
+        return Domain(tuple(ranges.get(r.dim, r) for r in self.dims if r.dim in dims))
+
+    def emit(
+        self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
+    ) -> Node:
+        """A new equation; its type is inferred."""
+        graph = Graph(self.nodes, ())
+        if type_ is None:
+            try:
+                type_ = op.infer(*(graph.read_type(a) for a in args))
+            except TypeError as e:
+                operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
+                raise ShapeError(str(e), facts=operands, loc=here()) from None
+        node = Node(self.fresh(stem), op, args, domain, type_, here())
+        self.nodes[node.name] = node
+        return node
+
+    def declare(self, stem: str, domain: Domain, type_: Type) -> Node:
+        """An equation whose branches are yet to be written."""
+        node = Node(self.fresh(stem), Merge(when=()), (), domain, type_, here())
+        self.nodes[node.name] = node
+        self.branches[node.name] = []
+        return node
+
+    def define(self, name: str, when: Expr, value: Ref) -> None:
+        """Adds a branch. The first true one wins: later ones hold where no earlier one does."""
+        if name not in self.branches:
+            raise DomainError(
+                f"{name} already has its equation",
+                facts=f"{self.nodes[name].text(lambda _: False)}",
+                hint="declare it with rc.like(...) to write branches of it",
+                loc=here(),
+            )
+        have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
+        if have != want:
+            raise ShapeError(
+                f"a branch of {name} has another type",
+                facts=f"{name} is {want}, this branch is {have}",
+                hint="cast or reshape it",
+                loc=here(),
+            )
+        self.branches[name].append(Branch(when, value, here()))
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives an equation the name the user gave it, everywhere."""
+        if old == new or new in self.nodes:
+            return
+        swap: Callable[[Ref], Ref] = lambda r: Ref(new, r.index) if r.name == old else r  # noqa: E731
+        self.nodes = {
+            (new if k == old else k): replace(
+                n, name=new if k == old else k, args=tuple(map(swap, n.args))
+            )
+            for k, n in self.nodes.items()
+        }
+        self.branches = {
+            (new if k == old else k): [Branch(b.when, swap(b.value), b.loc) for b in bs]
+            for k, bs in self.branches.items()
+        }
+        self.outputs = [new if o == old else o for o in self.outputs]
+        self.logs = {k: new if v == old else v for k, v in self.logs.items()}
+
+    def graph(self) -> Graph:
+        """The finished system: declared tensors become merges with disjoint conditions."""
+        nodes = dict(self.nodes)
+        for name, branches in self.branches.items():
+            if not branches:
+                node = nodes[name]
+                raise DomainError(
+                    f"{name} is declared but never defined",
+                    facts=f"its domain is {node.domain}",
+                    hint=f"write {name}[...] = ...",
+                    loc=node.loc,
+                )
+            nodes[name] = replace(
+                nodes[name],
+                op=Merge(when=disjoint([b.when for b in branches])),
+                args=tuple(b.value for b in branches),
+            )
+        outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+
+
+def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
+    """Each condition without the points of those before it (kept as written where it is plain)."""
+    out: list[Expr] = []
+    for k, c in enumerate(when):
+        earlier = [e for e in when[:k] if not excludes(e, c)]
+        out.append(both(c, *(negate(e) for e in earlier)) if earlier else c)
+    return tuple(out)
+
+
+def excludes(a: Expr, b: Expr) -> bool:
+    """Are `d == c` and `d >= c+1` (and the like) plainly disjoint? False when unsure."""
+    if not isinstance(a, Cmp) or not isinstance(b, Cmp):
+        return False
+    names = symbols(a) | symbols(b)
+    if len(names) != 1:
+        return False
+    (name,) = names
+    return not any(evaluate(a, {name: v}) and evaluate(b, {name: v}) for v in range(-64, 65))
+
+
+_ACTIVE: list[Tracer] = []
+
+
+def current() -> Tracer:
+    if not _ACTIVE:
+        raise RecurraError(
+            "no program is being written here",
+            facts="recurrent tensors belong to a context",
+            hint="write `with rc.Context(num_dims=...) as ...:` around it",
+            loc=here(),
+        )
+    return _ACTIVE[-1]
+
+
+def enter(tracer: Tracer) -> None:
+    _ACTIVE.append(tracer)
+
+
+def leave() -> None:
+    _ACTIVE.pop()
+
+

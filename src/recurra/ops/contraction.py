@@ -1,0 +1,55 @@
+"""Einsum: every contraction, with labels instead of axis conventions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from recurra.ir.op import Array, Op, add_label, label_sizes
+from recurra.ir.types import Type
+from recurra.ops.movement import Expand
+
+
+class Einsum(Op):
+    """y = Σ over the labels that the result lacks of the product of the operands"""
+
+    labels: str
+
+    def parts(self) -> tuple[tuple[str, ...], str]:
+        ins, out = self.labels.split("->")
+        return tuple(ins.split(",")), out
+
+    def infer(self, *xs: Type) -> Type:
+        ins, out = self.parts()
+        if len(ins) != len(xs):
+            raise TypeError(f"einsum: {self.labels} has {len(ins)} operands, got {len(xs)}")
+        if len({x.dtype for x in xs}) != 1:
+            raise TypeError(f"einsum: operands have types {', '.join(x.dtype for x in xs)}")
+        sizes = label_sizes("einsum", ins, xs)
+        return Type(xs[0].dtype, tuple(sizes[c] for c in out))
+
+    def eval(self, xp: Any, *xs: Array) -> Array:
+        return xp.einsum(self.labels, *xs)
+
+    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+        ins, out = self.parts()
+        grads = list[Any]()
+        for k, mine in enumerate(ins):
+            others = [(a, x) for j, (a, x) in enumerate(zip(ins, xs, strict=True)) if j != k]
+            known = set(out).union(*(a for a, _ in others)) if others else set(out)
+            reach = "".join(c for c in mine if c in known)
+            labels = ",".join([out, *(a for a, _ in others)]) + "->" + reach
+            d = g.apply(Einsum(labels=labels), g, *(x for _, x in others))
+            if reach != mine:
+                lost = tuple(xs[k].shape[mine.index(c)] for c in mine if c not in known)
+                d = d.apply(Expand(labels=f"{reach}->{mine}", sizes=lost), d)
+            grads.append(d)
+        return tuple(grads)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        ins, out = self.parts()
+        new = add_label(ins, out, flags, last)
+        if not new:  # all operands equal the result: einsum still wants its labels
+            c = next(c for c in "zyxwvu" if c not in out)
+            new = ",".join((s + c if last else c + s) for s in ins) + "->" + (out + c if last else c + out)
+        return replace(self, labels=new)

@@ -1,0 +1,94 @@
+"""Merge closes recurrences; call and foreign reach outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self
+
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Op
+from recurra.ir.types import Tuple, Type
+
+
+class Merge(Op):
+    """y = the operand whose condition holds; conditions are disjoint and cover the domain"""
+
+    when: tuple[Expr, ...]
+
+    def infer(self, *xs: Type) -> Type:
+        if len(set(xs)) != 1:
+            raise TypeError(f"merge: branches have types {', '.join(map(str, xs))}")
+        return xs[0]
+
+    def arm(self, env: Any) -> int:
+        """Which operand is read at a point."""
+        return next(k for k, c in enumerate(self.when) if evaluate(c, env))
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
+        return self if all(flags) else None
+
+    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+        return (g,) * len(xs)
+
+
+class Traceable(Protocol):
+    """A function of arrays that a backend can trace, or the host can call."""
+
+    def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Array) -> tuple[Array, ...]: ...
+
+
+class Foreign(Op):
+    """y = result `out` of a pure traceable function, by its name in `Foreign.table`
+
+    `vmaps` lists the axes it was mapped over, innermost first: (which operands have it, is it last).
+    """
+
+    fn: str
+    out: int
+    dtype: str
+    shape: tuple[Expr | int, ...]
+    vmaps: tuple[tuple[tuple[bool, ...], bool, Expr | int], ...] = ()
+    table: ClassVar[dict[str, Traceable]] = {}
+
+    def infer(self, *xs: Type) -> Type:
+        shape = self.shape
+        for _, last, size in self.vmaps:
+            shape = (*shape, size) if last else (size, *shape)
+        return Type(self.dtype, shape)
+
+    def eval(self, xp: Any, *xs: Array) -> Array:
+        return self.table[self.fn](xp, self.vmaps, *xs)[self.out]
+
+    def batch_sized(self, flags: tuple[bool, ...], size: Expr | int, last: bool) -> Self:
+        return replace(self, vmaps=(*self.vmaps, (flags, last, size)))
+
+
+class Call(Op):
+    """y = the results of a host function; runs exactly once per point, in the order of its token
+
+    The dims in `batch` are taken whole: their axes lead every operand and result.
+    """
+
+    pure = False
+    fn: str
+    results: tuple[tuple[str, tuple[Expr | int, ...]], ...]
+    batch_dims: tuple[str, ...] = ()
+    table: ClassVar[dict[str, Any]] = {}
+
+    def infer(self, *xs: Type) -> Tuple:
+        return Tuple(tuple(Type(d, s) for d, s in self.results))
+
+    def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
+        return tuple(self.table[self.fn](*xs))
+
+
+class Item(Op):
+    """y = one of the results of a call"""
+
+    k: int
+
+    def infer(self, x: Tuple) -> Type:
+        return x.items[self.k]
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return x[self.k]

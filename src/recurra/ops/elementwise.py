@@ -1,0 +1,298 @@
+"""Pointwise arithmetic. Inside `vjp`, operands and cotangent all have the shape of the result.
+
+Ties of max, min, abs and clip have one fixed gradient: it goes to the first operand, and abs has 0 at 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.ir.op import Array, Elementwise
+from recurra.ir.types import NUMPY_NAME, is_float
+
+
+class Add(Elementwise):
+    """y = a + b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a + b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g, g
+
+
+class Sub(Elementwise):
+    """y = a - b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a - b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g, -g
+
+
+class Mul(Elementwise):
+    """y = a · b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a * b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g * b, g * a
+
+
+class Div(Elementwise):
+    """y = a / b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a / b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g / b, -(g * y) / b
+
+
+class Pow(Elementwise):
+    """y = aᵇ"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a**b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        safe = a.apply(Where(), a > 0, a, a * 0 + 1)
+        return g * b * a ** (b - 1), g * y * safe.apply(Log(), safe)
+
+
+class Maximum(Elementwise):
+    """y = max(a, b)"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.maximum(a, b)
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g.apply(Where(), a >= b, g, g * 0), g.apply(Where(), a >= b, g * 0, g)
+
+
+class Minimum(Elementwise):
+    """y = min(a, b)"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.minimum(a, b)
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return g.apply(Where(), a <= b, g, g * 0), g.apply(Where(), a <= b, g * 0, g)
+
+
+class Mod(Elementwise):
+    """y = a mod b, with the sign of b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a % b
+
+
+class Neg(Elementwise):
+    """y = -x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return -x
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (-g,)
+
+
+class Abs(Elementwise):
+    """y = |x|"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.abs(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * x.apply(Sign(), x),)
+
+
+class Sign(Elementwise):
+    """y = -1, 0 or 1"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.sign(x)
+
+
+class Floor(Elementwise):
+    """y = ⌊x⌋"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.floor(x)
+
+
+class Square(Elementwise):
+    """y = x²"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return x * x
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * (x * 2),)
+
+
+class Sqrt(Elementwise):
+    """y = √x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.sqrt(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g / (y * 2),)
+
+
+class Exp(Elementwise):
+    """y = eˣ"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.exp(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * y,)
+
+
+class Log(Elementwise):
+    """y = ln x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.log(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g / x,)
+
+
+class Tanh(Elementwise):
+    """y = tanh x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.tanh(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * (1 - y.apply(Square(), y)),)
+
+
+class Sigmoid(Elementwise):
+    """y = 1 / (1 + e⁻ˣ)"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return (xp.tanh(x * 0.5) + 1) * 0.5
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * (y * (1 - y)),)
+
+
+class Sin(Elementwise):
+    """y = sin x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.sin(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g * x.apply(Cos(), x),)
+
+
+class Cos(Elementwise):
+    """y = cos x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.cos(x)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (-(g * x.apply(Sin(), x)),)
+
+
+class Detach(Elementwise):
+    """y = x, and no cotangent passes"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return x
+
+
+class Cast(Elementwise):
+    """y = x as another type"""
+
+    to: str = "f32"
+
+    def dtype(self, *dtypes: str) -> str:
+        return self.to
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return x.astype(NUMPY_NAME[self.to])
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        back = x.type.dtype
+        return (g.apply(Cast(to=back), g) if is_float(back) and is_float(self.to) else None,)
+
+
+class Where(Elementwise):
+    """y = a where c else b"""
+
+    def dtype(self, *dtypes: str) -> str:
+        if dtypes[0] != "bool":
+            raise TypeError(f"where: the condition has type {dtypes[0]}, not bool")
+        return super().dtype(*dtypes[1:])
+
+    def apply(self, xp: Any, c: Array, a: Array, b: Array) -> Array:
+        return xp.where(c, a, b)
+
+    def vjp(self, g: Any, y: Any, c: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return None, g.apply(Where(), c, g, g * 0), g.apply(Where(), c, g * 0, g)
+
+
+class Comparison(Elementwise, abstract=True):
+    """A truth value for each pair."""
+
+    def dtype(self, *dtypes: str) -> str:
+        super().dtype(*dtypes)
+        return "bool"
+
+
+class Equal(Comparison):
+    """y = a == b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a == b
+
+
+class NotEqual(Comparison, name="not_equal"):
+    """y = a != b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a != b
+
+
+class Less(Comparison):
+    """y = a < b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a < b
+
+
+class LessEqual(Comparison, name="less_equal"):
+    """y = a <= b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a <= b
+
+
+class And(Elementwise, name="logical_and"):
+    """y = a and b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.logical_and(a, b)
+
+
+class Or(Elementwise, name="logical_or"):
+    """y = a or b"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.logical_or(a, b)
+
+
+class Not(Elementwise, name="logical_not"):
+    """y = not x"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.logical_not(x)

@@ -1,0 +1,126 @@
+"""Indexing inside a tensor: by a dim (`pick`), by data (`take`), and back (`onehot`, `scatter_add`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
+from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ops.elementwise import Mul
+
+
+class Pick(Axis):
+    """y = x[.., at, ..], and 0 where `at` falls outside"""
+
+    at_: Expr | int
+
+    def infer(self, x: Type) -> Type:
+        super().infer(x)
+        return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
+
+    def run(self, xp: Any, env: Any, x: Array) -> Array:
+        at, n = evaluate(self.at_, env, xp), x.shape[self.axis]
+        if isinstance(at, int):
+            y = xp.take(x, xp.asarray(min(max(at, 0), n - 1)), axis=self.axis) if n else None
+            zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
+            return y if 0 <= at < n else xp.zeros(zeros, dtype=x.dtype)
+        y = xp.take(x, xp.clip(at, 0, n - 1), axis=self.axis)
+        return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g.apply(Place(axis=self.axis, at_=self.at_, size=x.shape[self.axis]), g),)
+
+
+class Place(Op):
+    """y = zeros, but x at position `at` of a new axis: the transpose of pick"""
+
+    axis: int
+    at_: Expr | int
+    size: Expr | int
+
+    def infer(self, x: Type) -> Type:
+        return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
+
+    def run(self, xp: Any, env: Any, x: Array) -> Array:
+        at, n = evaluate(self.at_, env, xp), evaluate(self.size, env)
+        shape = tuple(n if k == self.axis else 1 for k in range(len(x.shape) + 1))
+        hit = xp.reshape(xp.arange(n) == at, shape)
+        x = xp.expand_dims(x, axis=self.axis)
+        return xp.where(hit, x, xp.zeros_like(x))
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g.apply(Pick(axis=self.axis, at_=self.at_), g),)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        return self if last else replace(self, axis=self.axis + 1)
+
+
+class Take(Op):
+    """y = x indexed by i along the label `axis`; other shared labels go together
+
+    labels "ba,b->b", axis "a": y[b] = x[b, i[b]].  labels "vd,t->td", axis "v": rows of a table.
+    """
+
+    labels: str
+    axis: str
+
+    def parts(self) -> tuple[str, str, str]:
+        ins, out = self.labels.split("->")
+        x, i = ins.split(",")
+        return x, i, out
+
+    def infer(self, x: Type, i: Type) -> Type:
+        lx, li, out = self.parts()
+        if i.dtype not in ("i32", "i64", "u32", "u8"):
+            raise TypeError(f"take: the index has type {i.dtype}, not an integer")
+        sizes = label_sizes("take", (lx, li), (x, i))
+        return Type(x.dtype, tuple(sizes[c] for c in out))
+
+    def eval(self, xp: Any, x: Array, i: Array) -> Array:
+        lx, li, out = self.parts()
+        k = lx.index(self.axis)
+        if not set(lx) & set(li):
+            y = xp.reshape(xp.take(x, xp.reshape(i, (-1,)), axis=k), (*x.shape[:k], *i.shape, *x.shape[k + 1 :]))
+            have = lx[:k] + li + lx[k + 1 :]
+            return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
+        wide = out + self.axis
+        rows = xp.expand_dims(align(xp, i, li, out) if not out.endswith(li) or len(out) != len(li) else i, axis=-1)
+        rows = xp.reshape(rows, (*(1,) * (len(wide) - len(rows.shape)), *rows.shape))
+        full = align(xp, x, lx, wide)
+        full = xp.reshape(full, (*(1,) * (len(wide) - len(full.shape)), *full.shape))
+        return xp.take_along_axis(full, rows, axis=-1)[..., 0]
+
+    def vjp(self, g: Any, y: Any, x: Any, i: Any) -> tuple[Any, ...]:
+        lx, li, out = self.parts()
+        n = x.shape[lx.index(self.axis)]
+        hot = i.apply(OneHot(size=n, axis=len(li), to=x.type.dtype), i)
+        wide = out + self.axis
+        both = g.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), g, hot)
+        return both.reduce_to(wide, lx), None
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        lx, li, out = self.parts()
+        new = add_label((lx, li), out, flags, last)
+        return replace(self, labels=new)
+
+
+class OneHot(Op):
+    """y[.., k, ..] = 1 where i == k, on a new axis"""
+
+    size: Expr | int
+    axis: int
+    to: str = "f32"
+
+    def infer(self, i: Type) -> Type:
+        return Type(self.to, (*i.shape[: self.axis], self.size, *i.shape[self.axis :]))
+
+    def run(self, xp: Any, env: Any, i: Array) -> Array:
+        n = evaluate(self.size, env)
+        shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
+        hit = xp.expand_dims(i, axis=self.axis) == xp.reshape(xp.arange(n, dtype=i.dtype), shape)
+        return hit.astype(NUMPY_NAME[self.to])
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        return self if last else replace(self, axis=self.axis + 1)

@@ -1,0 +1,157 @@
+"""Ops that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label
+from recurra.ir.types import Type
+
+
+class Expand(Symbolic):
+    """y = x copied along new axes; labels "a->ba", one size for each new label in order"""
+
+    labels: str
+    sizes: tuple[Expr | int, ...]
+
+    def infer(self, x: Type) -> Type:
+        src, out = self.labels.split("->")
+        have = dict(zip(src, x.shape, strict=True))
+        new = iter(self.sizes)
+        return Type(x.dtype, tuple(have[c] if c in have else next(new) for c in out))
+
+    def eval_at(self, xp: Any, env: Any, x: Array) -> Array:
+        src, out = self.labels.split("->")
+        new = iter(self.sizes)
+        shape = tuple(x.shape[src.index(c)] if c in src else evaluate(next(new), env) for c in out)
+        return xp.broadcast_to(align(xp, x, src, out), shape)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        src, out = self.labels.split("->")
+        return (g.reduce_to(out, src),)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        src, out = self.labels.split("->")
+        c = fresh_label(src + out)
+        labels = f"{src}{c}->{out}{c}" if last else f"{c}{src}->{c}{out}"
+        return replace(self, labels=labels)
+
+
+class Transpose(Op):
+    """y[.., k, ..] = x[.., order[k], ..]"""
+
+    order: tuple[int, ...]
+
+    def infer(self, x: Type) -> Type:
+        if sorted(self.order) != list(range(x.rank)):
+            raise TypeError(f"transpose: {self.order} is no permutation of the axes of {x}")
+        return Type(x.dtype, tuple(x.shape[a] for a in self.order))
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return xp.permute_dims(x, self.order)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        back = tuple(self.order.index(k) for k in range(len(self.order)))
+        return (g.apply(Transpose(order=back), g),)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        order = (*self.order, len(self.order)) if last else (0, *(a + 1 for a in self.order))
+        return replace(self, order=order)
+
+
+class Reshape(Symbolic):
+    """y = x, row-major, as another shape"""
+
+    shape: tuple[Expr | int, ...]
+
+    def infer(self, x: Type) -> Type:
+        return Type(x.dtype, self.shape)
+
+    def eval_at(self, xp: Any, env: Any, x: Array) -> Array:
+        return xp.reshape(x, tuple(evaluate(s, env) for s in self.shape))
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g.apply(Reshape(shape=x.shape), g),)
+
+    def batch_size(self, size: Expr | int, last: bool) -> Self:
+        return replace(self, shape=(*self.shape, size) if last else (size, *self.shape))
+
+
+class Cut(Axis):
+    """y = x[start : start + size] along an axis; `start` may name dims, a static `size` does not"""
+
+    start: Expr | int
+    size: Expr | int
+
+    def infer(self, x: Type) -> Type:
+        super().infer(x)
+        return Type(x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape)))
+
+    def run(self, xp: Any, env: Any, x: Array) -> Array:
+        start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
+        if isinstance(start, int):
+            key = tuple(slice(start, start + size) if k == self.axis else slice(None) for k in range(len(x.shape)))
+            return x[key]
+        return xp.take(x, start + xp.arange(size), axis=self.axis)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        after = x.shape[self.axis] - self.size - self.start
+        return (g.apply(Pad(axis=self.axis, before=self.start, after=after), g),)
+
+
+class Pad(Axis):
+    """y = x with `before` and `after` copies of `value` around it along an axis"""
+
+    before: Expr | int
+    after: Expr | int
+    value: float = 0.0
+
+    def infer(self, x: Type) -> Type:
+        super().infer(x)
+        grown = x.shape[self.axis] + self.before + self.after
+        return Type(x.dtype, tuple(grown if k == self.axis else s for k, s in enumerate(x.shape)))
+
+    def run(self, xp: Any, env: Any, x: Array) -> Array:
+        ends = (evaluate(self.before, env), evaluate(self.after, env))
+        widths = tuple(ends if k == self.axis else (0, 0) for k in range(len(x.shape)))
+        return xp.pad(x, widths, constant_values=self.value)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g.apply(Cut(axis=self.axis, start=self.before, size=x.shape[self.axis]), g),)
+
+
+class Concat(Axis):
+    """y = the operands one after another along an axis"""
+
+    def infer(self, *xs: Type) -> Type:
+        for x in xs:
+            rest = [s for k, s in enumerate(x.shape) if k != self.axis]
+            if x.dtype != xs[0].dtype or rest != [s for k, s in enumerate(xs[0].shape) if k != self.axis]:
+                raise TypeError(f"concat: {x} and {xs[0]} differ off axis {self.axis}")
+        total = sum((x.shape[self.axis] for x in xs[1:]), xs[0].shape[self.axis])
+        return Type(xs[0].dtype, tuple(total if k == self.axis else s for k, s in enumerate(xs[0].shape)))
+
+    def eval(self, xp: Any, *xs: Array) -> Array:
+        return xp.concat(xs, axis=self.axis)
+
+    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+        out, start = list[Any](), 0
+        for x in xs:
+            size = x.shape[self.axis]
+            out.append(g.apply(Cut(axis=self.axis, start=start, size=size), g))
+            start = start + size
+        return tuple(out)
+
+
+class Flip(Axis):
+    """y = x reversed along an axis"""
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return xp.flip(x, axis=self.axis)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g.apply(self, g),)
+
+

@@ -1,0 +1,160 @@
+"""Ops without operands: constants, symbols read as numbers, and random draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Op, Symbolic
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
+
+
+class Const(Symbolic):
+    """y = value everywhere"""
+
+    value: float
+    dtype: str = "f32"
+    shape: tuple[Expr | int, ...] = ()
+
+    def infer(self) -> Type:
+        return Type(self.dtype, self.shape)
+
+    def eval_at(self, xp: Any, env: Any) -> Array:
+        shape = tuple(evaluate(s, env) for s in self.shape)
+        return xp.full(shape, self.value, dtype=NUMPY_NAME[self.dtype])
+
+    def batch_size(self, size: Expr | int, last: bool) -> Self:
+        return replace(self, shape=(*self.shape, size) if last else (size, *self.shape))
+
+
+class Data(Op):
+    """y = an array that the program brought along, by its name in `Data.table`"""
+
+    key: str
+    table: ClassVar[dict[str, np.ndarray]] = {}
+
+    def infer(self) -> Type:
+        x = self.table[self.key]
+        return Type(SHORT_NAME[x.dtype.name], tuple(x.shape))
+
+    def eval(self, xp: Any) -> Array:
+        return xp.asarray(self.table[self.key])
+
+
+class Input(Op):
+    """y is given by the caller, at every point of its domain"""
+
+    dtype: str
+    shape: tuple[Expr | int, ...] = ()
+
+    def infer(self) -> Type:
+        return Type(self.dtype, self.shape)
+
+
+class Value(Symbolic):
+    """y = an expression of dims and bounds, as a number"""
+
+    expr: Expr | int
+    dtype: str = "i32"
+    bind: tuple[tuple[str, Expr | int, int], ...] = ()
+
+    def infer(self) -> Type:
+        return Type(self.dtype, tuple(s for _, s, _ in sorted(self.bind, key=lambda b: b[2])))
+
+    def rank(self) -> int:
+        return len(self.bind)
+
+    def eval_at(self, xp: Any, env: Any) -> Array:
+        y = xp.asarray(evaluate(self.expr, env, xp)).astype(NUMPY_NAME[self.dtype])
+        shape = tuple(evaluate(s, env) for _, s, _ in sorted(self.bind, key=lambda b: b[2]))
+        return xp.broadcast_to(y, shape) if shape else y
+
+    def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
+        return replace(self, bind=_bind(self.bind, dim, size, self.rank(), last))
+
+
+def _bind(bind: Any, dim: str, size: Any, rank: int, last: bool) -> tuple[tuple[str, Any, int], ...]:
+    if last:
+        return (*bind, (dim, size, rank))
+    return ((dim, size, 0), *((d, s, a + 1) for d, s, a in bind))
+
+
+class Uniform(Symbolic):
+    """y ~ U[0, 1), the same in every schedule: a pure function of (seed, id, key, counter)
+
+    Element k of a shaped draw is the second counter; whatever does not fit two counters is in the key.
+    """
+
+    id: int
+    key: tuple[Expr | int, ...] = ()
+    counter: tuple[Expr | int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = "f32"
+    bind: tuple[tuple[str, Expr | int, int], ...] = ()
+
+    def infer(self) -> Type:
+        shape: list[Any] = list(self.shape)
+        for _, size, axis in sorted(self.bind, key=lambda b: b[2]):
+            shape.insert(axis, size)
+        return Type(self.dtype, tuple(shape))
+
+    def rank(self) -> int:
+        return len(self.bind) + len(self.shape)
+
+    def eval_at(self, xp: Any, env: Any) -> Array:
+        full = self.infer().sizes(env) if not self.bind else tuple(
+            evaluate(s, env) for s in self.infer().shape
+        )
+        counts = [evaluate(c, env, xp) for c in self.counter]
+        if self.shape:
+            bound = {a for *_, a in self.bind}
+            own = tuple(n if k not in bound else 1 for k, n in enumerate(full))
+            counts.append(xp.reshape(xp.arange(prod(self.shape)), own))
+        c0, c1 = (*counts, 0, 0)[:2]
+        words = [xp.asarray(evaluate(k, env, xp)) for k in self.key]
+        return uniform(xp, env.get("seed", 0), self.id, words, c0, c1, full, self.dtype)
+
+    def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
+        return replace(self, bind=_bind(self.bind, dim, size, self.rank(), last))
+
+
+def uniform(
+    xp: Any, seed: Any, id: int, key: list[Any], c0: Any, c1: Any, shape: tuple[int, ...], dtype: str
+) -> Array:
+    """Threefry-2x32 on (c0, c1) under a key folded from (seed, id, key...)."""
+    words = [_u32(xp, w) for w in (seed, id, *(key or [0]))]
+    k0, k1 = words[0], words[1]
+    rest = words[2:] + [_u32(xp, 0)] * (len(words) % 2)
+    for a, b in zip(rest[::2], rest[1::2], strict=True):
+        k0, k1 = threefry(xp, k0, k1, a, b)
+    at_least_one = shape or (1,)
+    c0, c1 = (xp.broadcast_to(_u32(xp, c), at_least_one) for c in (c0, c1))
+    bits = threefry(xp, k0, k1, c0, c1)[0]
+    unit = ((bits >> 9) | _u32(xp, 0x3F800000)).view("float32") - xp.asarray(1.0, dtype="float32")
+    return xp.reshape(unit, shape).astype(NUMPY_NAME[dtype])
+
+
+def _u32(xp: Any, x: Any) -> Array:
+    """As uint32 of rank >= 1: numpy warns when a scalar wraps around."""
+    y = xp.asarray(x) if not isinstance(x, int) else xp.asarray(x & 0xFFFFFFFF, dtype="uint32")
+    y = y.astype("uint32")
+    return xp.reshape(y, (1,)) if y.ndim == 0 else y
+
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def threefry(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """Twenty rounds (Salmon et al., 2011)."""
+    ks = (k0, k1, k0 ^ k1 ^ _u32(xp, 0x1BD11BDA))
+    x0, x1 = x0 + ks[0], x1 + ks[1]
+    for r in range(5):
+        for q in _ROTATIONS[r % 2]:
+            x0 = x0 + x1
+            x1 = ((x1 << q) | (x1 >> (32 - q))) ^ x0
+        x0, x1 = x0 + ks[(r + 1) % 3], x1 + ks[(r + 2) % 3] + _u32(xp, r + 1)
+    return x0, x1

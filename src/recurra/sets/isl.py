@@ -1,0 +1,177 @@
+"""The only door to isl: sets and relations of named dims, built from and turned back into text.
+
+A primed name (`t'`) is the dim of a read's source, where its sink has one of the same name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import islpy as isl
+
+from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, from_ast, maximum, minimum
+from recurra.ir.graph import Index, Slice
+from recurra.ir.types import Domain
+
+_CTX = isl.Context()
+_CTX.set_ast_build_detect_min_max(1)
+
+
+def text(e: Expr | int) -> str:
+    """An expression in isl's notation."""
+    match e:
+        case int() | Sym():
+            return str(e)
+        case Lin(terms=terms, const=const):
+            return "(" + " + ".join([f"{k}*{text(x)}" for x, k in terms] + [str(const)]) + ")"
+        case Div(a=a, n=n):
+            return f"floor({text(a)}/{n})"
+        case Mod(a=a, n=n):
+            return f"({text(a)} mod {n})"
+        case Ext(op=op, args=args):
+            inner = text(args[-1])
+            for a in args[-2::-1]:
+                inner = f"{op}({text(a)}, {inner})"
+            return inner
+        case Cmp(op=op, a=a, b=b):
+            return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
+        case Logic(op="~", args=(a,)):
+            return f"(not {text(a)})"
+        case Logic(op=op, args=args):
+            if not args:
+                return "(0 = 0)" if op == "&" else "(0 = 1)"
+            return "(" + (" and " if op == "&" else " or ").join(map(text, args)) + ")"
+        case Prod():
+            raise ValueError(f"{e} is no quasi-affine index: it multiplies two unknowns")
+        case _:
+            raise TypeError(f"not an expression: {e!r}")
+
+
+def inside(domain: Domain, prime: str = "") -> list[str]:
+    """The constraints of a box, its dims primed on demand."""
+    return [f"{text(r.lo)} <= {r.dim}{prime} < {text(r.hi)}" for r in domain]
+
+
+def params(parts: Iterable[str], names: Iterable[str]) -> str:
+    """`[T, B] -> ` for the bounds that occur."""
+    words = set(re.findall(r"[A-Za-z_]\w*'?", " ".join(parts)))
+    used = [n for n in names if n in words]
+    return f"[{', '.join(used)}] -> " if used else ""
+
+
+def make_set(dims: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]) -> isl.Set:
+    body = " and ".join(constraints)
+    return isl.Set(f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX)
+
+
+def make_map(
+    dims: Sequence[str], out: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]
+) -> isl.Map:
+    body = " and ".join(constraints)
+    head = f"{params([body], bounds)}{{ [{', '.join(dims)}] -> [{', '.join(out)}]"
+    return isl.Map(f"{head}{' : ' + body if body else ''} }}", _CTX)
+
+
+def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
+    """q = index, or q in the slice, for each dim q of the source."""
+    parts: list[str] = []
+    for e, q in zip(index, out, strict=True):
+        if isinstance(e, Slice):
+            parts.append(f"{text(e.lo)} <= {q} < {text(e.hi)}")
+            if e.step != 1:
+                parts.append(f"({q} - {text(e.lo)}) mod {e.step} = 0")
+        else:
+            parts.append(f"{q} = {text(e)}")
+    return parts
+
+
+def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
+    """One point, by name, or None of an empty set. For a map: the point of its domain."""
+    if points.is_empty():
+        return None
+    s = points.domain() if isinstance(points, isl.Map) else points
+    p = s.sample_point()
+    kinds = ((isl.dim_type.param, s.dim(isl.dim_type.param)), (isl.dim_type.set, s.dim(isl.dim_type.set)))
+    return {
+        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python() for kind, n in kinds for k in range(n)
+    }
+
+
+_FLOORD = re.compile(r"floord\(")
+
+
+@cache
+def span(
+    dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[Expr | int, Expr | int] | None:
+    """lo and hi with lo <= dim < hi, the tightest interval, in terms of `names`; None where none is closed."""
+    body = " and ".join(constraints)
+    others = [f for f in free if f != dim]
+    s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
+    s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
+    if s.is_empty():
+        return (0, 0)
+    try:
+        ends = (_closed(s.dim_min(0), s.params()), _closed(s.dim_max(0), s.params()))
+    except isl.Error:
+        return None
+    if ends[0] is None or ends[1] is None:
+        return None
+    return ends[0], ends[1] + 1
+
+
+def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
+    """An isl quantity as an expression, if it is one without case distinctions."""
+    pa = value.coalesce().gist(context)
+    build = isl.AstBuild.from_context(context)
+    c = build.expr_from_pw_aff(pa).to_C_str()
+    if "?" in c:
+        return None
+    c = _FLOORD.sub("_floord(", c)
+    try:
+        return _from_c(ast.parse(c, mode="eval").body)
+    except SyntaxError:
+        return None
+
+
+def _from_c(e: ast.expr) -> Expr | int:
+    match e:
+        case ast.Call(func=ast.Name(id="_floord"), args=[a, n]):
+            k = _from_c(n)
+            assert isinstance(k, int)
+            inner: Any = _from_c(a)
+            return inner // k
+        case ast.BinOp(left=a, op=op, right=b):
+            x: Any = _from_c(a)
+            y: Any = _from_c(b)
+            match op:
+                case ast.Add():
+                    return x + y
+                case ast.Sub():
+                    return x - y
+                case ast.Mult():
+                    return x * y
+                case ast.Mod():
+                    return x % y
+                case _:
+                    raise SyntaxError(ast.unparse(e))
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
+            return (minimum if name == "min" else maximum)(*map(_from_c, args))
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            z: Any = _from_c(a)
+            return -z
+        case _:
+            return from_ast(e)
+
+
+_WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
+
+
+def mentioned(constraints: Iterable[str]) -> set[str]:
+    """The dims and bounds that occur."""
+    return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS
+
