@@ -365,6 +365,11 @@ class RecurrentTensor:
             at = self.shape[axis] + at
         return self.apply(indexing.Pick(axis=axis, at_=at), self)
 
+    def cut(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
+        """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
+        (axis,), lo = self._axes(axis), unwrap(lo)
+        return self.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), self)
+
     def take(self, i: RecurrentTensor, axis: int = 0) -> RecurrentTensor:
         """Elements along an axis by data; the axes of `i` take its place."""
         (axis,) = self._axes(axis)

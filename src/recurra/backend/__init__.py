@@ -1,0 +1,1 @@
+"""Backends: the only imports of jax and torch, one package each."""

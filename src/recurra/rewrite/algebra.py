@@ -1,0 +1,265 @@
+"""Laws of arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.expr import FALSE, TRUE, mul
+from recurra.ir.graph import Node, Ref
+from recurra.ir.op import Elementwise, join_labels
+from recurra.ir.types import Type, is_float
+from recurra.ops import elementwise as el
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.indexing import OneHot
+from recurra.ops.movement import Expand
+from recurra.ops.reduction import Sum
+from recurra.ops.source import Const, Value
+from recurra.rewrite.rule import Rewriting, is_const, rule
+
+
+def _same(n: Node, g: Rewriting, k: int) -> Ref | None:
+    """Operand k, if it has the type of the result."""
+    return n.args[k] if g.type(n.args[k]) == n.type else None
+
+
+@rule(Merge)
+def plain_merge(n: Node, g: Rewriting) -> Ref | None:
+    """merge(x, when=(true)) → x"""
+    assert isinstance(n.op, Merge)
+    if n.op.when == (TRUE,) and n.args[0].name != n.name:
+        return n.args[0]
+    return None
+
+
+@rule(Merge)
+def dead_branch(n: Node, g: Rewriting) -> Node | None:
+    """merge(x, y, when=(ψ, false)) → merge(x, when=(ψ))"""
+    assert isinstance(n.op, Merge)
+    live = [k for k, c in enumerate(n.op.when) if c != FALSE]
+    if len(live) == len(n.args):
+        return None
+    return replace(n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live))
+
+
+@rule(el.Detach)
+def detach_done(n: Node, g: Rewriting) -> Ref | None:
+    """detach(x) → x, once gradients are written"""
+    return n.args[0]
+
+
+@rule(Elementwise)
+def fold_constants(n: Node, g: Rewriting) -> Node | None:
+    """f(2, 3) → its value"""
+    if n.args and n.op.labels == "" and isinstance(n.type, Type) and not n.type.shape:  # type: ignore
+        values = [is_const(g, a) for a in n.args]
+        if all(v is not None for v in values):
+            types = [g.type(a).dtype for a in n.args]
+            ops = [np.asarray(v, dtype=_NUMPY[t]) for v, t in zip(values, types, strict=True)]
+            y = n.op.eval(np, *ops).item()
+            return replace(n, op=Const(value=y, dtype=n.type.dtype), args=())
+    return None
+
+
+_NUMPY = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "bool": "?", "u32": "u4", "u8": "u1", "f16": "f2"}
+
+
+@rule(el.Mul)
+def mul_one(n: Node, g: Rewriting) -> Ref | None:
+    """x · 1 → x"""
+    for k in (0, 1):
+        if is_const(g, n.args[1 - k], 1) is not None:
+            return _same(n, g, k)
+    return None
+
+
+@rule(el.Mul)
+def mul_zero(n: Node, g: Rewriting) -> Ref | None:
+    """x · 0 → 0 (finite math)"""
+    for k in (0, 1):
+        if is_const(g, n.args[k], 0) is not None and isinstance(n.type, Type):
+            return g.emit(Const(value=0.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero")
+    return None
+
+
+@rule(el.Add)
+def add_zero(n: Node, g: Rewriting) -> Ref | None:
+    """x + 0 → x"""
+    for k in (0, 1):
+        if is_const(g, n.args[1 - k], 0) is not None:
+            return _same(n, g, k)
+    return None
+
+
+@rule(el.Sub, el.Div)
+def sub_zero(n: Node, g: Rewriting) -> Ref | None:
+    """x - 0 → x, x / 1 → x"""
+    neutral = 0 if isinstance(n.op, el.Sub) else 1
+    return _same(n, g, 0) if is_const(g, n.args[1], neutral) is not None else None
+
+
+@rule(el.Neg)
+def neg_neg(n: Node, g: Rewriting) -> Ref | None:
+    """-(-x) → x"""
+    inner = g.producer(n.args[0], el.Neg)
+    return inner.args[0] if inner else None
+
+
+@rule(el.Cast)
+def cast_same(n: Node, g: Rewriting) -> Ref | None:
+    """cast of x to its own type → x"""
+    return _same(n, g, 0)
+
+
+@rule(el.Sub)
+def factor_difference(n: Node, g: Rewriting) -> Node | None:
+    """d·x - d·y → d·(x - y)"""
+    if n.op.labels:  # type: ignore
+        return None
+    a, b = (g.producer(r, el.Mul) for r in n.args)
+    if a is None or b is None:
+        return None
+    pa, pb = _factors(a, g), _factors(b, g)
+    for (d, ld), (x, lx) in (pa, pa[::-1]):
+        for (e, le), (y, ly) in (pb, pb[::-1]):
+            if d == e and ld == le:
+                out = _parts(a, g)[1]
+                if set(lx) != set(out) and set(ly) != set(out):
+                    continue
+                wide = out if set(lx) | set(ly) == set(out) else ""
+                if not wide:
+                    continue
+                inner = g.emit(el.Sub(labels=join_labels((lx, ly), wide)), (x, y), n.domain, "diff")
+                return replace(n, op=el.Mul(labels=join_labels((ld, wide), out)), args=(d, inner))
+    return None
+
+
+def _parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
+    op: Any = n.op
+    return op.parts(tuple(g.type(a).rank for a in n.args))
+
+
+def _factors(n: Node, g: Rewriting) -> list[tuple[Ref, str]]:
+    """The two operands of a product with their labels."""
+    return list(zip(n.args, _parts(n, g)[0], strict=True))
+
+
+@rule(Sum)
+def sum_of_scaled(n: Node, g: Rewriting) -> Node | None:
+    """Σₖ d·xₖ → d·Σₖ xₖ"""
+    assert isinstance(n.op, Sum)
+    inner = g.producer(n.args[0], el.Mul)
+    if inner is None:
+        return None
+    ins, out = _parts(inner, g)
+    lost = {out[a] for a in n.op.axes}
+    kept = "".join(c for c in out if c not in lost)
+    for k in (0, 1):
+        if not set(ins[k]) & lost and lost <= set(ins[1 - k]):
+            other = ins[1 - k]
+            axes = tuple(j for j, c in enumerate(other) if c in lost)
+            small = g.emit(Sum(axes=axes), (inner.args[1 - k],), n.domain, "sum")
+            rest = "".join(c for c in other if c not in lost)
+            if set(ins[k]) | set(rest) != set(kept):
+                return None
+            return replace(n, op=el.Mul(labels=join_labels((ins[k], rest), kept)), args=(inner.args[k], small))
+    return None
+
+
+@rule(Sum)
+def sum_one_hot(n: Node, g: Rewriting) -> Ref | None:
+    """Σₖ onehot(i)ₖ → 1, the index being in range"""
+    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    inner = g.producer(n.args[0], OneHot)
+    if inner is not None and n.op.axes == (inner.op.axis,):  # type: ignore
+        return g.emit(Const(value=1.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "one")
+    return None
+
+
+@rule(Sum)
+def sum_of_expand(n: Node, g: Rewriting) -> Node | None:
+    """Σ over a copied axis of x → n · x"""
+    assert isinstance(n.op, Sum)
+    inner = g.producer(n.args[0], Expand)
+    if inner is None or not isinstance(n.type, Type) or not is_float(n.type.dtype):
+        return None
+    src, out = inner.op.labels.split("->")  # type: ignore
+    if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(c for c in out if c in src) != src:
+        return None
+
+
+
+    count: Any = 1
+    for s in inner.op.sizes:  # type: ignore
+        count = mul(count, s)
+    times = g.emit(Value(expr=count, dtype=n.type.dtype), (), n.domain, "count")
+    return replace(n, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
+
+
+@rule(Sum)
+def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
+    """Σ over axes of einsum → einsum without them"""
+    assert isinstance(n.op, Sum)
+    inner = g.producer(n.args[0], Einsum)
+    if inner is None:
+        return None
+    ins, out = inner.op.parts()  # type: ignore
+    left = "".join(c for k, c in enumerate(out) if k not in n.op.axes)
+    return replace(n, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+
+
+@rule(Sum)
+def sum_of_product(n: Node, g: Rewriting) -> Node | None:
+    """Σ over axes of a·b, both having them → einsum(a, b)"""
+    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    inner = g.producer(n.args[0], el.Mul)
+    if inner is None or not is_float(n.type.dtype) or len(g.readers[inner.name]) > 1:
+        return None
+    ins, out = _parts(inner, g)
+    lost = {out[a] for a in n.op.axes}
+    if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
+        return None
+    left = "".join(c for k, c in enumerate(out) if k not in n.op.axes)
+    if not left:  # a dot of two vectors: the fused product and sum is as fast
+        return None
+    return replace(n, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+
+
+@rule(Sum)
+def sum_nothing(n: Node, g: Rewriting) -> Ref | None:
+    """Σ over no axes of x → x"""
+    return n.args[0] if n.op == Sum(axes=()) else None
+
+
+@rule(el.Pow)
+def square_power(n: Node, g: Rewriting) -> Node | None:
+    """x ^ 2 → square(x)"""
+    if is_const(g, n.args[1], 2) is not None and _same(n, g, 0):
+        return replace(n, op=el.Square(), args=n.args[:1])
+    return None
+
+
+FINITE = (mul_zero,)  # laws that hold for finite numbers only
+ALGEBRA = (
+    plain_merge,
+    dead_branch,
+    detach_done,
+    fold_constants,
+    mul_one,
+    mul_zero,
+    add_zero,
+    sub_zero,
+    neg_neg,
+    cast_same,
+    factor_difference,
+    sum_nothing,
+    sum_one_hot,
+    sum_of_expand,
+    sum_of_scaled,
+    sum_of_einsum,
+    sum_of_product,
+    square_power,
+)

@@ -1,0 +1,268 @@
+"""A rule maps an equation to what may stand in its place; `apply` runs rules to a fixpoint.
+
+The docstring's first line is the law, e.g. `x · 1 → x`: traces print it and tests quote it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recurra.ir.expr import Expr, substitute
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.types import Domain, is_shift
+
+Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`rewrite` returns the equation's replacement, a read of something equal, or None."""
+
+    roots: tuple[type[Op], ...]
+    law: str
+    rewrite: Rewrite
+
+
+def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
+    """Registers nothing: a pass lists its rules by hand, in order."""
+
+    def wrap(f: Rewrite) -> Rule:
+        law = (f.__doc__ or "").splitlines()[0] if f.__doc__ else ""
+        assert "→" in law, f"{f.__name__} needs a law, e.g. 'x + 0 → x'"
+        return Rule(roots, law, f)
+
+    return wrap
+
+
+def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
+    """What `reader` reads when the equation it reads (over `domain`) equals `target`; None if no read says it."""
+    by: dict[str, Expr | int] = {}
+    slices: dict[str, Slice] = {}
+    for r, e in zip(domain, reader.index, strict=True):
+        if isinstance(e, Slice):
+            slices[r.dim] = e
+        else:
+            by[r.dim] = e
+    index: list[Index] = []
+    order: list[str] = []
+    for e in target.index:
+        cut = [d for d in slices if d in index_symbols(e)]
+        if not cut:
+            index.append(e.at(by) if isinstance(e, Slice) else substitute(e, by))
+            continue
+        (d,) = cut[:1]
+        shift = None if isinstance(e, Slice) or len(cut) > 1 else is_shift(e, d)
+        if shift is None:
+            return None
+        s = slices[d]
+        index.append(Slice(s.lo + shift, s.hi + shift, s.step, s.pad))
+        order.append(d)
+    if order != list(slices):  # an axis would vanish or move
+        return None
+    return Ref(target.name, tuple(index))
+
+
+@dataclass
+class Rewriting:
+    """A graph while rules run on it."""
+
+    nodes: dict[str, Node]
+    outputs: tuple[str, ...]
+    dims: Any
+    sizes: Mapping[str, int]
+    readers: dict[str, set[str]] = field(default_factory=dict)
+    todo: deque[str] = field(default_factory=deque)
+    queued: set[str] = field(default_factory=set)
+    fired: dict[str, int] = field(default_factory=dict)
+    keys: dict[Any, str] = field(default_factory=dict)
+    counter: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    @property
+    def graph(self) -> Graph:
+        return Graph(self.nodes, self.outputs, self.dims)
+
+    def producer(self, ref: Ref, op: type[Op]) -> Node | None:
+        """The equation behind an identity read, if it is an `op`."""
+        n = self.nodes[ref.name]
+        return n if isinstance(n.op, op) and ref.index == n.domain.identity else None
+
+    def source(self, ref: Ref) -> Node:
+        return self.nodes[ref.name]
+
+    def type(self, ref: Ref) -> Any:
+        return self.graph.read_type(ref)
+
+    def read(self, name: str) -> Ref:
+        return Ref(name, self.nodes[name].domain.identity)
+
+    def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
+        """The dims of `within` that operands and attributes mention."""
+        used = set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
+        return Domain(tuple(r for r in within if r.dim in used))
+
+    def emit(self, op: Op, args: Sequence[Ref], within: Domain, stem: str) -> Ref:
+        """A new equation (or an old one that says the same), and its read."""
+        domain = self.domain(args, op, within)
+        type_ = op.infer(*(self.type(a) for a in args))
+        key = (op, tuple(args), domain)
+        old = self.keys.get(key)
+        if old is not None and old in self.nodes and op.pure:
+            return self.read(old)
+        node = Node(self.fresh(stem), op, tuple(args), domain, type_)
+        self.put(node)
+        self.keys[key] = node.name
+        return self.read(node.name)
+
+    def fresh(self, stem: str) -> str:
+        k = self.counter.get(stem, 1)
+        name = stem if k == 1 else f"{stem}_{k}"
+        while name in self.nodes:
+            k += 1
+            name = f"{stem}_{k}"
+        self.counter[stem] = k + 1
+        return name
+
+    def put(self, node: Node) -> None:
+        old = self.nodes.get(node.name)
+        if old is not None:
+            for a in old.args:
+                self.readers[a.name].discard(node.name)
+        self.nodes[node.name] = node
+        self.readers.setdefault(node.name, set())
+        for a in node.args:
+            self.readers.setdefault(a.name, set()).add(node.name)
+        self.push(node.name)
+        for r in self.readers[node.name]:
+            self.push(r)
+
+    def push(self, name: str) -> None:
+        if name not in self.queued:
+            self.queued.add(name)
+            self.todo.append(name)
+
+    def forward(self, old: Node, to: Ref) -> bool:
+        """Makes every reader of `old` read `to`; False where a read cannot say it."""
+        if old.name in self.outputs and not self.take_output(old, to):
+            return False
+        changed = False
+        for name in list(self.readers[old.name]):
+            reader = self.nodes[name]
+            args = list(reader.args)
+            for k, a in enumerate(args):
+                if a.name == old.name:
+                    new = compose(a, old.domain, to)
+                    if new is not None:
+                        args[k] = new
+            if tuple(args) != reader.args:
+                changed = True
+                self.put(replace(reader, args=tuple(args)))
+        return changed
+
+    def take_output(self, old: Node, to: Ref) -> bool:
+        """An output may change its name only if the whole domain stays."""
+        target = self.nodes[to.name]
+        if to.index != target.domain.identity or target.domain != old.domain:
+            return bool(self.readers[old.name])
+        self.outputs = tuple(to.name if o == old.name else o for o in self.outputs)
+        return True
+
+
+def apply(graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], fuel: int = 100_000) -> Graph:
+    """Rewrites to a fixpoint, shares equal equations, drops dead ones. Out of fuel is a bug: it raises."""
+    return run(graph, rules, sizes, fuel)[0]
+
+
+def run(
+    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], fuel: int = 100_000
+) -> tuple[Graph, dict[str, int]]:
+    """`apply`, with how often each law fired."""
+    by_op: dict[type[Op], list[Rule]] = {}
+    for op in Op.registry.values():
+        by_op[op] = [r for r in rules if issubclass(op, r.roots)]
+    state = Rewriting({}, graph.outputs, graph.dims, sizes)
+    for n in graph.live().nodes.values():
+        state.put(n)
+    while state.todo:
+        name = state.todo.popleft()
+        state.queued.discard(name)
+        node = state.nodes.get(name)
+        if node is None or _dead(state, node):
+            continue
+        fuel -= 1
+        if fuel < 0:
+            raise RecursionError(f"no fixpoint; the laws that fired: {state.fired}")
+        if not _share(state, node):
+            _first(state, node, by_op[type(node.op)])
+    out = Graph(state.nodes, state.outputs, graph.dims).live()
+    return Graph({n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims), state.fired
+
+
+def _order(out: Graph, before: Graph) -> list[str]:
+    """Equations in the order they were written, new ones where their first operand ends."""
+    place = {n: float(k) for k, n in enumerate(before.nodes)}
+    for k, n in enumerate(out.nodes):
+        if n not in place:
+            args = [place[a.name] for a in out[n].args if a.name in place]
+            place[n] = max(args, default=-1.0) + 1e-6 * (k + 1) / (len(out.nodes) + 1)
+    return sorted(out.nodes, key=lambda n: place[n])
+
+
+def _dead(state: Rewriting, node: Node) -> bool:
+    if state.readers[node.name] or node.name in state.outputs or not node.op.pure:
+        return False
+    del state.nodes[node.name]
+    for a in node.args:
+        if a.name in state.readers:
+            state.readers[a.name].discard(node.name)
+            state.push(a.name)
+    return True
+
+
+def _share(state: Rewriting, node: Node) -> bool:
+    """Equal equations are one equation."""
+    if not node.op.pure:
+        return False
+    key = (node.op, node.args, node.domain)
+    twin = state.keys.get(key)
+    if twin is None or twin == node.name or twin not in state.nodes:
+        state.keys[key] = node.name
+        return False
+    other = state.nodes[twin]
+    if (other.op, other.args, other.domain) != key:
+        state.keys[key] = node.name
+        return False
+    return state.forward(node, state.read(twin))
+
+
+def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
+    for r in rules:
+        new = r.rewrite(node, state)
+        if new is None or new == node:
+            continue
+        if isinstance(new, Ref):
+            if not state.forward(node, new):
+                continue
+        else:
+            state.put(new)
+        state.fired[r.law] = state.fired.get(r.law, 0) + 1
+        return
+
+
+def is_const(state: Rewriting, ref: Ref, value: float | None = None) -> float | None:
+    """The number behind a read of a constant (equal to `value`, if that is given)."""
+    op: Any = state.nodes[ref.name].op
+    if op.name != "const" or (value is not None and op.value != value):
+        return None
+    return op.value
+
+
+def reach(node: Node) -> set[str]:
+    """The dims that an equation's operands and attributes mention."""
+    return set(node.op.mentions()).union(*(index_symbols(e) for a in node.args for e in a.index))

@@ -1,0 +1,239 @@
+"""Laws of axes and domains: copies vanish into labels, dims that nothing mentions vanish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from recurra.ir.expr import Sym, evaluate, symbols
+from recurra.ir.graph import Node, Ref
+from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.types import Domain, Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.indexing import Pick
+from recurra.ops.movement import Expand, Transpose
+from recurra.ops.reduction import Reduction
+from recurra.ops.scan import DiscountedSum
+from recurra.ops.source import Const
+from recurra.rewrite.rule import Rewriting, reach, rule
+
+
+def _label_parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
+    op: Any = n.op
+    return op.parts() if isinstance(op, Einsum) else op.parts(tuple(g.type(a).rank for a in n.args))
+
+
+def _with_labels(n: Node, ins: tuple[str, ...], out: str, args: tuple[Ref, ...]) -> Node:
+    op: Any = n.op
+    labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
+    return replace(n, op=replace(op, labels=labels), args=args)
+
+
+@rule(Elementwise, Einsum)
+def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
+    """f(transpose(x)) → f(x) with labels reordered"""
+    for k, a in enumerate(n.args):
+        inner = g.producer(a, Transpose)
+        if inner is not None:
+            ins, out = _label_parts(n, g)
+            order: tuple[int, ...] = inner.op.order  # type: ignore
+            was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
+            return _with_labels(
+                n, (*ins[:k], was, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+            )
+    return None
+
+
+@rule(Reduction)
+def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
+    """Σ over axes of transpose(x) → Σ over other axes of x, where the rest keeps its order"""
+    assert isinstance(n.op, Reduction)
+    inner = g.producer(n.args[0], Transpose)
+    if inner is None:
+        return None
+    order: tuple[int, ...] = inner.op.order  # type: ignore
+    kept = [order[k] for k in range(len(order)) if k not in n.op.axes]
+    if kept != sorted(kept):
+        return None
+    axes = tuple(sorted(order[a] for a in n.op.axes))
+    return replace(n, op=replace(n.op, axes=axes), args=inner.args)
+
+
+@rule(DiscountedSum)
+def discount_transpose(n: Node, g: Rewriting) -> Node | None:
+    """discounted_sum(transpose(x)) → discounted_sum(x) along another axis, where the rest keeps its order"""
+    assert isinstance(n.op, DiscountedSum)
+    inner = g.producer(n.args[0], Transpose)
+    if inner is None:
+        return None
+    order: tuple[int, ...] = inner.op.order  # type: ignore
+    kept = [a for k, a in enumerate(order) if k != n.op.axis]
+    if kept != sorted(kept):
+        return None
+    return replace(n, op=replace(n.op, axis=order[n.op.axis]), args=inner.args)
+
+
+@rule(Transpose)
+def no_transpose(n: Node, g: Rewriting) -> Ref | None:
+    """transpose(x) in the order it has → x"""
+    assert isinstance(n.op, Transpose)
+    return n.args[0] if n.op.order == tuple(range(len(n.op.order))) else None
+
+
+@rule(Elementwise, Einsum)
+def absorb_expand(n: Node, g: Rewriting) -> Node | None:
+    """f(expand(x), y) → f(x, y) with fewer labels, where y has the axis too"""
+    ins, out = _label_parts(n, g)
+    for k, a in enumerate(n.args):
+        inner = g.producer(a, Expand)
+        if inner is None:
+            continue
+        src, wide = inner.op.labels.split("->")  # type: ignore
+        mine = {w: c for w, c in zip(wide, ins[k], strict=True)}
+        small = "".join(mine[c] for c in src)
+        gone = set(ins[k]) - set(small)
+        elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
+        if gone <= elsewhere:
+            return _with_labels(
+                n, (*ins[:k], small, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+            )
+    return None
+
+
+@rule(Elementwise)
+def hoist_expand(n: Node, g: Rewriting) -> Ref | None:
+    """f(expand(x)) → expand(f(x)), where every operand is a copy along the axis"""
+    ins, out = _label_parts(n, g)
+    inners = [g.producer(a, Expand) for a in n.args]
+    kept: set[str] = set()
+    small: list[str] = []
+    for s, inner in zip(ins, inners, strict=True):
+        if inner is None:
+            small.append(s)
+            kept |= set(s)
+        else:
+            src, wide = inner.op.labels.split("->")  # type: ignore
+            mine = dict(zip(wide, s, strict=True))
+            small.append("".join(mine[c] for c in src))
+            kept |= set(small[-1])
+    if kept == set(out) or not any(inners) or not isinstance(n.type, Type):
+        return None
+    if any(i is not None and set(s) != kept & set(w) for s, w, i in zip(small, ins, inners, strict=True)):
+        return None
+    narrow = "".join(c for c in out if c in kept)
+    args = tuple(i.args[0] if i is not None else a for a, i in zip(n.args, inners, strict=True))
+    op: Any = n.op
+    inside = g.emit(replace(op, labels=join_labels(tuple(small), narrow)), args, n.domain, n.op.name)
+    sizes = tuple(s for c, s in zip(out, n.type.shape, strict=True) if c not in kept)
+    return g.emit(Expand(labels=f"{narrow}->{out}", sizes=sizes), (inside,), n.domain, "expand")
+
+
+@rule(Expand)
+def expand_constant(n: Node, g: Rewriting) -> Node | None:
+    """expand(c) → a constant of that shape"""
+    inner = g[n.args[0].name]
+    if isinstance(inner.op, Const) and isinstance(n.type, Type):
+        return replace(n, op=replace(inner.op, shape=n.type.shape), args=())
+    return None
+
+
+@rule(Elementwise)
+def narrow_constant(n: Node, g: Rewriting) -> Node | None:
+    """f(x, c copied) → f(x, c) with fewer labels"""
+    ins, out = _label_parts(n, g)
+    for k, a in enumerate(n.args):
+        inner = g[a.name]
+        if isinstance(inner.op, Const) and ins[k]:
+            elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
+            if set(ins[k]) <= elsewhere:
+                c = g.emit(replace(inner.op, shape=()), (), Domain(), "const")
+                return _with_labels(n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :]))
+    return None
+
+
+@rule(Elementwise)
+def constant_tensor(n: Node, g: Rewriting) -> Node | None:
+    """f(constant tensors) → one constant tensor"""
+    if not n.args or not isinstance(n.type, Type) or not n.type.shape:
+        return None
+    inners = [g[a.name] for a in n.args]
+    if not all(isinstance(i.op, Const) for i in inners):
+        return None
+    scalars = tuple(g.emit(replace(i.op, shape=()), (), Domain(), "const") for i in inners)  # type: ignore
+    op: Any = n.op
+    one = g.emit(replace(op, labels=""), scalars, n.domain, n.op.name)
+    return replace(
+        n, op=Expand(labels="->" + "abcdefgh"[: n.type.rank], sizes=n.type.shape), args=(one,)
+    )
+
+
+@rule(Pick)
+def pick_expand(n: Node, g: Rewriting) -> Ref | None:
+    """pick(expand(x)) at a point of the copied axis → x"""
+    assert isinstance(n.op, Pick)
+    inner = g.producer(n.args[0], Expand)
+    if inner is None or not _inside(n, g):
+        return None
+    src, wide = inner.op.labels.split("->")  # type: ignore
+    c = wide[n.op.axis]
+    if c in src:
+        return None
+    rest = "".join(x for x in wide if x != c)
+    if rest == src:
+        return inner.args[0]
+    new = [x for x in wide if x not in src]
+    sizes = tuple(s for x, s in zip(new, inner.op.sizes, strict=True) if x != c)  # type: ignore
+    return g.emit(Expand(labels=f"{src}->{rest}", sizes=sizes), inner.args, n.domain, "expand")
+
+
+def _inside(n: Node, g: Rewriting) -> bool:
+    """Does `at` surely fall inside the axis?"""
+    assert isinstance(n.op, Pick)
+    at, size = n.op.at_, g.type(n.args[0]).shape[n.op.axis]
+    if isinstance(at, Sym) and at.name in n.domain:
+        r = n.domain[at.name]
+        return r.hi == size and evaluate(r.lo, g.sizes) >= 0
+    return isinstance(at, int) and isinstance(size, int) and 0 <= at < size
+
+
+@rule(Const)
+def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
+    """a constant over a domain → the same constant over none"""
+    if not len(n.domain):
+        return None
+    return g.emit(n.op, (), Domain(), n.name)
+
+
+@rule(Op)
+def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
+    """x over dims that nothing in it mentions → x without them"""
+    if not n.op.pure or not len(n.domain):
+        return None
+    used = reach(n)
+    if isinstance(n.type, Type):
+
+
+        used |= set().union(set(), *(symbols(s) for s in n.type.shape))
+    idle = [r.dim for r in n.domain if r.dim not in used]
+    if not idle or n.name in g.outputs or any(a.name == n.name for a in n.args):
+        return None
+    domain = n.domain.without(*idle)
+    small = Node(g.fresh(n.name), n.op, n.args, domain, n.type, n.loc)
+    g.put(small)
+    return g.read(small.name)
+
+
+SHAPES = (
+    no_transpose,
+    absorb_transpose,
+    reduce_transpose,
+    discount_transpose,
+    constant_everywhere,
+    reduce_domain,
+    expand_constant,
+    constant_tensor,
+    narrow_constant,
+    absorb_expand,
+    hoist_expand,
+    pick_expand,
+)

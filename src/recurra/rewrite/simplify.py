@@ -1,0 +1,20 @@
+"""simplify: algebra that always pays, sharing of equal equations, domain reduction.
+
+    u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recurra.ir.graph import Graph
+from recurra.rewrite.algebra import ALGEBRA
+from recurra.rewrite.rule import apply
+from recurra.rewrite.shapes import SHAPES
+
+
+def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with fewer and cheaper equations. Finite-math rules are those of algebra.FINITE."""
+    return apply(graph, (*SHAPES, *ALGEBRA), sizes)
+
+

@@ -1,0 +1,130 @@
+"""Context: where a program is written, compiled and run."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.ir.expr import Sym
+from recurra.ir.graph import Graph
+from recurra.ir.types import Range, Type
+from recurra.lang.dims import Index
+from recurra.lang.functions import foreign
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.lang.tracer import Tracer, current, enter, leave
+from recurra.ops.control import Foreign
+
+Pairs = tuple[tuple[Index, Index], ...]
+
+
+class Context:
+    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — dims are named as you name them."""
+
+    def __init__(self, num_dims: int | None = None, dims: str | None = None):
+        if num_dims is None and dims is None:
+            num_dims = 0
+        self.num_dims = len(dims.split()) if dims is not None else num_dims or 0
+        self.names = dims.split() if dims is not None else None
+        self.tracer = Tracer()
+        self.pairs: Pairs = ()
+        self._graph: Graph | None = None
+
+    def __enter__(self) -> Pairs:
+        frame = sys._getframe(1)
+        names = self.names or _names_in_source(frame, self.num_dims) or _DEFAULT[self.num_dims]
+        self.tracer.dims = [Range(d, Sym(_bound(d))) for d in names]
+        self.pairs = tuple((Index(Sym(d)), Index(Sym(_bound(d)))) for d in names)
+        self._before = set(frame.f_locals)
+        enter(self.tracer)
+        return self.pairs
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        leave()
+        if kind is None:
+            _name_after_variables(self.tracer, sys._getframe(1).f_locals)
+
+    @property
+    def graph(self) -> Graph:
+        """The program as equations, before any pass."""
+        return self.tracer.graph()
+
+    def _repr_html_(self) -> str:
+        return self.graph._repr_html_()
+
+
+_DEFAULT = {n: ["d%d" % k for k in range(n)] if n > 3 else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1] if n else [] for n in range(9)}
+
+
+def _bound(dim: str) -> str:
+    return dim.upper() if dim.upper() != dim else dim + "_n"
+
+
+def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
+    """The first name of each pair in `with ctx as ((b, B), ...)`, read from the source line."""
+    lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
+    for k in range(1, len(lines) + 1):
+        try:
+            tree = ast.parse("".join(line.strip() + " " for line in lines[:k]) + " pass")
+        except SyntaxError:
+            continue
+        match tree.body:
+            case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=pairs))])]:
+                names = [p.elts[0].id for p in pairs if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)]
+                return names if len(names) == n else None
+            case _:
+                return None
+    return None
+
+
+def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
+    """Equations take the names of the user's variables that hold them."""
+    for name, x in variables.items():
+        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes:
+            plain = x.name.split("_")[0] in _PLAIN or x.name in tracer.branches
+            if name.isidentifier() and plain and x.name != name and name not in tracer.nodes:
+                old = x.name
+                tracer.rename(old, name)
+
+
+_PLAIN: set[str] = set()
+
+
+def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    """A pure function written in jax.numpy, as part of the program: traced into its regions.
+
+    Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
+    """
+    from recurra.backend.jax.function import Traced
+
+    traced = Traced(fn)
+    stem = name or getattr(fn, "__name__", "fn").strip("<>")
+    key = stem
+    while key in Foreign.table:
+        key = f"{stem}_{len(Foreign.table)}"
+    Foreign.table[key] = traced
+
+    def apply(*xs: Any) -> Any:
+        import jax
+
+        tensors = [as_tensor(x) for x in xs]
+        types: list[Type] = [x.type for x in tensors]
+        try:
+            results, tree = traced.result_types(types)
+        except Exception as e:
+            raise RecurraError(
+                f"{stem} cannot be traced: {type(e).__name__}: {str(e).splitlines()[0]}",
+                facts=f"it was given {', '.join(map(str, types))}",
+                hint="jax_fn takes a pure function of jax arrays; for others use rc.call",
+                loc=here(),
+            ) from None
+        return jax.tree.unflatten(tree, foreign(key, results, tensors))
+
+    return apply
+
+
+__all__ = ["Context", "current", "jax_fn"]
