@@ -1,0 +1,1 @@
+"""Our programs beside hand-written peers: checked first, then timed in interleaved pairs."""

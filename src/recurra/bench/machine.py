@@ -1,0 +1,86 @@
+"""The machine a time was taken on: what it is, how busy it is, and how much of it we may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from recurra.errors import RecurraError
+
+IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine counts as idle
+
+
+def describe() -> dict[str, Any]:
+    """Processor, usable cores, system, and the versions that decide speed."""
+    return {
+        "cpu": _processor(),
+        "cores": cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "jax": _version("jax"),
+        "numpy": _version("numpy"),
+    }
+
+
+def cores() -> int:
+    """How many cores this thread may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def load() -> float:
+    """Busy cores, averaged over the last minute."""
+    return os.getloadavg()[0]
+
+
+@contextmanager
+def pinned(count: int) -> Generator[None]:
+    """Keep this thread, and what it starts, on the last `count` of its cores; undone at the end.
+
+    A thread pool takes its size and its cores when it is created: pin before the first use of jax.
+    """
+    before = os.sched_getaffinity(0)
+    if len(before) < count:
+        raise RecurraError(f"this case needs {count} cores", facts=f"{len(before)} are usable here")
+    os.sched_setaffinity(0, sorted(before)[-count:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def commit() -> str | None:
+    """The commit this package runs from, marked if it has changes; None outside its repository."""
+    here = Path(__file__)
+    tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
+    describe = ("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    return _git(here.parent, *describe) if tracked else None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

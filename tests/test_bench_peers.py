@@ -1,0 +1,126 @@
+"""The hand-written peers compute what they claim: draws, gradients, episodes, learning."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+from recurra.bench import cartpole, core, reinforce_kernels
+from recurra.bench.harness import check
+from recurra.bench.reinforce import EPS, GAMMA, RESET, SAMPLE, initial
+from recurra.bench.reinforce_peers import batch_first, batch_last, scan_grad_jax_random
+from recurra.bench.threefry import threefry, uniform
+
+SEED = 7
+REGIONS = [
+    pytest.param(batch_first, 1, id="batch first"),
+    pytest.param(batch_first, 4, id="batch first, Zt=4"),
+    pytest.param(batch_last, 1, id="batch last"),
+    pytest.param(batch_last, 4, id="batch last, Zt=4"),
+]
+
+
+def test_threefry_is_that_of_jax():
+    key, counter = jnp.array([7, 123456789], jnp.uint32), jnp.arange(10, dtype=jnp.uint32)
+    ours = threefry(*key, counter[:5], counter[5:])
+    assert (jnp.concatenate(ours) == threefry_2x32(key, counter)).all()
+
+
+def test_draws_are_fixed_by_their_coordinates():
+    b, t = jnp.arange(2)[:, None], jnp.arange(3)
+    draws = uniform(jnp.uint32(7), 2, jnp.int32(3), b, t, jnp.float32)
+    assert (np.asarray(draws) * 2**23).tolist() == [
+        [1146576, 4811104, 8106596],
+        [844313, 2450129, 5805075],
+    ]
+    assert (draws[1, 2] == uniform(jnp.uint32(7), 2, jnp.int32(3), 1, 2, jnp.float32)).all()
+
+
+def unrolled(theta, B, T, dtype):
+    """The loss as the user writes it, step by step, with the mean episode length beside it."""
+    seed, i = jnp.uint32(SEED), jnp.int32(0)
+    b = jnp.arange(B)
+    o = cartpole.reset(uniform(seed, RESET, i, b[:, None], jnp.arange(4), dtype))
+    u = uniform(seed, SAMPLE, i, b, jnp.arange(T)[:, None], dtype)
+    alive, log_p, r = jnp.ones(B, dtype), [], []
+    for t in range(T):
+        h = jnp.tanh(o @ theta["W1"] + theta["b1"])
+        y = jnp.tanh(h @ theta["W2"] + theta["b2"]) @ theta["W3"] + theta["b3"]
+        a = (u[t] > jax.nn.softmax(y)[:, 0]).astype(int)
+        log_p.append(jax.nn.log_softmax(y)[b, a])
+        r.append(alive)
+        moved, done = cartpole.step(o, a)
+        alive = jnp.where(done, 0.0, alive)
+        o = jax.lax.stop_gradient(jnp.where(alive[:, None] > 0, moved, o))
+    r = jnp.stack(r)
+    g = jnp.stack([sum(GAMMA ** (k - t) * r[k] for k in range(t, T)) for t in range(T)])
+    live = g[r > 0]
+    advantage = r * (g - live.mean()) / (live.std() + EPS)
+    return -(jnp.stack(log_p) * advantage).mean(), r.sum(0).mean()
+
+
+@pytest.fixture(scope="module")
+def by_autodiff():
+    """Mean length and gradient of the unrolled program in float64, B=6, T=24."""
+    with jax.enable_x64(True):
+        theta = {k: jnp.array(x) for k, x in initial(SEED, np.float64).items()}
+        gradient, length = jax.grad(unrolled, has_aux=True)(theta, 6, 24, jnp.float64)
+    return float(length), {k: np.array(x) for k, x in gradient.items()}
+
+
+def gradient_error(make, Zt, by_autodiff):
+    length, gradient = by_autodiff
+    with jax.enable_x64(True):
+        answer = make(6, 24, SEED, Zt=Zt, dtype=jnp.float64).answer()
+    assert answer["length"][0] == pytest.approx(length, rel=1e-14)
+    return max(abs(answer[f"d_{k}"] - d).max() / abs(d).max() for k, d in gradient.items())
+
+
+@pytest.mark.parametrize(("make", "Zt"), REGIONS)
+def test_gradient_is_that_of_the_unrolled_program(make, Zt, by_autodiff):
+    assert by_autodiff[0] < 24, "some episode has to end"
+    assert gradient_error(make, Zt, by_autodiff) < 1e-12
+
+
+@pytest.mark.parametrize(("make", "Zt"), REGIONS[::2])
+def test_a_wrong_gradient_is_seen(make, Zt, by_autodiff, monkeypatch):
+    monkeypatch.setattr(reinforce_kernels, "slope", jnp.ones_like)
+    assert gradient_error(make, Zt, by_autodiff) > 1e-3
+
+
+def test_peers_agree_before_they_are_timed():
+    ours = core.by_hand(16, 30)
+    answer = ours.answer()
+    checked = {c.name: check((ours, answer), (c, c.answer())) for c in core.contestants(16, 30)}
+    assert checked == {
+        "region, batch first": "exact",
+        "region, batch last": "exact",
+        "scan + jax.grad": "exact",
+        "scan + jax.grad, jax.random": "work",
+        "Python loop over jitted steps": "exact",
+        "region, batch last, Zt=30": "exact",
+    }
+
+
+@pytest.mark.parametrize("make", [batch_first, batch_last])
+def test_launches_of_a_few_iterations_are_one_launch_of_many(make):
+    """`answer` cuts its three iterations in launches of 1 and 2, `run` takes 8 at once."""
+    region = make(16, 30, SEED)
+    assert region.answer()["length"].tolist() == region.run(10)[:3].tolist()
+
+
+@pytest.mark.parametrize("make", [batch_last, scan_grad_jax_random])
+def test_it_learns(make):
+    lengths = make(64, 100, SEED).run(20)
+    assert lengths[0] < 30
+    assert lengths[-1] > 80
+
+
+def test_measure_gives_rows(monkeypatch):
+    monkeypatch.setattr(core, "contestants", lambda B, T: [batch_last(B, T, SEED)])
+    (data,) = core.measure("recurra.bench.core:by_hand", B=8, T=10, quick=True)
+    row = core.row_of(data)
+    assert (row.case, row.peer) == ("T=10 B=8 by hand 1T", "region, batch last")
+    assert row.checked == "exact"
+    assert row.ci95[0] <= row.ratio <= row.ci95[1]
