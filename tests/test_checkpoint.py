@@ -235,9 +235,18 @@ def test_write_that_runs_out_of_room(tmp_path: Path):
 
 
 SAVER = """
-import itertools, sys
+import itertools, sys, time
 import numpy as np
-from recurra.report import checkpoint
+from recurra.report import atomic, checkpoint
+
+def slowly(chunks):  # most kills shall fall into the writing
+    for chunk in chunks:
+        for at in range(0, len(chunk), 100_000):
+            yield chunk[at : at + 100_000]
+            time.sleep(0.0005)
+
+write = atomic.write
+atomic.write = lambda path, chunks: write(path, slowly(chunks))
 start, keep = int(sys.argv[2]), int(sys.argv[3])
 for i in itertools.count(start):
     x = np.full(200_000, i, np.int64)
