@@ -15,7 +15,7 @@ from recurra.report.fragments import number
 Points = Sequence[tuple[float, float]]
 
 # The viewBox of a plot; CSS stretches it to the width and height there is.
-WIDE, HIGH = 1000, 400
+WIDE, HIGH = 2000, 1000
 
 # From here on the raw points are drawn light, with their mean on top.
 MANY = 60
@@ -25,7 +25,7 @@ def charts(curves: Mapping[str, Points]) -> str:
     """One figure per tag; the first is the large one."""
     if not curves:
         return '<p class="none">no curves were logged</p>'
-    limit = max(40, min(240, 3000 // len(curves)))
+    limit = max(40, min(240, 2800 // len(curves)))
     figures = [chart(tag, points, limit) for tag, points in curves.items()]
     return f'<div class="curves">{"".join(figures)}</div>'
 
@@ -163,11 +163,11 @@ def _dots(known: Points, box: Box) -> str:
 
 
 def _x(x: float, box: Box) -> str:
-    return f"{WIDE * (x - box[0]) / (box[1] - box[0]):.1f}"
+    return f"{WIDE * (x - box[0]) / (box[1] - box[0]):.0f}"
 
 
 def _y(y: float, box: Box) -> str:
-    return f"{HIGH * (box[3] - y) / (box[3] - box[2]):.1f}"
+    return f"{HIGH * (box[3] - y) / (box[3] - box[2]):.0f}"
 
 
 def _tick(value: float, among: Sequence[float]) -> str:

@@ -1,8 +1,12 @@
 // The value under the pointer, and a switch between light and dark. The page is whole without it.
 "use strict";
 
-const short = (v) => (Math.abs(v) >= 1e5 || (v && Math.abs(v) < 1e-3) ? v.toPrecision(4)
-  : String(+v.toPrecision(5)));
+const short = (v) => {
+  const size = Math.abs(v);
+  if (size >= 1e12 || (v && size < 1e-3)) return v.toExponential(3);
+  if (size < 1e4) return String(+v.toPrecision(4));
+  return String(Math.round(v)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+};
 
 for (const plot of document.querySelectorAll(".plot[data-points]")) {
   const points = plot.dataset.points.split(" ").map((p) => p.split(",").map(Number));
@@ -21,8 +25,8 @@ for (const plot of document.querySelectorAll(".plot[data-points]")) {
     cursor.style.left = `${100 * at}%`;
     const [step, value, mean] = best;
     dot.style.bottom = `${(100 * ((mean ?? value) - low)) / (high - low)}%`;
-    tip.textContent = short(value) + (mean === undefined ? "" : ` (mean ${short(mean)})`)
-      + ` at ${step}`;
+    tip.textContent = short(value) + (mean === undefined ? "" : ` · mean ${short(mean)}`)
+      + ` · step ${short(step)}`;
     cursor.classList.toggle("flip", at > 0.6);
     cursor.classList.add("on");
   });

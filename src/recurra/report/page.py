@@ -98,15 +98,15 @@ def _headline(curves: Mapping[str, Points], stores: Sequence[Row], passes: Seque
     if stores:
         facts.append(("in stores", size(_bytes(stores))))
     if passes:
-        facts.append(("to compile", _duration(passes)))
+        facts.append(("in compiler passes", _duration(passes)))
     cells = "".join(f"<div><dd>{escape(v)}</dd><dt>{escape(k)}</dt></div>" for k, v in facts)
     return f'<dl class="headline">{cells}</dl>' if cells else ""
 
 
-def _settings(meta: Mapping[str, Any], prefix: str = "") -> str:
+def _settings(meta: Mapping[str, Any]) -> str:
     cells = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in _flat(meta, prefix)
+        for name, value in _flat(meta, "")
     )
     return f'<dl class="settings">{cells}</dl>' if cells else ""
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from recurra.errors import RecurraError
 from recurra.report import atomic
@@ -165,13 +165,11 @@ def curves(rows: Iterable[Row]) -> dict[str, Curve]:
 
 
 def _row(line: bytes) -> Row:
-    row = json.loads(line)
+    row: Any = json.loads(line)
     if not isinstance(row, dict) or not ("step" in row or "resume" in row):
         raise ValueError("it has no step")
-    return {
-        k: _NOT_FINITE.get(v, v) if isinstance(v, str) else v  # pyright: ignore
-        for k, v in row.items()
-    }
+    pairs = cast("Row", row).items()
+    return {k: _NOT_FINITE.get(v, v) if isinstance(v, str) else v for k, v in pairs}
 
 
 def _open_whole(path: Path) -> FileIO:
