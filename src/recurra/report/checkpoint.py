@@ -85,7 +85,7 @@ def save(
         raise RecurraError(
             f"the checkpoint could not be saved in {directory}",
             facts=f"{error.strerror or error}; it takes {_size(header, plain)} bytes, "
-            f"and {len(saved(directory))} earlier ones are still whole",
+            f"and {len(saved(directory))} earlier ones are untouched",
             hint="free some space or choose another directory",
         ) from error
     return path
