@@ -1,9 +1,9 @@
 """The mistakes a user can make, and how they are told: what, where, the two facts, one way out.
 
-    DomainError: x[t+1] reads past the end of t
-      --> train.py:42   y[t] = x[t+1] * 0.5
-      x is defined for 0 <= t < T, but this read needs t+1 < T; at t=3, T=4 it asks for x[4]
-      hint: guard it with a branch, or give y the bound T-1
+DomainError: x[t+1] reads past the end of t
+  --> train.py:42   y[t] = x[t+1] * 0.5
+  x is defined for 0 <= t < T, but this read needs t+1 < T; at t=3, T=4 it asks for x[4]
+  hint: guard it with a branch, or give y the bound T-1
 """
 
 from __future__ import annotations

@@ -1,0 +1,194 @@
+"""A run → one HTML page that needs nothing else: settings, curves, and how it was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from recurra.report import atomic
+from recurra.report.curves import Points, charts
+from recurra.report.fragments import COLOURED, asset, code, coloured, number, size, table
+from recurra.report.timeline import Span, timeline
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page, left out when it has no body."""
+
+    name: str
+    note: str
+    body: str
+
+
+def render(
+    title: str,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    equations: Mapping[str, str] | None = None,
+    schedule: str = "",
+    schedule_chart: Sequence[Span] = (),
+    stores: Sequence[Row] = (),
+    program: str = "",
+    curves: Mapping[str, Points] | None = None,
+    passes: Sequence[Row] = (),
+) -> str:
+    """The page's text.
+
+    equations       stage name → text, in order; the last stage is shown open
+    schedule_chart  rows of statement, start, stop (exclusive), phase
+    stores          rows of store, kind, shape, slots, live, class, bytes
+    curves          tag → [(step, value)], the main one first
+    passes          rows of name, before, after, ms (nodes before and after)
+    """
+    equations = equations or {}
+    sections = [
+        Section("Training", "", "" if curves is None else charts(curves)),
+        Section("Settings", "", _settings(meta or {})),
+        Section("Equations", "marked: new in this stage", _stages(equations)),
+        Section("Schedule", "", timeline(schedule_chart) + (code(schedule) if schedule else "")),
+        Section("Memory", _total(stores), _stores(stores)),
+        Section("Program", _lines(program), code(program) if program else ""),
+        Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),
+    ]
+    sections = [s for s in sections if s.body]
+    links = "".join(f'<a href="#{s.name.lower()}">{s.name}</a>' for s in sections)
+    body = "\n".join(
+        f'<section id="{s.name.lower()}"><h2>{s.name} <small>{s.note}</small></h2>\n'
+        f"{s.body}</section>"
+        for s in sections
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title>"
+        f"<style>{asset('fragment.css')}{asset('page.css')}</style></head>\n"
+        f'<body class="rc"><header><h1>{escape(title)}</h1>'
+        f"{_headline(curves or {}, stores, passes)}</header>\n<nav>{links}"
+        '<button type="button" id="theme" aria-label="light or dark">◐</button></nav>\n'
+        f"<main>{body}</main>\n<script>{asset('page.js')}</script></body></html>\n"
+    )
+
+
+def write(path: str | Path, title: str, **parts: Any) -> Path:
+    """Renders and replaces `path` at once; takes what `render` takes."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write(path, [render(title, **parts).encode()])
+    return path
+
+
+def _headline(curves: Mapping[str, Points], stores: Sequence[Row], passes: Sequence[Row]) -> str:
+    """The few numbers one opens the page for."""
+    facts: list[tuple[str, str]] = []
+    for tag, points in list(curves.items())[:1]:
+        values = [y for _, y in points if y - y == 0]
+        if values:
+            facts.append((f"{tag.rsplit('/', 1)[-1]}, last", number(float(f"{values[-1]:.4g}"))))
+            facts.append(("highest", number(float(f"{max(values):.4g}"))))
+    for tag, points in curves.items():
+        speeds = sorted(y for _, y in points if y - y == 0)
+        if tag.endswith("SPS") and speeds:
+            facts.append(("steps per second", number(round(speeds[len(speeds) // 2]))))
+    if stores:
+        facts.append(("in stores", size(_bytes(stores))))
+    if passes:
+        facts.append(("in compiler passes", _duration(passes)))
+    cells = "".join(f"<div><dd>{escape(v)}</dd><dt>{escape(k)}</dt></div>" for k, v in facts)
+    return f'<dl class="headline">{cells}</dl>' if cells else ""
+
+
+def _settings(meta: Mapping[str, Any]) -> str:
+    cells = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in _flat(meta, "")
+    )
+    return f'<dl class="settings">{cells}</dl>' if cells else ""
+
+
+def _flat(meta: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+    """Nested settings with dotted names."""
+    found: list[tuple[str, str]] = []
+    for name, value in meta.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", str(value)))
+    return found
+
+
+def _stages(equations: Mapping[str, str]) -> str:
+    """One fold per stage; lines that the stage before did not have are marked."""
+    parts: list[str] = []
+    before: set[str] | None = None
+    last = list(equations)[-1] if equations else ""
+    in_colour = sum(map(len, equations.values())) <= 2 * COLOURED
+    for name, text in equations.items():
+        lines = text.strip("\n").split("\n")
+        now = set(lines)
+        change = "" if before is None else f"+{len(now - before)} −{len(before - now)}"
+        ink = coloured if in_colour or name == last else escape
+        body = "\n".join(
+            f"<mark>{ink(line)}</mark>" if before is not None and line not in before else ink(line)
+            for line in lines
+        )
+        count = sum(1 for line in lines if line.strip())
+        parts.append(
+            f"<details{' open' if name == last else ''}><summary><b>{escape(name)}</b>"
+            f'<span>{count} lines</span><span class="change">{change}</span></summary>'
+            f'<pre class="code">{body}</pre></details>'
+        )
+        before = now
+    return "".join(parts)
+
+
+def _stores(stores: Sequence[Row]) -> str:
+    """Bytes by class as one bar, then the table."""
+    if not stores:
+        return ""
+    classes: dict[str, int] = {}
+    for row in stores:
+        name = str(row.get("class", ""))
+        classes[name] = classes.get(name, 0) + int(row.get("bytes") or 0)
+    whole = sum(classes.values()) or 1
+    bar = "".join(
+        f'<span class="p{k % 8}" style="flex-grow:{count / whole:.5f}"></span>'
+        for k, count in enumerate(classes.values())
+    )
+    legend = "".join(
+        f'<li class="p{k % 8}">{escape(name)} <b>{size(count)}</b></li>'
+        for k, (name, count) in enumerate(classes.items())
+    )
+    total = {next(iter(stores[0])): "total", "bytes": _bytes(stores)}
+    return f'<div class="stack">{bar}</div><ul class="legend">{legend}</ul>' + table(
+        stores, total, bar="bytes"
+    )
+
+
+def _bytes(stores: Sequence[Row]) -> int:
+    return sum(int(row.get("bytes") or 0) for row in stores)
+
+
+def _total(stores: Sequence[Row]) -> str:
+    return f"{len(stores)} stores, {size(_bytes(stores))}" if stores else ""
+
+
+def _lines(text: str) -> str:
+    return f"{len(text.strip().splitlines())} lines" if text else ""
+
+
+def _duration(passes: Sequence[Row]) -> str:
+    ms = sum(float(row.get("ms") or 0) for row in passes)
+    return f"{ms / 1000:.3g} s" if ms >= 1000 else f"{ms:.3g} ms"
+
+
+def _effort(passes: Sequence[Row]) -> str:
+    if not passes:
+        return ""
+    first, last = passes[0].get("before", "?"), passes[-1].get("after", "?")
+    return f"{len(passes)} passes, {first} → {last} nodes, {_duration(passes)}"

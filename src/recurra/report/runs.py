@@ -1,0 +1,209 @@
+"""The run folder: one training run's settings, metrics, checkpoints and page.
+
+    runs/CartPole-v1__reinforce__1__1760000000/
+      config.json  metrics.jsonl  checkpoints/  report.html
+
+Names and tags (`charts/episodic_return`, `charts/SPS`, `losses/*`) are CleanRL's, so that
+curves of both lie over each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from recurra.errors import RecurraError
+from recurra.report import atomic
+
+Row = dict[str, Any]
+Curve = list[tuple[float, float]]
+
+# Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class RunFolder:
+    """A run's folder. Looking writes nothing; the first `log` opens the metrics."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise RecurraError(f"there is no run at {path}", hint="`ls runs/` shows them")
+        self.metrics = self.path / "metrics.jsonl"
+        self.config = self.path / "config.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.report = self.path / "report.html"
+        self._file: FileIO | None = None
+
+    @classmethod
+    def create(
+        cls,
+        root: str | Path,
+        env: str,
+        algo: str,
+        seed: int,
+        config: Mapping[str, Any] | None = None,
+    ) -> RunFolder:
+        """Makes `root/<env>__<algo>__<seed>__<time>`, a folder that was not there before."""
+        now = int(time.time())
+        while True:
+            path = Path(root) / f"{_word(env)}__{_word(algo)}__{seed}__{now}"
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                now += 1
+        atomic.sync_directory(path.parent)
+        run = cls(path)
+        run.write_config({"env": env, "algo": algo, "seed": seed, **(config or {})})
+        return run
+
+    @classmethod
+    def resume(cls, path: str | Path, step: int) -> RunFolder:
+        """Opens a run to go on after `step`: later rows are kept on disk but no longer read."""
+        run = cls(path)
+        run._append({"resume": int(step), "time": time.time()})
+        return run
+
+    def log(self, step: int, **scalars: Any) -> None:
+        """Appends one line `{"step": …, "time": …, tag: value, …}`; a kill cannot lose it."""
+        if "time" in scalars:
+            raise RecurraError("a scalar may not be called 'time'", hint="every row has its time")
+        numbers = {tag: _number(tag, value) for tag, value in scalars.items()}
+        self._append({"step": int(step), "time": time.time(), **numbers})
+
+    def rows(self) -> list[Row]:
+        """All rows logged so far."""
+        return read_metrics(self.metrics)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Replaces config.json."""
+        text = json.dumps(config, indent=2, default=_setting) + "\n"
+        atomic.write(self.config, [text.encode()])
+
+    def read_config(self) -> dict[str, Any]:
+        """The settings this run was started with."""
+        return json.loads(self.config.read_text())
+
+    def close(self) -> None:
+        """Makes the metrics survive a power cut too."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, row: Row) -> None:
+        line = json.dumps(row).encode() + b"\n"
+        try:
+            if self._file is None:
+                self._file = _open_whole(self.metrics)
+            before = os.fstat(self._file.fileno()).st_size
+            written = self._file.write(line)
+            if written != len(line):
+                os.ftruncate(self._file.fileno(), before)
+                raise OSError(f"only {written} of {len(line)} bytes fitted")
+        except OSError as error:
+            raise RecurraError(
+                f"{self.metrics} could not be written",
+                facts=str(error.strerror or error),
+                hint="free some space; the rows before are whole",
+            ) from error
+
+
+def read_metrics(path: str | Path) -> list[Row]:
+    """The rows of a metrics.jsonl; a torn last line is left out, a broken earlier one is an error.
+
+    Rows that a resumed run has gone back behind are left out too.
+    """
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    rows: list[Row] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = _row(line)
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise RecurraError(f"{path}:{number} is not a metrics row", facts=str(error)) from None
+        if "resume" in row:
+            rows = [r for r in rows if r["step"] <= row["resume"]]
+        else:
+            rows.append(row)
+    return rows
+
+
+def curves(rows: Iterable[Row]) -> dict[str, Curve]:
+    """Rows → tag → [(step, value)], in order of first appearance."""
+    found: dict[str, Curve] = {}
+    for row in rows:
+        for tag, value in row.items():
+            if tag not in ("step", "time") and isinstance(value, int | float):
+                found.setdefault(tag, []).append((row["step"], float(value)))
+    return found
+
+
+def _row(line: bytes) -> Row:
+    row: Any = json.loads(line)
+    if not isinstance(row, dict) or not ("step" in row or "resume" in row):
+        raise ValueError("it has no step")
+    pairs = cast("Row", row).items()
+    return {k: _NOT_FINITE.get(v, v) if isinstance(v, str) else v for k, v in pairs}
+
+
+def _open_whole(path: Path) -> FileIO:
+    """Opens for appending after the last whole line; what a kill tore off is cut."""
+    file = FileIO(path, "ab")
+    data = path.read_bytes()
+    tail = data[data.rfind(b"\n") + 1 :]
+    if tail:
+        with suppress(ValueError):
+            _row(tail)
+            file.write(b"\n")
+            return file
+        os.ftruncate(file.fileno(), len(data) - len(tail))
+    return file
+
+
+def _number(tag: str, value: Any) -> float | int | str:
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, int):
+            return int(number)
+        if not isinstance(number, str) and math.isfinite(number):
+            return float(number)
+        if isinstance(number, float):
+            return str(number)
+    except (TypeError, ValueError):
+        pass
+    raise RecurraError(f"{tag} is not a scalar", facts=f"it is {value!r:.60}", hint="log its mean")
+
+
+def _setting(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _word(text: str) -> str:
+    """A folder name: `ALE/Pong-v5` → `ALE-Pong-v5`."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "run"

@@ -1,0 +1,71 @@
+"""Spans of statements → a time × statement picture: who runs when, and in which phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from recurra.report.curves import ticks
+from recurra.report.fragments import number
+
+Span = Mapping[str, Any]
+
+WIDE, LANE = 1000, 10
+COLOURS = 8
+
+
+def timeline(spans: Sequence[Span]) -> str:
+    """One lane per statement, in order of first start; `stop` is exclusive."""
+    if not spans:
+        return ""
+    spans = _joined(spans)
+    start = min(s["start"] for s in spans)
+    stop = max(max(s["stop"] for s in spans), start + 1)
+    lanes = list(dict.fromkeys(s["statement"] for s in spans))
+    phases = list(dict.fromkeys(s["phase"] for s in spans))
+    bars = "".join(
+        _bar(s, start, stop, lanes.index(s["statement"]), phases.index(s["phase"])) for s in spans
+    )
+    names = "".join(f"<span>{escape(str(name))}</span>" for name in lanes)
+    marks = "".join(
+        f'<span class="x" style="left:{100 * (t - start) / (stop - start):.2f}%">{number(t)}</span>'
+        for t in ticks(start, stop, 6)
+    )
+    rules = "".join(f'<path class="grid" d="M0 {k * LANE}H{WIDE}"/>' for k in range(len(lanes) + 1))
+    legend = "".join(
+        f'<li class="p{k % COLOURS}">{escape(str(p))}</li>' for k, p in enumerate(phases)
+    )
+    return (
+        f'<div class="timeline" style="--lanes:{len(lanes)}"><div class="names">{names}</div>'
+        f'<div class="lanes"><svg viewBox="0 0 {WIDE} {len(lanes) * LANE}" '
+        f'preserveAspectRatio="none" role="img" aria-label="statements over logical time">'
+        f"{rules}{bars}</svg>{marks}</div></div>"
+        f'<ul class="legend">{legend}<li class="axis">logical time →</li></ul>'
+    )
+
+
+def _bar(span: Span, start: float, stop: float, lane: int, phase: int) -> str:
+    scale = WIDE / (stop - start)
+    left, wide = (span["start"] - start) * scale, (span["stop"] - span["start"]) * scale
+    tip = f"{span['statement']}: {number(span['start'])} to {number(span['stop'])}, {span['phase']}"
+    return (
+        f'<rect class="p{phase % COLOURS}" x="{left:.2f}" y="{lane * LANE + 2}" '
+        f'width="{max(wide, 3):.2f}" height="{LANE - 4}"><title>{escape(tip)}</title></rect>'
+    )
+
+
+def _joined(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Touching spans of one statement and phase become one: ten thousand steps are one bar."""
+    order = sorted(spans, key=lambda s: s["start"])
+    found: list[dict[str, Any]] = []
+    open_: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for span in order:
+        key = (span["statement"], span["phase"])
+        last = open_.get(key)
+        if last is not None and span["start"] <= last["stop"]:
+            last["stop"] = max(last["stop"], span["stop"])
+        else:
+            open_[key] = dict(span)
+            found.append(open_[key])
+    return found
