@@ -1,0 +1,61 @@
+"""Strongly connected components: what must be ordered together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+N = TypeVar("N")
+
+
+def components(nodes: Iterable[N], successors: Callable[[N], Iterable[N]]) -> list[list[N]]:
+    """Tarjan (1972), without recursion; a component comes after every component it reaches."""
+    index: dict[N, int] = {}
+    low: dict[N, int] = {}
+    stack: list[N] = []
+    on: set[N] = set()
+    out: list[list[N]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        work = [(root, iter(successors(root)))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on.add(root)
+        while work:
+            n, rest = work[-1]
+            step = next((m for m in rest if m not in index or m in on), None)
+            if step is None:
+                work.pop()
+                if work:
+                    up = work[-1][0]
+                    low[up] = min(low[up], low[n])
+                if low[n] == index[n]:
+                    out.append(_unwind(stack, on, n))
+            elif step in index:
+                low[n] = min(low[n], index[step])
+            else:
+                index[step] = low[step] = len(index)
+                stack.append(step)
+                on.add(step)
+                work.append((step, iter(successors(step))))
+    return out
+
+
+def _unwind(stack: list[N], on: set[N], root: N) -> list[N]:
+    part: list[N] = []
+    while True:
+        m = stack.pop()
+        on.discard(m)
+        part.append(m)
+        if m == root:
+            return part[::-1]
+
+
+def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[N]:
+    """`nodes` with everything in `before(n)` ahead of n; their own order breaks ties. Cycles raise."""
+    place = {n: k for k, n in enumerate(nodes)}
+    parts = components(nodes, lambda n: sorted((m for m in before(n) if m in place), key=place.__getitem__))
+    for p in parts:
+        assert len(p) == 1, f"a cycle: {p}"
+    return [p[0] for p in parts]

@@ -1,0 +1,257 @@
+"""vectorise: a dim that orders nothing becomes an axis, first or last, of the equations that vary with it.
+
+    y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')   →   y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
+
+Operands that do not vary with it keep their shape: labels say so, nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.ir.expr import Expr, Sym, substitute, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.op import LETTERS, Op
+from recurra.ir.order import components
+from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ops import elementwise as el
+from recurra.ops.control import Foreign, Merge
+from recurra.ops.indexing import Pick, Take
+from recurra.ops.movement import Cut, Expand, Reshape, Transpose
+from recurra.ops.source import Const, Input, Uniform, Value
+from recurra.rewrite.rule import Rewriting
+
+
+def candidates(graph: Graph, dim: str) -> set[str]:
+    """The equations for which `dim` may become an axis without breaking any order."""
+    fit = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
+    for part in components(graph.nodes, lambda n: [a.name for a in graph[n].args]):
+        inside = set(part)
+        with_dim = {n for n in part if dim in graph[n].domain}
+        if len(part) == 1 and not any(a.name == part[0] for a in graph[part[0]].args):
+            continue
+        if not with_dim <= fit or not _trivial(graph, inside, dim):
+            fit -= inside
+    return fit
+
+
+def _trivial(graph: Graph, cycle: set[str], dim: str) -> bool:
+    """Does every read inside the cycle stay at the same point of `dim`?"""
+    for name in cycle:
+        for a in graph[name].args:
+            if a.name in cycle:
+                for e, r in zip(a.index, graph[a.name].domain, strict=True):
+                    if r.dim == dim and e != Sym(dim):
+                        return False
+    return True
+
+
+def _fits(graph: Graph, n: Node, dim: str) -> bool:
+    if isinstance(n.type, Tuple) or isinstance(n.op, Input) or not n.op.pure:
+        return False
+    if any(dim in symbols(s) for s in n.type.shape) or n.op.name == "item":
+        return False
+    r = n.domain[dim]
+    if (symbols(r.lo) | symbols(r.hi)) & {x.dim for x in n.domain}:
+        return False
+    if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Pick, Merge)):
+        return False
+    if not all(_plain(a, dim) for a in n.args):
+        return False
+    return all(_readable(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
+
+
+def _plain(a: Ref, dim: str) -> bool:
+    """Is `dim` read at most once, as itself?"""
+    hits = [e for e in a.index if dim in index_symbols(e)]
+    return not hits or hits == [Sym(dim)]
+
+
+def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
+    """Can the reader still say what it reads, once `dim` is an axis?"""
+    k = source.domain.dims.index(dim)
+    e = a.index[k]
+    if not isinstance(e, Slice):
+        return True
+    dims = {r.dim for r in graph.dims}
+    return e.step == 1 and e.pad is None and not (symbols(e.lo) | symbols(e.hi)) & dims
+
+
+@dataclass
+class _Vectorise:
+    """One application: `members` get the axis, their readers are told where it is."""
+
+    g: Rewriting
+    before: Graph
+    dim: str
+    members: set[str]
+    last: bool
+
+    def size(self, r: Range) -> Any:
+        return r.hi - r.lo
+
+    def new_type(self, n: Node) -> Type:
+        size = self.size(n.domain[self.dim])
+        assert isinstance(n.type, Type)
+        shape = (*n.type.shape, size) if self.last else (size, *n.type.shape)
+        return Type(n.type.dtype, shape)
+
+    def move(self, ref: Ref, source: int, target: int, within: Domain) -> Ref:
+        """The value with one axis moved."""
+        if source == target:
+            return ref
+        order = list(range(self.g.type(ref).rank))
+        order.insert(target, order.pop(source))
+        return self.g.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
+
+    def operand(self, n: Node, a: Ref, domain: Domain) -> tuple[Ref, bool]:
+        """What `n` reads now, and whether that has the new axis."""
+        source = self.before[a.name]
+        member = n.name in self.members
+        if a.name in self.members:
+            return self._axis_of_source(n, a, source, domain, member)
+        if member and any(e == Sym(self.dim) for e in a.index):
+            return self._gather(n, a, domain), True
+        return a, False
+
+    def _gather(self, n: Node, a: Ref, domain: Domain) -> Ref:
+        """A whole range of a source that still runs over the dim."""
+        r = n.domain[self.dim]
+        k = a.index.index(Sym(self.dim))
+        ref = Ref(a.name, (*a.index[:k], Slice(r.lo, r.hi), *a.index[k + 1 :]))
+        at = sum(isinstance(e, Slice) for e in a.index[:k])
+        rank = self.g.type(ref).rank
+        return self.move(ref, at, rank - 1 if self.last else 0, domain)
+
+    def _axis_of_source(
+        self, n: Node, a: Ref, source: Node, domain: Domain, member: bool
+    ) -> tuple[Ref, bool]:
+        k = source.domain.dims.index(self.dim)
+        e, r = a.index[k], source.domain[self.dim]
+        ref = Ref(a.name, (*a.index[:k], *a.index[k + 1 :]))
+        lead = sum(isinstance(x, Slice) for x in ref.index)
+        axis = lead + source.type.rank if self.last else lead  # type: ignore
+        if isinstance(e, Slice):
+            ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)  # type: ignore
+            return self.move(ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain), False
+        if member and e == Sym(self.dim):
+            mine = n.domain[self.dim]
+            ref = self._cut(ref, axis, mine.lo - r.lo, self.size(mine), r, domain)  # type: ignore
+            rank = self.g.type(ref).rank
+            return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
+        return self.g.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False  # type: ignore
+
+    def _cut(self, ref: Ref, axis: int, start: Any, size: Any, r: Range, domain: Domain) -> Ref:
+        if start == 0 and size == self.size(r):
+            return ref
+        return self.g.emit(Cut(axis=axis, start=start, size=size), (ref,), domain, "cut")
+
+    def rebuild(self, n: Node) -> Node:
+        member = n.name in self.members
+        domain = n.domain.without(self.dim) if member else n.domain
+        pairs = [self.operand(n, a, domain) for a in n.args]
+        args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+        if not member:
+            return replace(n, args=args)
+        ranks = tuple(self.before.read_type(a).rank for a in n.args)  # type: ignore
+        op, args = self.batched(n, args, flags, ranks, domain)
+        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n))
+
+    def batched(
+        self, n: Node, args: tuple[Ref, ...], flags: tuple[bool, ...], ranks: tuple[int, ...], domain: Domain
+    ) -> tuple[Op, tuple[Ref, ...]]:
+        """The op of one equation with the new axis; operands are expanded only where it insists."""
+        r = n.domain[self.dim]
+        size = self.size(r)
+        match n.op:
+            case Const() | Reshape() as op:
+                return op.batch_size(size, self.last), args
+            case Value() | Uniform() as op:
+                op = op if r.lo == 0 else op.at({self.dim: r.sym + r.lo})
+                return op.batch_symbol(self.dim, size, self.last), args
+            case Foreign() as op:
+                return op.batch_sized(flags, size, self.last), args
+            case Pick() as op if self.dim in symbols(op.at_):
+                return self.pick_many(op, args, flags, r, domain)
+            case Merge() as op if self.dim in op.mentions():
+                return self.choose(n, op, args, flags, domain)
+            case op:
+                new = op.batch(flags, ranks, self.last)
+                if new is None:
+                    args = tuple(a if f else self.widen(a, size, domain) for a, f in zip(args, flags, strict=True))
+                    new = op.batch((True,) * len(args), ranks, self.last)
+                assert new is not None, f"{op.name} has no batch rule"
+                return new, args
+
+    def widen(self, a: Ref, size: Expr | int, domain: Domain) -> Ref:
+        """An operand copied along the new axis."""
+        axes = LETTERS[: self.g.type(a).rank]
+        labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
+        return self.g.emit(Expand(labels=labels, sizes=(size,)), (a,), domain, "wide")
+
+    def symbol(self, expr: Any, r: Range, domain: Domain, dtype: str) -> Ref:
+        """An expression of the dim, as a vector along the new axis."""
+        e = substitute(expr, {self.dim: r.sym + r.lo}) if r.lo != 0 else expr
+        op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(r), self.last)
+        return self.g.emit(op, (), domain, "at")
+
+    def pick_many(
+        self, op: Pick, args: tuple[Ref, ...], flags: tuple[bool, ...], r: Range, domain: Domain
+    ) -> tuple[Op, tuple[Ref, ...]]:
+        """pick at a point per element: a take, with zeros where it falls outside."""
+        (x,), (has,) = args, flags
+        rank = self.g.type(x).rank - has
+        axes = LETTERS[:rank]
+        axis = axes[op.axis]
+        rest = axes.replace(axis, "")
+        full = (axes + "Z" if self.last else "Z" + axes) if has else axes
+        out = rest + "Z" if self.last else "Z" + rest
+        n = self.g.type(x).shape[full.index(axis)]
+        at = self.symbol(op.at_, r, domain, "i32")
+        low = self.g.emit(Const(value=0, dtype="i32"), (), domain, "zero")
+        high = self.g.emit(Value(expr=n - 1), (), domain, "last")  # type: ignore
+        spread = "Z,->Z"
+        safe = self.g.emit(el.Minimum(labels=spread), (at, high), domain, "at")
+        safe = self.g.emit(el.Maximum(labels=spread), (safe, low), domain, "at")
+        taken = self.g.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
+        inside = self.g.emit(el.Equal(), (at, safe), domain, "inside")
+        zero = self.g.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
+        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (inside, taken, zero)
+
+    def choose(
+        self, n: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
+    ) -> tuple[Op, tuple[Ref, ...]]:
+        """A merge whose conditions vary along the new axis: a select."""
+        assert isinstance(n.type, Type)
+        axes = LETTERS[: n.type.rank]
+        out = axes + "Z" if self.last else "Z" + axes
+        labels = [out if f else axes for f in flags]
+        value, have = args[-1], labels[-1]
+        for k in range(len(args) - 2, 0, -1):
+            cond = self._condition(op, k, n, domain)
+            select = el.Where(labels=f"{cond[1]},{labels[k]},{have}->{out}")
+            value, have = self.g.emit(select, (cond[0], args[k], value), domain, "chosen"), out
+        cond = self._condition(op, 0, n, domain)
+        return el.Where(labels=f"{cond[1]},{labels[0]},{have}->{out}"), (cond[0], args[0], value)
+
+    def _condition(self, op: Merge, k: int, n: Node, domain: Domain) -> tuple[Ref, str]:
+        if self.dim in symbols(op.when[k]):
+            return self.symbol(op.when[k], n.domain[self.dim], domain, "bool"), "Z"
+        return self.g.emit(Value(expr=op.when[k], dtype="bool"), (), domain, "cond"), ""
+
+
+def vectorise(
+    graph: Graph, dim: str, members: set[str], sizes: Mapping[str, int], last: bool = False
+) -> Graph:
+    """`graph` with `dim` as an axis of every equation in `members` (a subset of `candidates`)."""
+    g = Rewriting({}, graph.outputs, graph.dims, sizes)
+    v = _Vectorise(g, graph, dim, members, last)
+    for n in graph.nodes.values():  # types first: reads are typed by their sources
+        new = n if n.name not in members else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        g.nodes[n.name] = new
+        g.readers.setdefault(n.name, set())
+    for n in graph.nodes.values():
+        g.nodes[n.name] = v.rebuild(n)
+    return Graph(g.nodes, graph.outputs, graph.dims).live()
