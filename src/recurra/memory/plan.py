@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recurra.ir.expr import evaluate, symbols
+from recurra.ir.expr import Expr, evaluate, symbols
 from recurra.ir.graph import Graph, Slice, merge_condition
 from recurra.ir.types import Tuple
 from recurra.memory.store import Axis, Store
@@ -50,6 +50,8 @@ class Plan:
     stores: Mapping[str, Store]
     carried: Mapping[int, frozenset[str]]  # id of a loop -> variables
     starts: Mapping[int, tuple[str, ...]]  # id of a loop (0: the top) -> folds that start anew in its body
+    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # id of a loop -> (variable, its value before the first step)
+    seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
 
     @property
     def graph(self) -> Graph:
@@ -68,6 +70,7 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
         work.place(r)
     for o in schedule.graph.outputs:
         work.keep_all(o)
+    work.seed()
     return Plan(
         schedule,
         dict(sizes),
@@ -75,6 +78,8 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
         {n: work.store(n) for n in schedule.graph.nodes if n in work.slots},
         {k: frozenset(v) for k, v in work.carried.items()},
         {k: tuple(v) for k, v in work.starts.items()},
+        {k: tuple(v) for k, v in work.seeds.items()},
+        frozenset(work.seeded),
     )
 
 
@@ -87,6 +92,8 @@ class _Planner:
     reach: dict[tuple[str, str], int] = field(default_factory=dict)
     carried: dict[int, set[str]] = field(default_factory=dict)
     starts: dict[int, list[str]] = field(default_factory=dict)
+    seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    seeded: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.graph = self.schedule.graph
@@ -169,6 +176,35 @@ class _Planner:
         for e, d in zip(r.ref.index, domain, strict=True):
             if isinstance(e, Slice) and e.pad is not None:
                 self.overrun(r, e, d.dim)
+
+    def seed(self) -> None:
+        """merge(x0, x[t-1]) where x travels along t: x starts as x0, and the merge is x itself."""
+        wanted: dict[tuple[int, str], dict[str, str | None]] = {}
+        for r in reads(self.graph):
+            if self.accesses[r.sink, r.k].how == "before":
+                loop = self.shared(r.source, r.sink)[-1]
+                wanted.setdefault((id(loop), r.source), {})[r.sink] = self.first_value(r, loop)
+        for (where, source), inits in wanted.items():
+            values = set(inits.values())
+            if len(values) == 1 and None not in values:
+                (init,) = values
+                assert init is not None
+                self.seeds.setdefault(where, []).append((source, init))
+                self.seeded |= set(inits)
+
+    def first_value(self, r: Read, loop: Loop) -> str | None:
+        """What a merge reads at the first step of a loop, if it reads the step before at all others."""
+        node = self.graph[r.sink]
+        when: tuple[Expr, ...] = getattr(node.op, "when", ())
+        if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:
+            return None
+        init = node.args[0].name
+        if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):
+            return None
+        d = node.domain[loop.dim]
+        points = list(range(evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)))[:: loop.step]
+        holds = [bool(evaluate(when[0], {**self.sizes, loop.dim: p})) for p in points]
+        return init if holds and holds[0] and not any(holds[1:]) else None
 
     def overrun(self, r: Read, s: Slice, dim: str) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""

@@ -77,8 +77,15 @@ class Walk:
                 if it.name in active:
                     self.execute(it.name, state)
             else:
+                self.seed(it, state, active)
                 for seg in segments(self.graph, it, active, self.plan.sizes):
                     self.run(it, seg.lo, seg.hi, seg.active, state)
+
+    def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
+        """Variables that enter a loop with a value: the first branch of a merge."""
+        for name, init in self.plan.seeds.get(id(loop), ()):
+            if name in active:
+                state.vals[name] = self.latest(init, state)
 
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
@@ -155,6 +162,8 @@ class Walk:
 
     def merge(self, node: Node, op: Merge, state: State, env: Mapping[str, Any]) -> Array:
         """The branch whose condition holds; both sides are read where that is only known later."""
+        if node.name in self.plan.seeded:
+            return self.latest(node.args[1].name, state)
         conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
         if all(isinstance(c, bool) for c in conditions):
             k = conditions.index(True)
@@ -170,9 +179,17 @@ class Walk:
         access = self.plan.accesses[sink, k]
         if access.how == "store":
             return self.read(self.plan.stores[ref.name], ref, state, env)
-        if ref.name not in state.vals:  # the step before the first: a branch that is not taken
-            state.vals[ref.name] = self.blank(ref.name)
-        return state.vals[ref.name]
+        return self.latest(ref.name, state)
+
+    def latest(self, name: str, state: State) -> Array:
+        """The variable of an equation; constants are made where they are used."""
+        if name not in state.vals:
+            node = self.graph[name]
+            if not node.args and not node.domain.ranges and not is_step(name):
+                state.vals[name] = node.op.run(self.machine.xp, {**self.plan.sizes, **state.env})
+            else:  # the step before the first: a branch that is not taken
+                state.vals[name] = self.blank(name)
+        return state.vals[name]
 
     # ---- stores
 
