@@ -204,7 +204,11 @@ class _Levels:
             waits = [level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]]
             if target <= level[k] or any(w > target for w in waits):
                 continue
-            held = {of[e.source] for e in into[k] if last(of[e.source]) < target and level[of[e.source]] < target}
+            held = {
+                x
+                for x in (of[e.source] for e in into[k])
+                if kinds[x] and last(x) < target and level[x] < target
+            }
             cost = sum(self.weight(parts[x][0]) for x in held)
             if cost <= self.weight(parts[k][0]) or not into[k]:
                 level[k], kinds[k] = target, kind

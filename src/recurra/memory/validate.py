@@ -1,0 +1,175 @@
+"""validate: runs a plan with points instead of values, and checks that every read finds its point.
+
+Naive on purpose, and independent: it shares no code with the scheduler, the planner or the walk. It
+reads only the schedule's tree, the accesses and the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Node, Ref, Slice
+from recurra.memory.plan import Plan
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Fold
+from recurra.schedule.tree import Exec, Item, Loop
+
+Point = tuple[int, ...]
+
+
+def validate(plan: Plan) -> list[str]:
+    """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds."""
+    run = _Simulation(plan)
+    run.begin(0)
+    run.items(plan.schedule.items, [])
+    run.finish()
+    return run.wrong
+
+
+@dataclass
+class _Simulation:
+    plan: Plan
+    wrong: list[str] = field(default_factory=list)
+    latest: dict[str, Point] = field(default_factory=dict)
+    seeded: dict[str, tuple[str, Point]] = field(default_factory=dict)
+    slots: dict[str, dict[Point, Point]] = field(default_factory=dict)
+    sums: dict[str, list[Point]] = field(default_factory=dict)
+    done: dict[str, set[Point]] = field(default_factory=dict)
+
+    def fail(self, text: str) -> None:
+        if len(self.wrong) < 20:
+            self.wrong.append(text)
+
+    def node(self, statement: str) -> Node:
+        return self.plan.graph[statement.lstrip("+")]
+
+    def runs_over(self, statement: str) -> Any:
+        n = self.node(statement)
+        return self.plan.graph[n.args[0].name].domain if statement[0] == "+" else n.domain
+
+    def items(self, items: tuple[Item, ...], clocks: list[tuple[Loop, int]]) -> None:
+        for it in items:
+            if isinstance(it, Exec):
+                self.execute(it.name, clocks)
+            else:
+                self.loop(it, clocks)
+
+    def below(self, items: tuple[Item, ...]) -> Iterator[str]:
+        for it in items:
+            if isinstance(it, Exec):
+                yield it.name
+            else:
+                yield from self.below(it.body)
+
+    def loop(self, loop: Loop, clocks: list[tuple[Loop, int]]) -> None:
+        for name, init in self.plan.seeds.get(id(loop), ()):
+            self.seeded[name] = (init, self.latest.get(init, ()))
+            self.latest.pop(name, None)
+        times: list[int] = []
+        for s in self.below(loop.body):
+            r = self.runs_over(s)[loop.dim]
+            for p in range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes)):
+                times.append(p * loop.step + loop.shift[s])
+        for u in range(min(times, default=0), max(times, default=-1) + 1):
+            self.begin(id(loop))
+            self.items(loop.body, [*clocks, (loop, u)])
+
+    def begin(self, where: int) -> None:
+        for s in self.plan.starts.get(where, ()):
+            self.sums[s] = []
+
+    def execute(self, statement: str, clocks: list[tuple[Loop, int]]) -> None:
+        env: dict[str, int] = dict(self.plan.sizes)
+        for loop, u in clocks:
+            env[loop.dim] = (u - loop.shift[statement]) * loop.step
+        domain = self.runs_over(statement)
+        for r in domain:
+            if not evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env):
+                return
+        point = tuple(env[d] for d in domain.dims)
+        if point in self.done.setdefault(statement, set()):
+            self.fail(f"{statement} is computed twice at {point}")
+        self.done[statement].add(point)
+        node = self.node(statement)
+        if statement[0] == "+":
+            self.check(statement, 0, Ref(node.args[0].name, domain.identity), env)
+            if point in self.sums.setdefault(statement, []):
+                self.fail(f"{statement} adds {point} twice")
+            self.sums[statement].append(point)
+            return
+        if isinstance(node.op, Fold):
+            want = set(self.points(node.args[0], env))
+            if set(self.sums.get("+" + statement, [])) != want:
+                self.fail(f"{statement} at {point} has not added exactly {node.args[0]}")
+        elif isinstance(node.op, Merge):
+            k = next(k for k, c in enumerate(node.op.when) if evaluate(c, env))
+            self.branch(statement, node, k, env)
+        else:
+            for k, a in enumerate(node.args):
+                self.check(statement, k, a, env)
+        self.latest[statement] = point
+        self.seeded.pop(statement, None)
+        if statement in self.plan.stores:
+            self.slots.setdefault(statement, {})[self.place(statement, point)] = point
+
+    def branch(self, statement: str, node: Node, k: int, env: dict[str, int]) -> None:
+        """A merge that is a travelling variable must hold the chosen branch already."""
+        if statement not in self.plan.seeded:
+            return self.check(statement, k, node.args[k], env)
+        (want,) = self.points(node.args[k], env)
+        source = node.args[1].name
+        have = self.seeded.get(source) if k == 0 else (source, self.latest.get(source))
+        if have != (node.args[k].name, want) and not self.constant(node.args[k].name):
+            self.fail(f"{statement} finds {have}, wants {node.args[k].name}{want}")
+        return None
+
+    def constant(self, name: str) -> bool:
+        n = self.plan.graph[name]
+        return not n.args and not len(n.domain)
+
+    def points(self, ref: Ref, env: dict[str, int]) -> Iterator[Point]:
+        spans: list[Any] = []
+        for e in ref.index:
+            if isinstance(e, Slice):
+                spans.append(range(evaluate(e.lo, env), evaluate(e.hi, env), e.step))
+            else:
+                spans.append((evaluate(e, env),))
+        return product(*spans)
+
+    def check(self, statement: str, k: int, ref: Ref, env: dict[str, int]) -> None:
+        how = self.plan.accesses[statement, k].how
+        for want in self.points(ref, env):
+            if want not in self.done.get(ref.name, ()):
+                self.fail(f"{statement} reads {ref.name}{want} before it is computed")
+            elif how == "store":
+                have = self.slots.get(ref.name, {}).get(self.place(ref.name, want))
+                if have != want:
+                    self.fail(f"{statement} reads {ref.name}{want}, its slot holds {have}")
+            elif self.latest.get(ref.name) != want:
+                self.fail(f"{statement} reads {ref.name}{want}, the variable holds {self.latest.get(ref.name)}")
+
+    def place(self, name: str, point: Point) -> Point:
+        """The slot of a point."""
+        at = dict(zip(self.plan.graph[name].domain.dims, point, strict=True))
+        out: list[int] = []
+        for a in self.plan.stores[name].axes:
+            if a.kind == "block":
+                if not 0 <= at[a.dim] - a.lo < a.slots:
+                    self.fail(f"{name}{point} has no slot in {a}")
+                out.append(at[a.dim] - a.lo)
+            elif a.kind == "window":
+                out.append(at[a.dim] % a.slots)
+        return tuple(out)
+
+    def finish(self) -> None:
+        """Every point was computed; every output is still there."""
+        for name, node in self.plan.graph.nodes.items():
+            every = {p for p in product(*(range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes)) for r in node.domain))}
+            if every != self.done.get(name, set()):
+                self.fail(f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}")
+            if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
+                self.fail(f"the output {name} is not kept")
