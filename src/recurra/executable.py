@@ -12,7 +12,7 @@ import numpy as np
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
 from recurra.lang.tracer import Tracer
-from recurra.program.execute import Execution, Step
+from recurra.program.execute import Execution, Resume, Step
 from recurra.program.steps import members, times
 from recurra.rewrite.granularity import restore_order
 from recurra.schedule.tree import Item, Loop
@@ -49,21 +49,24 @@ class Executable:
         *,
         on_step: OnStep | None = None,
         on_state: Callable[[Step], None] | None = None,
-        resume: tuple[int, Mapping[str, Any]] | None = None,
+        resume: Resume | None = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
         """
-
-        def step(s: Step) -> None:
+        steps = self.execution.steps(seed, resume=resume)
+        while True:
+            try:
+                s = next(steps)
+            except StopIteration as end:
+                results = end.value
+                break
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
             if on_state is not None:
                 on_state(s)
-
-        results = self.execution.run(seed, on_step=step if on_step or on_state else None, resume=resume)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass
 class Execution:
-    """One program, compiled once for a backend; `run` may be called any number of times."""
+    """One program, compiled once for a backend; it may run any number of times."""
 
     program: Program
     backend: Backend
@@ -54,33 +54,26 @@ class Execution:
         self.main = scope["main"]
         self.regions = {r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions}
 
-    def run(
-        self,
-        seed: int = 0,
-        *,
-        on_step: Callable[[Step], None] | None = None,
-        resume: tuple[int, Mapping[str, Any]] | None = None,
-    ) -> dict[str, Any]:
-        """All outputs, each [*slots of its dims, *shape] in the order of its domain.
+    def steps(self, seed: int = 0, *, resume: Resume | None = None) -> Generator[Step, None, dict[str, Any]]:
+        """What every launch of the outermost loop made, as it is made; returns all outputs.
 
-        `resume` is (time, variables) as a Step gave them: the outermost loop goes on from there.
+        Each output is [*slots of its dims, *shape] in the order of its domain. `resume` is (time,
+        variables) as a Step gave them: the outermost loop goes on from there.
         """
-        run = _Run(self, on_step, resume)
-        _, stores = self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
+        run = _Run(self, resume)
+        _, stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
         return run.results(stores)
+
+
+Resume = tuple[int, Mapping[str, Any]]
 
 
 class _Run:
     """The state of one run, as the generated host code sees it."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        on_step: Callable[[Step], None] | None,
-        resume: tuple[int, Mapping[str, Any]] | None,
-    ):
+    def __init__(self, execution: Execution, resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
-        self.regions, self.on_step, self.resume = execution.regions, on_step, resume
+        self.regions, self.resume = execution.regions, resume
         self.streamed = _streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.variables = _Blank(self.plan, self.backend)
@@ -99,8 +92,8 @@ class _Run:
 
     def report(
         self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Mapping[str, Any]
-    ) -> None:
-        """Called after every launch of the outermost loop."""
+    ) -> Step:
+        """Called after every launch of the outermost loop: takes the outputs that it made."""
         seen: dict[str, Any] = {}
         for name, array in outputs.items():
             axis = self.streamed.get(name)
@@ -109,8 +102,7 @@ class _Run:
                 take[axis] = slice(0, hi - lo)
                 seen[name] = self.backend.numpy(array[tuple(take)])
                 self.pieces[name].append(seen[name])
-        if self.on_step is not None:
-            self.on_step(Step(dim, lo, hi, seen, variables))
+        return Step(dim, lo, hi, seen, variables)
 
     def results(self, stores: Mapping[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -1,8 +1,9 @@
 """The host part of a program as Python source: readable, and what really runs.
 
-    for u in range(0, 100, 8):
-        W, b = region_2_i(seed, u, min(u + 8, 100), W, b)
-        report('i', u, min(u + 8, 100))
+    for i_ in range(i_from, 100, 8):
+        i__end = min(i_ + 8, 100)
+        W_, b_ = region_2_i(seed, i_, i__end, W_, b_)
+        yield run.report('i', i_, i__end, {'length': length_store}, {'W': W_, 'b': b_})
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def source(program: Program) -> str:
     head += [f"    {variable(v)} = run.variables[{v!r}]" for v in state]
     head += [f"    {store(s)} = run.stores[{s!r}]" for s in program.plan.stores]
     tail = ["    return " + _dict(state, variable) + ", " + _dict(program.plan.stores, store)]
+    body = body if any("yield" in line for line in body) else [*body, "    yield from ()"]
     return "\n".join(["def main(run, seed, copy):", *head, *body, *tail])
 
 
@@ -117,7 +119,7 @@ def _enter(loop: Loop, lo: int, state: tuple[str, ...]) -> str:
 
 def _report(program: Program, loop: Loop, end: str, stores: tuple[str, ...], state: tuple[str, ...]) -> str:
     outs = [s for s in stores if program.plan.stores[s].output]
-    return f"run.report({loop.dim!r}, {clock(loop)}, {end}, {_dict(outs, store)}, {_dict(state, variable)})"
+    return f"yield run.report({loop.dim!r}, {clock(loop)}, {end}, {_dict(outs, store)}, {_dict(state, variable)})"
 
 
 def _launch(r: Region, ints: list[str]) -> str:

@@ -1,0 +1,89 @@
+"""The worked example as a user writes it, compiled: what the hand-written regions are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import recurra as rc
+from recurra.bench import cartpole
+from recurra.bench.core import SEED
+from recurra.bench.harness import Contestant
+from recurra.bench.reinforce import CHECKED, GAMMA, LR, WIDTHS, initial
+from recurra.executable import Executable
+from recurra.lang.nn.modules import Linear, Policy, Sequential, Tanh
+
+LAUNCH = 4  # iterations per launch: every count of the harness is a multiple
+
+
+def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executable:  # noqa: E741
+    """REINFORCE with the peers' parameters and draws; `gradients` also gives those of the first layer on."""
+    start = initial(SEED)
+    env = rc.rl.env.traceable(
+        cartpole.reset, cartpole.step, observation=rc.f32[4], actions=2, reward=1.0, episodes="absorbing"
+    )
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B_), (i, I_), (t, T_)):
+        layers: list[Any] = []
+        for k, (inputs, outputs) in enumerate(WIDTHS, 1):
+            weight = rc.constant(start[f"W{k}"])
+            layers += [Linear(inputs, outputs, (i,), init=lambda _, w=weight: w), Tanh()]
+        dnn = Policy(Sequential(*layers[:-1]))
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi = dnn(o)
+        a = pi.sample()
+        o[b, i, t + 1], r, _ = env.step(a)
+        g = r[b, i, t:T_].discounted_sum(GAMMA)
+        adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
+        l = -r * adv * pi.log_prob(a)  # noqa: E741
+        l[0:B_, i, 0:T_].mean().backward()
+        rc.optim.Adam(dnn.params, lr=LR).step()
+        rc.log(length=r[0:B_, i, 0:T_].sum(axis=1).mean())
+        if gradients:
+            grads = [p.grad for p in dnn.params]
+            names = [f"d_{c}{k}" for k in range(1, len(WIDTHS) + 1) for c in "Wb"]
+            rc.output(**{n: g for n, g in zip(names, grads, strict=True) if g is not None})
+    return ctx.compile({B_: B, I_: I, T_: T}, chunk=LAUNCH, **options)
+
+
+def ours(B: int, T: int) -> Contestant:
+    """The compiled program as a contestant."""
+    steps: Any = None
+
+    def run(k: int) -> NDArray[Any]:
+        nonlocal steps
+        if steps is None:
+            steps = program(B, T, 10_000, gradients=False).execution.steps(SEED)
+        lengths = [next(iter(next(steps).outputs.values())) for _ in range(k // LAUNCH)]
+        return np.concatenate(lengths)
+
+    def answer() -> Mapping[str, NDArray[Any]]:
+        result = program(B, T, CHECKED, gradients=True).run(seed=SEED)
+        first = {k: x[0] for k, x in result.items() if k != "length"}
+        parameters = sum(x.size for x in first.values())
+        work = {"env_steps": B * T, "parameters": parameters, "iterations": CHECKED}
+        return {"length": result["length"], **first, **{k: np.array(n) for k, n in work.items()}}
+
+    return Contestant("recurra", run, answer)
+
+
+def main() -> None:
+    """Runs the suite and prints its report: python -m recurra.bench.ours [--quick]."""
+    import json
+    import sys
+
+    from recurra.bench import machine
+    from recurra.bench.core import suite
+    from recurra.bench.harness import report
+
+    load = machine.load()
+    rows = suite(ours, quick="--quick" in sys.argv)
+    print(json.dumps(report("core", rows, load), indent=1))
+
+
+if __name__ == "__main__":
+    main()
