@@ -90,10 +90,14 @@ def run(
     *,
     seed: int = 0,
 ) -> dict[str, Array]:
-    """All points of every output, stacked over its domain: [*domain, *shape]."""
+    """All points of every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     oracle = Oracle(graph, bounds, inputs or {}, seed)
-    return {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    found = {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    for name in (n.name for n in graph.nodes.values() if not n.op.pure):
+        for point in points(graph, name, oracle.env):
+            oracle.value(name, point)
+    return found
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:
