@@ -14,7 +14,6 @@ from typing import Any
 from recurra.ir.expr import Expr, Sym, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
-from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Foreign, Merge
@@ -25,27 +24,8 @@ from recurra.rewrite.rule import Rewriting
 
 
 def candidates(graph: Graph, dim: str) -> set[str]:
-    """The equations for which `dim` may become an axis without breaking any order."""
-    fit = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
-    for part in components(graph.nodes, lambda n: [a.name for a in graph[n].args]):
-        inside = set(part)
-        with_dim = {n for n in part if dim in graph[n].domain}
-        if len(part) == 1 and not any(a.name == part[0] for a in graph[part[0]].args):
-            continue
-        if not with_dim <= fit or not _trivial(graph, inside, dim):
-            fit -= inside
-    return fit
-
-
-def _trivial(graph: Graph, cycle: set[str], dim: str) -> bool:
-    """Does every read inside the cycle stay at the same point of `dim`?"""
-    for name in cycle:
-        for a in graph[name].args:
-            if a.name in cycle:
-                for e, r in zip(a.index, graph[a.name].domain, strict=True):
-                    if r.dim == dim and e != Sym(dim):
-                        return False
-    return True
+    """The equations that can be said with `dim` as an axis."""
+    return {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
 
 
 def _fits(graph: Graph, n: Node, dim: str) -> bool:

@@ -1,0 +1,34 @@
+"""NumPy: runs a plan step by step, in the order of its schedule. The middle oracle, and --interpret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class NumpyMachine:
+    """Stores are updated in place; loops are Python loops."""
+
+    xp: Any = np
+
+    def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        for time in range(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+        key = tuple(
+            slice(s := min(max(int(at), 0), n - size), s + size)
+            for at, size, n in zip(starts, sizes, store.shape, strict=True)
+        )
+        return store[key].copy()
+
+    def gather(self, store: Any, axis: int, at: Any) -> Any:
+        return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
+
+    def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+        key = tuple(slice(int(at), int(at) + n) for at, n in zip(starts, value.shape, strict=True))
+        store[key] = value
+        return store

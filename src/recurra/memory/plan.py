@@ -1,0 +1,241 @@
+"""plan: where every read finds its value.
+
+A value stays a variable as long as the latest one computed is the one that is wanted: in the same
+step, one step later if the reader comes first, or after the loop if the last one is read. Everything
+else goes through a store, whose length in each dim is the longest time that a point is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recurra.ir.expr import Expr, evaluate, symbols
+from recurra.ir.graph import Graph, Slice, merge_condition
+from recurra.ir.types import Tuple
+from recurra.memory.store import Axis, Store
+from recurra.schedule.tree import (
+
+    Loop,
+    Read,
+    Schedule,
+    domain_of,
+
+    is_step,
+    reads,
+)
+from recurra.sets.dependence import Lag, lag, spans
+
+How = Literal["now", "before", "last", "store"]
+Path = tuple[tuple[int, Loop | None], ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """How operand `k` of `sink` is found: this step's value, the step before's, a loop's last, or stored."""
+
+    sink: str
+    k: int
+    how: How
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Accesses, stores, and for each loop the variables that travel from step to step."""
+
+    schedule: Schedule
+    sizes: Mapping[str, int]
+    accesses: Mapping[tuple[str, int], Access]
+    stores: Mapping[str, Store]
+    carried: Mapping[int, frozenset[str]]  # id of a loop -> variables
+    starts: Mapping[int, tuple[str, ...]]  # id of a loop (0: the top) -> folds that start anew in its body
+    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # id of a loop -> (variable, its value before the first step)
+    seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
+
+    @property
+    def graph(self) -> Graph:
+        return self.schedule.graph
+
+    def __str__(self) -> str:
+        rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
+        total = sum(s.nbytes(self.sizes) for s in self.stores.values())
+        return "\n".join([*rows, f"total {total:,} B"])
+
+
+def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
+    """The memory plan of a schedule; lengths follow from the lags of its reads."""
+    work = _Planner(schedule, sizes)
+    for r in reads(schedule.graph):
+        work.place(r)
+    for o in schedule.graph.outputs:
+        work.keep_all(o)
+    work.seed()
+    return Plan(
+        schedule,
+        dict(sizes),
+        work.accesses,
+        {n: work.store(n) for n in schedule.graph.nodes if n in work.slots},
+        {k: frozenset(v) for k, v in work.carried.items()},
+        {k: tuple(v) for k, v in work.starts.items()},
+        {k: tuple(v) for k, v in work.seeds.items()},
+        frozenset(work.seeded),
+    )
+
+
+@dataclass
+class _Planner:
+    schedule: Schedule
+    sizes: Mapping[str, int]
+    accesses: dict[tuple[str, int], Access] = field(default_factory=dict)
+    slots: dict[str, dict[str, int]] = field(default_factory=dict)
+    reach: dict[tuple[str, str], int] = field(default_factory=dict)
+    carried: dict[int, set[str]] = field(default_factory=dict)
+    starts: dict[int, list[str]] = field(default_factory=dict)
+    seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    seeded: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.graph = self.schedule.graph
+        self.paths = self.schedule.paths()
+
+    def shared(self, a: str, b: str) -> list[Loop]:
+        """The loops that run around both statements."""
+        out: list[Loop] = []
+        for (ka, la), (kb, lb) in zip(self.paths[a], self.paths[b], strict=False):
+            if ka != kb or la is None or lb is None:
+                break
+            out.append(la)
+        return out
+
+    def place(self, r: Read) -> None:
+        common = self.shared(r.source, r.sink)
+        inner = [x for _, x in self.paths[r.source][len(common) :] if x is not None]
+        if is_step(r.source):  # the total of a fold: its variable travels through the inner loops
+            self.starts.setdefault(id(common[-1]) if common else 0, []).append(r.source)
+            for x in inner:
+                self.carried.setdefault(id(x), set()).add(r.source)
+            self.accesses[r.sink, r.k] = Access(r.sink, r.k, "now")
+            return
+        times = [self.time(r, x) for x in common]
+        how = self.how(r, common, inner, times)
+        if how == "store":
+            self.wait(r, common, inner, times)
+        else:
+            for x in inner:
+                self.carried.setdefault(id(x), set()).add(r.source)
+            if how == "before":
+                self.carried.setdefault(id(common[-1]), set()).add(r.source)
+        self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
+
+    def time(self, r: Read, loop: Loop) -> Lag:
+        """Steps of `loop` between producer and consumer."""
+        source, sink = domain_of(self.graph, r.source), domain_of(self.graph, r.sink)
+        when = None if is_step(r.sink) else merge_condition(self.graph[r.sink], r.k)
+        index = r.ref.index[source.dims.index(loop.dim)]
+        x = lag(loop.dim, index, spans(sink, when), when)
+        x = x if loop.step > 0 else -x
+        return x + (loop.shift[r.sink] - loop.shift[r.source])
+
+    def how(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
+        if r.ref.slices or isinstance(self.graph[r.source].type, Tuple) and inner:
+            return "store"
+        if not all(x.exact == 0 for x in times[:-1]) or not all(self.is_last(r, x) for x in inner):
+            return "store"
+        if not times or times[-1].exact == 0:
+            return "last" if inner else "now"
+        depth = len(common)
+        first = self.paths[r.sink][depth][0] <= self.paths[r.source][depth][0]
+        return "before" if times[-1].exact == 1 and first else "store"
+
+    def is_last(self, r: Read, loop: Loop) -> bool:
+        """Is the point read the one that `loop` computes last?"""
+        domain = self.graph[r.source].domain
+        e = r.ref.index[domain.dims.index(loop.dim)]
+        if isinstance(e, Slice) or symbols(e) - self.sizes.keys():
+            return False
+        d = domain[loop.dim]
+        end = evaluate(d.hi, self.sizes) - 1 if loop.step > 0 else evaluate(d.lo, self.sizes)
+        return evaluate(e, self.sizes) == end
+
+    def wait(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> None:
+        """Lengthens the store of the source so that this read finds its point."""
+        slots = self.slots.setdefault(r.source, {})
+        open_ = False  # from the first loop that separates the two on, every point must be there
+        for loop, t in zip(common, times, strict=True):
+            if open_:
+                slots[loop.dim] = self.extent(r.source, loop.dim)
+            elif t.exact != 0:
+                full = self.extent(r.source, loop.dim)
+                need = full if t.high is None else min(full, t.high + 1)
+                slots[loop.dim] = max(slots.get(loop.dim, 1), need)
+                open_ = True
+        for loop in inner:
+            slots[loop.dim] = self.extent(r.source, loop.dim)
+        domain = self.graph[r.source].domain
+        for e, d in zip(r.ref.index, domain, strict=True):
+            if isinstance(e, Slice) and e.pad is not None:
+                self.overrun(r, e, d.dim)
+
+    def seed(self) -> None:
+        """merge(x0, x[t-1]) where x travels along t: x starts as x0, and the merge is x itself."""
+        wanted: dict[tuple[int, str], dict[str, str | None]] = {}
+        for r in reads(self.graph):
+            if self.accesses[r.sink, r.k].how == "before":
+                loop = self.shared(r.source, r.sink)[-1]
+                wanted.setdefault((id(loop), r.source), {})[r.sink] = self.first_value(r, loop)
+        for (where, source), inits in wanted.items():
+            values = set(inits.values())
+            if len(values) == 1 and None not in values:
+                (init,) = values
+                assert init is not None
+                self.seeds.setdefault(where, []).append((source, init))
+                self.seeded |= set(inits)
+
+    def first_value(self, r: Read, loop: Loop) -> str | None:
+        """What a merge reads at the first step of a loop, if it reads the step before at all others."""
+        node = self.graph[r.sink]
+        when: tuple[Expr, ...] = getattr(node.op, "when", ())
+        if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:
+            return None
+        init = node.args[0].name
+        if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):
+            return None
+        d = node.domain[loop.dim]
+        points = list(range(evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)))[:: loop.step]
+        holds = [bool(evaluate(when[0], {**self.sizes, loop.dim: p})) for p in points]
+        return init if holds and holds[0] and not any(holds[1:]) else None
+
+    def overrun(self, r: Read, s: Slice, dim: str) -> None:
+        """Padded reads may run past the end of a block: it gets room for them."""
+        assert s.pad is not None
+        key = (r.source, dim)
+        self.reach[key] = max(self.reach.get(key, 0), evaluate(s.pad, self.sizes) * s.step)
+
+    def extent(self, name: str, dim: str) -> int:
+        return self.graph[name].domain[dim].size(self.sizes)
+
+    def keep_all(self, name: str) -> None:
+        """An output keeps every point."""
+        slots = self.slots.setdefault(name, {})
+        for r in self.graph[name].domain:
+            slots[r.dim] = r.size(self.sizes)
+
+    def store(self, name: str) -> Store:
+        node = self.graph[name]
+        assert not isinstance(node.type, Tuple)
+        order = [x.dim for _, x in self.paths[name] if x is not None]
+        axes: list[Axis] = []
+        for dim in order:
+            n, full = self.slots[name].get(dim, 1), self.extent(name, dim)
+            lo = evaluate(node.domain[dim].lo, self.sizes)
+            if n >= full and (full > 1 or dim in self.slots[name]):
+                extra = self.reach.get((name, dim), 0)
+                axes.append(Axis(dim, "block", full + max(0, extra - 1), lo, node.domain[dim].hi))
+            elif n > 1:
+                axes.append(Axis(dim, "window", n, lo))
+            else:
+                axes.append(Axis(dim, "folded", 1))
+        return Store(name, tuple(axes), node.type, name in self.graph.outputs)
+
+

@@ -1,0 +1,216 @@
+"""lower: cuts a schedule into regions at host calls, and runs the outermost loop in chunks.
+
+A launch of the outermost loop runs several steps (the host sees metrics once per launch); a loop
+that holds a host call runs on the host, its pure stretches are regions of their own.
+"""
+
+from __future__ import annotations
+
+
+from dataclasses import dataclass, replace
+
+from recurra.memory.plan import Plan
+from recurra.memory.store import Axis
+from recurra.ops.control import Call
+from recurra.program.region import Flow, Region, flow_of, region
+from recurra.program.steps import members, segments
+from recurra.schedule.tree import Exec, Item, Loop, equation
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Runs a region."""
+
+    region: Region
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """Runs one call to the outside world."""
+
+    statement: str
+    around: tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class HostLoop:
+    """Times lo..hi-1 of a loop, on the host."""
+
+    loop: Loop
+    lo: int
+    hi: int
+    seeds: tuple[tuple[str, str], ...]
+    body: tuple[HostItem, ...]
+
+
+@dataclass(frozen=True)
+class ChunkLoop:
+    """Times lo..hi-1 of a loop, at most `size` of them per launch of one region."""
+
+    loop: Loop
+    lo: int
+    hi: int
+    size: int
+    seeds: tuple[tuple[str, str], ...]
+    region: Region
+
+
+HostItem = Launch | HostCall | HostLoop | ChunkLoop
+CHUNK = 8
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs, where everything lives, and what the host does in between."""
+
+    plan: Plan
+    items: tuple[HostItem, ...]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(_regions(self.items))
+
+
+def _regions(items: tuple[HostItem, ...]) -> list[Region]:
+    out: list[Region] = []
+    for it in items:
+        match it:
+            case Launch(region=r) | ChunkLoop(region=r):
+                out.append(r)
+            case HostLoop(body=body):
+                out += _regions(body)
+            case HostCall():
+                pass
+    return out
+
+
+def lower(plan: Plan, chunk: int = CHUNK) -> Program:
+    """The program of a plan. Stores of outputs along a chunked loop hold one chunk."""
+    cut = _Lower(plan, chunk)
+    every = frozenset(members(plan.schedule.items))
+    cut.wanted = cut.collect(plan.schedule.items, every, ())
+    items = cut.items(plan.schedule.items, every, ())
+    return Program(replace(plan, stores=cut.stores), items)
+
+
+@dataclass
+class _Lower:
+    plan: Plan
+    chunk: int
+    wanted: set[str] = None  # type: ignore[assignment]
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.stores = dict(self.plan.stores)
+
+    # ---- which items stay on the host
+
+    def is_host(self, it: Item) -> bool:
+        if isinstance(it, Exec):
+            return isinstance(self.plan.graph[equation(it.name)].op, Call)
+        return any(self.is_host(x) for x in it.body)
+
+    def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> tuple[int, int] | None:
+        """The times of an outermost loop that may run in chunks: one stretch, all statements in it."""
+        if around or isinstance(it, Exec) or self.is_host(it):
+            return None
+        parts = segments(self.plan.graph, it, active, self.plan.sizes)
+        return (parts[0].lo, parts[0].hi) if len(parts) == 1 and parts[0].hi - parts[0].lo > 1 else None
+
+    def stretches(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> list[tuple[Item, ...]]:
+        """Items grouped: pure stretches together, everything else alone."""
+        out: list[list[Item]] = []
+        fresh = True
+        for it in items:
+            alone = self.is_host(it) or self.chunked(it, active, around) is not None
+            if alone or fresh:
+                out.append([])
+            out[-1].append(it)
+            fresh = alone
+        return [tuple(g) for g in out]
+
+    # ---- what crosses borders
+
+    def collect(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> set[str]:
+        """Every variable that some host item reads before it writes it."""
+        out: set[str] = set()
+        for group in self.stretches(items, active, around):
+            (first, *_) = group
+            if isinstance(first, Loop) and (span := self.chunked(first, active, around)):
+                del span
+                out |= set(flow_of(self.plan, group, active, first).uses) | self.inits(first, active)
+            elif isinstance(first, Loop) and self.is_host(first):
+                out |= self.inits(first, active)
+                for seg in segments(self.plan.graph, first, active, self.plan.sizes):
+                    out |= self.collect(first.body, seg.active, (*around, first))
+            else:
+                out |= set(flow_of(self.plan, group, active, None, top=not around).uses)
+        return out
+
+    def inits(self, loop: Loop, active: frozenset[str]) -> set[str]:
+        flow = Flow(self.plan)
+        flow.seeds(loop, active)
+        return set(flow.uses)
+
+    def seeds(self, loop: Loop, active: frozenset[str]) -> tuple[tuple[str, str], ...]:
+        return tuple(p for p in self.plan.seeds.get(id(loop), ()) if p[0] in active)
+
+    # ---- building
+
+    def items(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> tuple[HostItem, ...]:
+        out: list[HostItem] = []
+        for group in self.stretches(items, active, around):
+            (first, *_) = group
+            span = self.chunked(first, active, around)
+            if isinstance(first, Loop) and span:
+                out.append(self.chunk_loop(first, span, active))
+            elif isinstance(first, Loop) and self.is_host(first):
+                out += self.host_loop(first, active, around)
+            elif self.is_host(first):
+                assert isinstance(first, Exec)
+                if first.name in active:
+                    out.append(HostCall(first.name, around))
+            elif any(s in active for s in members(group)):
+                name = self.name(around)
+                out.append(Launch(region(self.plan, name, group, active, around, self.wanted)))
+        return tuple(out)
+
+    def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
+        self.count += 1
+        place = "_".join([x.dim for x in around] + ([dim] if dim else []))
+        return f"region_{self.count}" + (f"_{place}" if place else "")
+
+    def chunk_loop(self, loop: Loop, span: tuple[int, int], active: frozenset[str]) -> ChunkLoop:
+        lo, hi = span
+        size = min(self.chunk, hi - lo)
+        r = region(self.plan, self.name((), loop.dim), (loop,), active, (), self.wanted, loop)
+        for n in r.stores:
+            self.stores[n] = self.window(n, loop.dim, size)
+        return ChunkLoop(loop, lo, hi, size, self.seeds(loop, active), r)
+
+    def window(self, name: str, dim: str, size: int) -> object:
+        """An output that only the host reads along the loop needs the slots of one launch."""
+        store = self.plan.stores[name]
+        read = any(
+            a.name == name and self.plan.accesses[n.name, k].how == "store"
+            for n in self.plan.graph.nodes.values()
+            for k, a in enumerate(n.args)
+            if (n.name, k) in self.plan.accesses
+        )
+        if not store.output or read:
+            return store
+        axes = tuple(
+            Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a for a in store.axes
+        )
+        return replace(store, axes=axes)
+
+    def host_loop(self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]) -> list[HostItem]:
+        out: list[HostItem] = []
+        seeds = self.seeds(loop, active)
+        for seg in segments(self.plan.graph, loop, active, self.plan.sizes):
+            body = self.items(loop.body, seg.active, (*around, loop))
+            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, body))
+            seeds = ()
+        return out
+
+

@@ -1,0 +1,138 @@
+"""Region: a stretch of the schedule that a backend compiles to one function, and what crosses its border.
+
+    region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from recurra.memory.plan import Plan
+from recurra.program.steps import members
+from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_step
+
+
+@dataclass(frozen=True)
+class Region:
+    """`items` run once per launch; the times of the loops `around` come as arguments.
+
+    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+    active: frozenset[str]
+    around: tuple[Loop, ...]
+    chunk: Loop | None
+    held: tuple[str, ...]  # variables read, not changed
+    carried: tuple[str, ...]  # variables read and given back: donated
+    gives: tuple[str, ...]  # variables given back, the carried first
+    stores: tuple[str, ...]  # donated
+
+    def __str__(self) -> str:
+        ints = [x.dim for x in self.around] + ([f"{self.chunk.dim} in chunks"] if self.chunk else [])
+        fresh = [v for v in self.gives if v not in self.carried]
+        parts = {"ints": ints, "held": self.held, "carried": self.carried, "stores": self.stores, "gives": fresh}
+        return f"region {self.name}({'; '.join(k + ': ' + ' '.join(v) for k, v in parts.items() if v)})"
+
+
+@dataclass
+class Flow:
+    """Variables of a stretch of schedule: read before written (`uses`), and written (`makes`)."""
+
+    plan: Plan
+    uses: dict[str, None] = field(default_factory=dict)
+    makes: dict[str, None] = field(default_factory=dict)
+
+    def items(self, items: tuple[Item, ...], active: frozenset[str]) -> Flow:
+        for it in items:
+            if isinstance(it, Exec):
+                if it.name in active:
+                    self.statement(it.name)
+            else:
+                self.seeds(it, active)
+                self.body(it, active)
+        return self
+
+    def body(self, loop: Loop, active: frozenset[str]) -> Flow:
+        self.starts(id(loop), active)
+        return self.items(loop.body, active)
+
+    def starts(self, where: int, active: frozenset[str]) -> None:
+        for step in self.plan.starts.get(where, ()):
+            if step in active or equation(step) in active:
+                self.makes[step] = None
+
+    def seeds(self, loop: Loop, active: frozenset[str]) -> None:
+        for name, init in self.plan.seeds.get(id(loop), ()):
+            if name in active:
+                self.read(init)
+                self.makes[name] = None
+
+    def read(self, name: str) -> None:
+        if name not in self.makes and not self.is_constant(name):
+            self.uses[name] = None
+
+    def is_constant(self, name: str) -> bool:
+        """Constants are made where they are used."""
+        node = self.plan.graph[equation(name)]
+        return not is_step(name) and not node.args and not node.domain.ranges and node.op.pure
+
+    def statement(self, s: str) -> None:
+        node = self.plan.graph[equation(s)]
+        if node.op.name == "fold" and not is_step(s):
+            self.read(ADD + s)
+        elif s in self.plan.seeded:
+            self.read(node.args[1].name)
+        else:
+            for k, a in enumerate(node.args):
+                if self.plan.accesses[s, k].how != "store":
+                    self.read(a.name)
+        if is_step(s):
+            self.read(s)
+        if not self.is_constant(s):
+            self.makes[s] = None
+
+
+def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
+    """The stores that statements read or write."""
+    out: set[str] = set()
+    for s in statements:
+        if s in plan.stores:
+            out.add(s)
+        for k, a in enumerate(plan.graph[equation(s)].args):
+            access = plan.accesses.get((s, k))
+            if access is not None and access.how == "store":
+                out.add(a.name)
+    return tuple(n for n in plan.stores if n in out)
+
+
+def region(
+    plan: Plan,
+    name: str,
+    items: tuple[Item, ...],
+    active: frozenset[str],
+    around: tuple[Loop, ...],
+    wanted: set[str],
+    chunk: Loop | None = None,
+) -> Region:
+    """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
+    flow = flow_of(plan, items, active, chunk, top=not around)
+    gives = [v for v in flow.makes if v in wanted]
+    carried = tuple(v for v in flow.uses if v in gives)
+    held = tuple(v for v in flow.uses if v not in gives)
+    fresh = tuple(v for v in gives if v not in carried)
+    mine = [s for s in members(items) if s in active]
+    return Region(
+        name, items, active, around, chunk, held, carried, (*carried, *fresh), stores_of(plan, mine)
+    )
+
+
+def flow_of(
+    plan: Plan, items: tuple[Item, ...], active: frozenset[str], chunk: Loop | None, top: bool = False
+) -> Flow:
+    flow = Flow(plan)
+    if top and chunk is None:
+        flow.starts(0, active)
+    return flow.body(chunk, active) if chunk is not None else flow.items(items, active)

@@ -1,0 +1,42 @@
+"""accumulate: a reduction over the whole range of loops becomes a fold that the loops stream.
+
+    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →   p[i<I,t<T] = sum(x, axes=(0,));  G[i<I] = fold(p[i,0:T])
+
+What is reduced inside one step is reduced first, so that x itself need not be kept; the direction in
+which the fold runs is open until the schedule fixes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.ir.graph import Graph, Node, Slice, full_length
+from recurra.ops.reduction import Fold, Reduction
+from recurra.rewrite.rule import Rewriting, apply, rule
+
+
+def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    return apply(graph, (stream,), sizes)
+
+
+@rule(Reduction)
+def stream(n: Node, g: Rewriting) -> Node | None:
+    """Σ over 0:T of x → fold of Σ over the axes of one step"""
+    assert isinstance(n.op, Reduction)
+    (a,) = n.args
+    if n.op.monoid is None or not a.slices:
+        return None
+    source = g.source(a)
+    rank = len(a.slices)
+    if not set(range(rank)) <= set(n.op.axes):
+        return None
+    for e, r in zip(a.index, source.domain, strict=True):
+        if isinstance(e, Slice) and (r.dim in n.domain or not full_length(e, r, g.sizes)):
+            return None
+    rest = tuple(k - rank for k in n.op.axes if k >= rank)
+    point = g.read(source.name)
+    part = g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part") if rest else point
+    if g[part.name].domain != source.domain:
+        return None
+    return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))

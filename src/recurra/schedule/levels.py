@@ -1,0 +1,233 @@
+"""levels: the schedule of a graph, loop by loop from the outside in (Allen and Kennedy, 1987).
+
+At each level the first dim, in the user's order, that is legal for everything becomes a loop; cycles
+fix its direction, unbounded reads of the future split it, bounded ones shift it (retime.py). What the
+loop carries is dropped and the inside is ordered in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recurra.errors import ScheduleError
+from recurra.ir.graph import Graph, merge_condition
+from recurra.ir.order import components, topological
+from recurra.ir.types import Tuple
+from recurra.schedule.retime import Edge, Infeasible, retime
+from recurra.schedule.tree import (
+    Exec,
+    Item,
+    Loop,
+    Read,
+    Schedule,
+    domain_of,
+    equation,
+    is_step,
+    reads,
+    statements,
+)
+from recurra.sets.dependence import Lag, lag, spans
+
+
+def schedule(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
+    """An order for every point of every equation; raises ScheduleError where there is none."""
+    work = _Levels(graph, sizes)
+    every = list(reads(graph))
+    items = work.order(list(statements(graph)), every, {s: set(domain_of(graph, s).dims) for s in statements(graph)})
+    return Schedule(graph, items)
+
+
+@dataclass
+class _Levels:
+    graph: Graph
+    sizes: Mapping[str, int]
+    dims: tuple[str, ...] = ()
+    lags: dict[tuple[Read, str], Lag | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.dims = tuple(r.dim for r in self.graph.dims)
+        self.place = {s: k for k, s in enumerate(statements(self.graph))}
+
+    def lag(self, e: Read, dim: str) -> Lag | None:
+        """The lag of a dependence along a dim; None if one end lacks the dim."""
+        key = (e, dim)
+        if key not in self.lags:
+            source, sink = domain_of(self.graph, e.source), domain_of(self.graph, e.sink)
+            if dim not in source or dim not in sink:
+                self.lags[key] = None
+            else:
+                when = None if is_step(e.sink) else merge_condition(self.graph[e.sink], e.k)
+                index = e.ref.index[source.dims.index(dim)]
+                self.lags[key] = lag(dim, index, spans(sink, when), when)
+        return self.lags[key]
+
+    def order(self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]) -> tuple[Item, ...]:
+        """Items that run `stmts` under `edges`; `left` are the dims still to loop over."""
+        todo = [d for d in self.dims if any(d in left[s] for s in stmts)]
+        if not todo:
+            return tuple(Exec(s) for s in self.sequence(stmts, edges))
+        for d in todo:
+            groups = self.groups(stmts, edges, left, d)
+            if groups is not None:
+                return tuple(it for g in groups for it in self.expand(g, edges, left, d))
+        parts = self.parts(stmts, edges)
+        if len(parts) == 1:
+            raise self.no_order(stmts, edges, todo)
+        return tuple(it for p in parts for it in self.order(p, self.within(p, edges), left))
+
+    def within(self, stmts: Sequence[str], edges: list[Read]) -> list[Read]:
+        inside = set(stmts)
+        return [e for e in edges if e.sink in inside and e.source in inside]
+
+    def parts(self, stmts: list[str], edges: list[Read]) -> list[list[str]]:
+        """Strongly connected parts, producers first."""
+        feeds: dict[str, list[str]] = {s: [] for s in stmts}
+        for e in edges:
+            feeds[e.sink].append(e.source)
+        return components(stmts, feeds.__getitem__)
+
+    def sequence(self, stmts: list[str], edges: list[Read]) -> list[str]:
+        """A plain order of statements at one point."""
+        feeds: dict[str, set[str]] = {s: set() for s in stmts}
+        for e in edges:
+            feeds[e.sink].add(e.source)
+        for part in components(stmts, lambda s: feeds[s]):
+            if len(part) > 1 or part[0] in feeds[part[0]]:
+                raise self.no_order(part, self.within(part, edges), [])
+        return topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
+
+    def groups(
+        self, stmts: list[str], edges: list[Read], left: dict[str, set[str]], dim: str
+    ) -> list[_Group] | None:
+        """Loops over `dim` and what stands between them; None where the dim is not legal here."""
+        parts = self.parts(stmts, edges)
+        of = {s: k for k, p in enumerate(parts) for s in p}
+        inner: list[list[Read]] = [[] for _ in parts]
+        into: list[list[Read]] = [[] for _ in parts]
+        for e in edges:
+            (inner if of[e.sink] == of[e.source] else into)[of[e.sink]].append(e)
+        kinds: list[int | None] = []  # 0: no loop, +1, -1; None: either direction
+        for k, p in enumerate(parts):
+            kind = self.direction(p, inner[k], left, dim)
+            if kind == "illegal":
+                return None
+            kinds.append(kind)  # type: ignore[arg-type]
+        level: list[int] = []
+        for k in range(len(parts)):
+            if kinds[k] is None:
+                kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
+            level.append(max((level[of[e.source]] + self.apart(e, kinds[of[e.source]], kinds[k], dim) for e in into[k]), default=0))
+        self.late(parts, into, of, kinds, level, dim)
+        keys = sorted({(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1]))
+        return [
+            _Group(key[1], [s for k, p in enumerate(parts) if (level[k], kinds[k] or 0) == key for s in p])
+            for key in keys
+        ]
+
+    def direction(
+        self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
+    ) -> int | None | str:
+        """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
+        have = [dim in left[s] for s in part]
+        if not any(have):
+            return 0
+        if not all(have):
+            return "illegal"
+        if not inner:
+            return None
+        for sign in (1, -1):
+            signed = [self.signed(e, dim, sign) for e in inner]
+            if all(x is not None and x.low is not None for x in signed) and self.feasible(part, inner, signed):
+                return sign
+        return "illegal"
+
+    def signed(self, e: Read, dim: str, sign: int) -> Lag | None:
+        x = self.lag(e, dim)
+        return None if x is None else x if sign > 0 else -x
+
+    def feasible(self, part: list[str], inner: list[Read], signed: list[Lag | None]) -> bool:
+        ends = [Edge(e.source, e.sink, x.low, x.high) for e, x in zip(inner, signed, strict=True) if x is not None and x.low is not None]  # noqa: E501
+        try:
+            retime(part, ends, dict.fromkeys(part, 1.0))
+        except Infeasible:
+            return False
+        return all(e.low >= 0 for e in ends if e.source == e.sink)
+
+    def prefer(
+        self, k: int, into: list[Read], of: dict[str, int], kinds: list[int | None], level: list[int], dim: str
+    ) -> int:
+        """The direction of a statement that is free: the one that waits least for what it reads."""
+        wait = {
+            sign: max((level[of[e.source]] + self.apart(e, kinds[of[e.source]], sign, dim) for e in into), default=0)
+            for sign in (1, -1)
+        }
+        return 1 if wait[1] <= wait[-1] else -1
+
+    def apart(self, e: Read, source: int | None, sink: int | None, dim: str) -> int:
+        """1 where the sink's loop must wait for the source's to end, else 0."""
+        if source != sink:
+            return 1
+        if not source:
+            return 0
+        x = self.signed(e, dim, source)
+        return 1 if x is None or x.low is None else 0
+
+    def late(
+        self, parts: list[list[str]], into: list[list[Read]], of: dict[str, int], kinds: list[int | None], level: list[int], dim: str
+    ) -> None:
+        """Statements that wait for nothing here move up to their first reader."""
+        outof: list[list[Read]] = [[] for _ in parts]
+        for es in into:
+            for e in es:
+                outof[of[e.source]].append(e)
+        for k in reversed(range(len(parts))):
+            if len(parts[k]) == 1 and outof[k] and all(self.cheap(e.source) for e in into[k]):
+                level[k] = max(level[k], min(level[of[e.sink]] - self.apart(e, kinds[k], kinds[of[e.sink]], dim) for e in outof[k]))
+
+    def cheap(self, statement: str) -> bool:
+        """A constant or symbol: holding it longer costs nothing."""
+        return not self.graph[equation(statement)].args and not is_step(statement)
+
+    def expand(self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str) -> tuple[Item, ...]:
+        """One group as a loop with shifts, or as plain items."""
+        within = self.within(g.members, edges)
+        if not g.step:
+            return self.order(g.members, within, left)
+        ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
+        steps = [Edge(e.source, e.sink, x.low, x.high) for e, x in ends.items() if x.low is not None]
+        shift = retime(g.members, steps, {s: self.weight(s) for s in g.members})
+        open_: list[Read] = []
+        for e, x in ends.items():
+            assert x.low is not None
+            if x.low + shift[e.sink] - shift[e.source] <= 0:
+                open_.append(e)
+        inside = {s: left[s] - {dim} for s in g.members}
+        body = self.order(g.members, open_, inside)
+        return (Loop(dim, g.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body),)
+
+    def weight(self, statement: str) -> float:
+        """Bytes that one point of the statement holds."""
+        t = self.graph[equation(statement)].type
+        return 0.0 if is_step(statement) or isinstance(t, Tuple) else float(t.nbytes(self.sizes))
+
+    def no_order(self, stmts: Sequence[str], edges: list[Read], dims: list[str]) -> ScheduleError:
+        """The cycle that no loop can carry, in the user's lines."""
+        nodes = [self.graph[equation(s)] for s in stmts[:8]]
+        lines = "\n  ".join(f"{n.name}{n.domain}" + (f"   --> {n.loc}" if n.loc else "") for n in nodes)
+        facts = f"{'; '.join(f'{e.sink} reads {e.ref}' for e in edges[:6])}"
+        tried = f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
+        return ScheduleError(
+            f"the equations {', '.join(n.name for n in nodes)} have no order: each waits for the other, {tried}",
+            facts=f"{facts}\n  {lines}",
+            hint="let one of them read an earlier point (t-1), or start the recurrence with a branch",
+            loc=nodes[0].loc,
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Statements of one loop (step ±1) or of none (0)."""
+
+    step: int
+    members: list[str]

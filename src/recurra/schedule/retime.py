@@ -1,0 +1,110 @@
+"""Shifts: how many steps each statement of one loop runs late.
+
+A dependence of lag v (v steps from producer to consumer, negative when the future is read) asks
+shift(sink) >= shift(source) - v. Statements of one cycle keep one shift, so that a state and the
+step that makes it stay together; the rest is placed so that the bytes held over time are least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recurra.ir.order import components
+
+
+@dataclass(frozen=True)
+class Edge:
+    """sink - source in steps is at least `low`; at most `high` (None: unbounded)."""
+
+    source: str
+    sink: str
+    low: int
+    high: int | None
+
+
+class Infeasible(Exception):
+    """No shifts satisfy the dependences."""
+
+
+def retime(nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]) -> dict[str, int]:
+    """The shifts, the smallest 0. Raises Infeasible where a cycle cannot be satisfied."""
+    group = _groups(nodes, edges)
+    reps = sorted(set(group.values()), key=list(nodes).index)
+    between = [Edge(group[e.source], group[e.sink], e.low, e.high) for e in edges]
+    between = [e for e in between if e.source != e.sink]
+    soonest = _longest(reps, between)
+    if not any(soonest.values()):
+        return dict.fromkeys(nodes, 0)
+    chosen = _cheapest(reps, between, edges, group, weight)
+    return {n: chosen[group[n]] for n in nodes}
+
+
+def _groups(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:
+    """Statement -> representative; a cycle is one group where one shift serves all of it."""
+    out = {n: n for n in nodes}
+    ahead: dict[str, list[str]] = {n: [] for n in nodes}
+    for e in edges:
+        ahead[e.source].append(e.sink)
+    for part in components(nodes, ahead.__getitem__):
+        inside = set(part)
+        if all(e.low >= 0 for e in edges if e.source in inside and e.sink in inside):
+            for n in part:
+                out[n] = part[0]
+    return out
+
+
+def _longest(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
+    """The smallest shifts (Bellman and Ford)."""
+    shift = dict.fromkeys(nodes, 0)
+    for _ in range(len(nodes) + 1):
+        changed = False
+        for e in edges:
+            need = shift[e.source] - e.low
+            if need > shift[e.sink]:
+                shift[e.sink], changed = need, True
+        if not changed:
+            return shift
+    raise Infeasible("a cycle needs its own future")
+
+
+def _cheapest(
+    reps: Sequence[str],
+    between: Sequence[Edge],
+    edges: Sequence[Edge],
+    group: Mapping[str, str],
+    weight: Mapping[str, float],
+) -> dict[str, int]:
+    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network program, so integral."""
+    from scipy.optimize import linprog
+
+    place = {r: k for k, r in enumerate(reps)}
+    held = sorted({e.source for e in edges})
+    life = {s: len(reps) + k for k, s in enumerate(held)}
+    size = len(reps) + len(held)
+    rows: list[np.ndarray] = []
+    ends: list[float] = []
+    for e in between:  # shift(source) - shift(sink) <= low
+        r = np.zeros(size)
+        r[place[e.source]] += 1
+        r[place[e.sink]] -= 1
+        rows.append(r)
+        ends.append(e.low)
+    for e in edges:  # life(source) >= shift(sink) - shift(source) + high
+        r = np.zeros(size)
+        r[place[group[e.sink]]] += 1
+        r[place[group[e.source]]] -= 1
+        r[life[e.source]] -= 1
+        rows.append(r)
+        ends.append(-float(e.high or 0))
+    cost = np.zeros(size)
+    cost[: len(reps)] = 1e-6  # ties: early
+    for s in held:
+        cost[life[s]] = weight[s]
+    found = linprog(cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs")
+    assert found.status == 0, found.message
+    shift = {r: round(float(found.x[place[r]])) for r in reps}
+    base = min(shift.values())
+    return {r: s - base for r, s in shift.items()}
