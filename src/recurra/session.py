@@ -7,17 +7,20 @@ import linecache
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.types import Range, Type
-from recurra.lang.dims import Index
+from recurra.lang.dims import Index, unwrap
 from recurra.lang.functions import foreign
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
 from recurra.ops.control import Foreign
+
+if TYPE_CHECKING:
+    from recurra.executable import Executable
 
 Pairs = tuple[tuple[Index, Index], ...]
 
@@ -53,6 +56,20 @@ class Context:
         """The program as equations, before any pass."""
         return self.tracer.graph()
 
+    def compile(self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any) -> Executable:
+        """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
+
+        Raises ShapeError, DomainError or ScheduleError, with the line of the program, before anything runs.
+        """
+        from recurra.executable import Executable
+
+        sizes = {str(unwrap(k)): v for k, v in bounds.items()}
+        return Executable(self.tracer, sizes, backend, options)
+
+    def run(self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any) -> Any:
+        """compile, then run."""
+        return self.compile(bounds, backend=backend, **options).run(seed=seed)
+
     def _repr_html_(self) -> str:
         return self.graph._repr_html_()
 
@@ -82,16 +99,13 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
 
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
-    """Equations take the names of the user's variables that hold them."""
+    """Equations take the names of the user's variables that hold them, where those are free."""
+    named: set[str] = set()
     for name, x in variables.items():
         if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes:
-            plain = x.name.split("_")[0] in _PLAIN or x.name in tracer.branches
-            if name.isidentifier() and plain and x.name != name and name not in tracer.nodes:
-                old = x.name
-                tracer.rename(old, name)
-
-
-_PLAIN: set[str] = set()
+            if x.name not in named and name != x.name and name not in tracer.nodes:
+                tracer.rename(x.name, name)
+                named.add(name)
 
 
 def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from recurra.memory.plan import Plan
+from recurra.program.function import function
+from recurra.program.region import Region
+
 
 class NumpyMachine:
     """Stores are updated in place; loops are Python loops."""
@@ -32,3 +36,21 @@ class NumpyMachine:
         key = tuple(slice(int(at), int(at) + n) for at, n in zip(starts, value.shape, strict=True))
         store[key] = value
         return store
+
+
+class NumpyBackend:
+    """Regions run as they are written, one statement after the other."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self.machine = NumpyMachine()
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return function(plan, region, self.machine)
+
+    def array(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+    def numpy(self, x: Any) -> Any:
+        return np.array(x, copy=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from recurra.memory.plan import Plan
-from recurra.memory.store import Axis
+from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
 from recurra.program.region import Flow, Region, flow_of, region
 from recurra.program.steps import members, segments
@@ -184,11 +184,12 @@ class _Lower:
         lo, hi = span
         size = min(self.chunk, hi - lo)
         r = region(self.plan, self.name((), loop.dim), (loop,), active, (), self.wanted, loop)
-        for n in r.stores:
-            self.stores[n] = self.window(n, loop.dim, size)
+        if loop.step > 0 and lo % size == 0:
+            for n in r.stores:
+                self.stores[n] = self.window(n, loop.dim, size)
         return ChunkLoop(loop, lo, hi, size, self.seeds(loop, active), r)
 
-    def window(self, name: str, dim: str, size: int) -> object:
+    def window(self, name: str, dim: str, size: int) -> Store:
         """An output that only the host reads along the loop needs the slots of one launch."""
         store = self.plan.stores[name]
         read = any(

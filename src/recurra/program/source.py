@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from recurra.program.lower import ChunkLoop, HostCall, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
@@ -26,11 +26,11 @@ def source(program: Program) -> str:
     head += [f"    {variable(v)} = run.variables[{v!r}]" for v in state]
     head += [f"    {store(s)} = run.stores[{s!r}]" for s in program.plan.stores]
     tail = ["    return " + _dict(state, variable) + ", " + _dict(program.plan.stores, store)]
-    return "\n".join(["def main(run, seed, report, copy):", *head, *body, *tail])
+    return "\n".join(["def main(run, seed, copy):", *head, *body, *tail])
 
 
-def _dict(names: object, spell: object) -> str:
-    return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"  # type: ignore
+def _dict(names: Iterable[str], spell: Callable[[str], str]) -> str:
+    return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"
 
 
 def variable(name: str) -> str:
@@ -86,27 +86,38 @@ def _items(program: Program, items: tuple[HostItem, ...], depth: int) -> Iterato
                 for x, init in it.seeds:
                     yield f"{pad}{variable(x)} = copy({variable(init)})"
                 u = clock(it.loop)
-                yield f"{pad}for {u} in range({it.lo}, {it.hi}, {it.size}):"
+                state = it.region.carried
+                yield f"{pad}{_enter(it.loop, it.lo, state)}"
+                yield f"{pad}for {u} in range({u}from, {it.hi}, {it.size}):"
                 yield f"{pad}    {u}_end = min({u} + {it.size}, {it.hi})"
                 yield f"{pad}    {_launch(it.region, [u, f'{u}_end'])}"
-                yield f"{pad}    {_report(program, it.loop, f'{u}_end', it.region.stores)}"
+                yield f"{pad}    {_report(program, it.loop, f'{u}_end', it.region.stores, state)}"
             case HostLoop():
                 for x, init in it.seeds:
                     yield f"{pad}{variable(x)} = copy({variable(init)})"
-                u = clock(it.loop)
-                yield f"{pad}for {u} in range({it.lo}, {it.hi}):"
+                u, outer = clock(it.loop), depth == 1
+                state = tuple(v for v in _state(program) if v in program.plan.carried.get(id(it.loop), ()))
+                if outer:
+                    yield f"{pad}{_enter(it.loop, it.lo, state)}"
+                yield f"{pad}for {u} in range({f'{u}from' if outer else it.lo}, {it.hi}):"
                 yield from _items(program, it.body, depth + 1)
-                if depth == 1:
-                    yield f"{pad}    {_report(program, it.loop, f'{u} + 1', tuple(program.plan.stores))}"
+                if outer:
+                    yield f"{pad}    {_report(program, it.loop, f'{u} + 1', tuple(program.plan.stores), state)}"
 
 
 def clock(loop: Loop) -> str:
     return f"{loop.dim}_" if loop.step > 0 else f"{loop.dim}_back"
 
 
-def _report(program: Program, loop: Loop, end: str, stores: tuple[str, ...]) -> str:
+def _enter(loop: Loop, lo: int, state: tuple[str, ...]) -> str:
+    """Where a resumed run goes on: the time, and the variables that travel along the loop."""
+    names = ", ".join(map(variable, state))
+    return f"{clock(loop)}from, ({names}{',' if len(state) == 1 else ''}) = run.enter({lo}, {_dict(state, variable)})"
+
+
+def _report(program: Program, loop: Loop, end: str, stores: tuple[str, ...], state: tuple[str, ...]) -> str:
     outs = [s for s in stores if program.plan.stores[s].output]
-    return f"report({loop.dim!r}, {clock(loop)}, {end}, {_dict(outs, store)})"
+    return f"run.report({loop.dim!r}, {clock(loop)}, {end}, {_dict(outs, store)}, {_dict(state, variable)})"
 
 
 def _launch(r: Region, ints: list[str]) -> str:

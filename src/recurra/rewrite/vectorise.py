@@ -183,6 +183,9 @@ class _Vectorise:
         """pick at a point per element: a take, with zeros where it falls outside."""
         (x,), (has,) = args, flags
         rank = self.g.type(x).rank - has
+        if not has and op.at_ == r.sym and r.lo == 0 and self.g.type(x).shape[op.axis] == self.size(r):
+            order = [k for k in range(rank) if k != op.axis]  # every element in turn: the axis itself
+            return Transpose(order=(*order, op.axis) if self.last else (op.axis, *order)), (x,)
         axes = LETTERS[:rank]
         axis = axes[op.axis]
         rest = axes.replace(axis, "")

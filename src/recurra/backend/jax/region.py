@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from recurra.memory.plan import Plan
+from recurra.program.function import function, times
 from recurra.program.region import Region
-from recurra.program.walk import State, Walk
 
 
 class JaxMachine:
@@ -32,33 +33,21 @@ class JaxMachine:
         return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
 
 
-def function(plan: Plan, r: Region) -> Callable[..., Any]:
-    """f(seed, *ints, *held, *carried, *stores) -> (*gives, *stores), untraced."""
-    walk = Walk(plan, JaxMachine())
-    ints = 2 if r.chunk is not None else len(r.around)
+class JaxBackend:
+    """XLA, on whatever device JAX finds."""
 
-    def run(seed: Any, *given: Any) -> tuple[Any, ...]:
-        times, arrays = given[:ints], given[ints:]
-        names = (*r.held, *r.carried)
-        vals = dict(zip(names, arrays[: len(names)], strict=True))
-        stores = dict(zip(r.stores, arrays[len(names) :], strict=True))
-        state = State(vals, stores, {"seed": seed})
-        if r.chunk is not None:
-            walk.run(r.chunk, *times, r.active, state)
-        else:
-            state.clocks = tuple(zip(r.around, times, strict=True))
-            if not r.around:
-                walk.begin(0, state, r.active)
-            walk.items(r.items, state, r.active)
-        return (*(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
+    name = "jax"
 
-    run.__name__ = r.name
-    return run
+    def __init__(self) -> None:
+        self.machine = JaxMachine()
 
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        first = 1 + times(region) + len(region.held)
+        donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
+        return jax.jit(function(plan, region, self.machine), donate_argnums=donated)
 
-def compiled(plan: Plan, r: Region) -> Any:
-    """The jitted region; carried variables and stores are donated."""
-    ints = 2 if r.chunk is not None else len(r.around)
-    first = 1 + ints + len(r.held)
-    donated = tuple(range(first, first + len(r.carried) + len(r.stores)))
-    return jax.jit(function(plan, r), donate_argnums=donated)
+    def array(self, x: Any) -> Any:
+        return jnp.array(x, copy=True)
+
+    def numpy(self, x: Any) -> Any:
+        return np.array(x, copy=True)

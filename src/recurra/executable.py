@@ -1,0 +1,140 @@
+"""Executable: a compiled program, what it went through, and how it is run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from recurra.compile import Compiled, compile_graph
+from recurra.errors import RecurraError, here
+from recurra.lang.tracer import Tracer
+from recurra.program.execute import Execution, Step
+from recurra.program.steps import members, times
+from recurra.rewrite.granularity import restore_order
+from recurra.schedule.tree import Item, Loop
+
+BACKENDS = {"jax": "recurra.backend.jax.region:JaxBackend", "numpy": "recurra.backend.numpy:NumpyBackend"}
+OnStep = Callable[[int, dict[str, Any]], None]
+
+
+class Executable:
+    """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
+
+    def __init__(self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]):
+        if backend not in BACKENDS:
+            raise RecurraError(
+                f"there is no backend {backend!r}", facts=f"there are {', '.join(BACKENDS)}", loc=here()
+            )
+        self.logs = dict(tracer.logs)
+        graph = tracer.graph()
+        self.sizes = dict(sizes)
+        self.source_graph = graph
+        self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
+        self.outputs = dict(zip(graph.outputs, self.compiled.plan.graph.outputs, strict=True))
+        module, _, name = BACKENDS[backend].partition(":")
+        self.backend = getattr(importlib.import_module(module), name)()
+
+    @cached_property
+    def execution(self) -> Execution:
+        """The program's regions, ready for the backend to compile at their first launch."""
+        return Execution(self.compiled.program, self.backend)
+
+    def run(
+        self,
+        seed: int = 0,
+        *,
+        on_step: OnStep | None = None,
+        on_state: Callable[[Step], None] | None = None,
+        resume: tuple[int, Mapping[str, Any]] | None = None,
+    ) -> dict[str, Any]:
+        """Every named tensor, [*dims of its domain, *shape].
+
+        on_step(first, metrics) is called after every launch of the outermost loop, with the values
+        [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        """
+
+        def step(s: Step) -> None:
+            if on_step is not None:
+                on_step(s.lo, self.metrics(s))
+            if on_state is not None:
+                on_state(s)
+
+        results = self.execution.run(seed, on_step=step if on_step or on_state else None, resume=resume)
+        named = self.logs or {o: o for o in self.outputs}
+        return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
+
+    def arrange(self, output: str, array: Any) -> Any:
+        """From the program's order of axes to the user's."""
+        axes = self.compiled.axes[self.outputs[output]]
+        return np.transpose(array, restore_order(self.source_graph[output].domain.dims, axes))
+
+    def metrics(self, s: Step) -> dict[str, Any]:
+        """The scalars of one launch, by the user's names."""
+        names = {self.outputs[o]: name for name, o in self.logs.items()}
+        return {names[o]: x for o, x in s.outputs.items() if o in names and x.ndim == 1}
+
+    # ---- for people
+
+    @property
+    def equations(self) -> dict[str, str]:
+        """The graph after every stage, as text."""
+        return {name: str(g) for name, g in self.compiled.stages.graphs.items()}
+
+    @property
+    def schedule_text(self) -> str:
+        return str(self.compiled.schedule)
+
+    @property
+    def source(self) -> str:
+        """The host part, as Python, below the regions' signatures."""
+        heads = "\n".join(f"# {r}" for r in self.compiled.program.regions)
+        return f"{heads}\n{self.execution.text}"
+
+    @property
+    def pass_rows(self) -> list[dict[str, Any]]:
+        return list(self.compiled.stages.rows)
+
+    @property
+    def store_rows(self) -> list[dict[str, Any]]:
+        """One row per store: kind, shape, slots, class, bytes."""
+        rows: list[dict[str, Any]] = []
+        for s in self.compiled.program.plan.stores.values():
+            kept = s.kept
+            rows.append(
+                {
+                    "store": s.name,
+                    "kind": " × ".join(a.kind for a in kept) or "point",
+                    "shape": "×".join(map(str, s.shape(self.sizes))),
+                    "slots": ", ".join(f"{a.dim}: {a.slots}" for a in kept),
+                    "class": "output" if s.output else "workspace",
+                    "bytes": s.nbytes(self.sizes),
+                }
+            )
+        return rows
+
+    @property
+    def chart(self) -> list[dict[str, Any]]:
+        """When each loop's statements run, in steps of that loop, one phase after the other."""
+        rows: list[dict[str, Any]] = []
+
+        def walk(items: tuple[Item, ...], phase: str) -> None:
+            for k, it in enumerate(items):
+                if isinstance(it, Loop):
+                    name = f"{phase}{it.dim}{'' if it.step > 0 else ' backwards'} ({k})"
+                    if any(isinstance(x, Loop) for x in it.body):
+                        walk(it.body, f"{name} / ")
+                        continue
+                    for s in members(it.body):
+                        lo, hi = times(self.compiled.plan.graph, it, s, self.sizes)
+                        rows.append({"statement": s, "start": lo, "stop": hi, "phase": name})
+
+        walk(self.compiled.schedule.items, "")
+        return rows
+
+    def __repr__(self) -> str:
+        head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        return f"program for {head}\n{self.schedule_text}"

@@ -1,0 +1,183 @@
+"""execute: runs a program's host part on a backend and collects what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.memory.plan import Plan
+from recurra.program.lower import ChunkLoop, Program
+from recurra.program.region import Region
+from recurra.program.source import source
+from recurra.program.walk import Machine, State, Walk
+from recurra.schedule.tree import equation, is_step
+
+
+class Backend(Protocol):
+    """See recurra.backend.base."""
+
+    name: str
+    machine: Machine
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]: ...
+    def array(self, x: Any) -> Any: ...
+    def numpy(self, x: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the host sees after a launch of the outermost loop: its times, outputs, travelling variables."""
+
+    dim: str
+    lo: int
+    hi: int
+    outputs: Mapping[str, Any]
+    variables: Mapping[str, Any]
+
+
+@dataclass
+class Execution:
+    """One program, compiled once for a backend; `run` may be called any number of times."""
+
+    program: Program
+    backend: Backend
+    regions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.text = source(self.program)
+        scope: dict[str, Any] = {}
+        exec(compile(self.text, "<recurra program>", "exec"), scope)
+        self.main = scope["main"]
+        self.regions = {r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions}
+
+    def run(
+        self,
+        seed: int = 0,
+        *,
+        on_step: Callable[[Step], None] | None = None,
+        resume: tuple[int, Mapping[str, Any]] | None = None,
+    ) -> dict[str, Any]:
+        """All outputs, each [*slots of its dims, *shape] in the order of its domain.
+
+        `resume` is (time, variables) as a Step gave them: the outermost loop goes on from there.
+        """
+        run = _Run(self, on_step, resume)
+        _, stores = self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
+        return run.results(stores)
+
+
+class _Run:
+    """The state of one run, as the generated host code sees it."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        on_step: Callable[[Step], None] | None,
+        resume: tuple[int, Mapping[str, Any]] | None,
+    ):
+        self.backend, self.plan = execution.backend, execution.program.plan
+        self.regions, self.on_step, self.resume = execution.regions, on_step, resume
+        self.streamed = _streamed(execution.program)
+        self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
+        self.variables = _Blank(self.plan, self.backend)
+        self.calls = _Calls(self.plan, self.backend)
+        self.stores = {
+            n: self.backend.array(np.zeros(s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]))
+            for n, s in self.plan.stores.items()
+        }
+
+    def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
+        """Where the outermost loop starts, and with what."""
+        if self.resume is None:
+            return lo, tuple(variables.values())
+        time, saved = self.resume
+        return time, tuple(self.backend.array(saved[n]) for n in variables)
+
+    def report(
+        self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Mapping[str, Any]
+    ) -> None:
+        """Called after every launch of the outermost loop."""
+        seen: dict[str, Any] = {}
+        for name, array in outputs.items():
+            axis = self.streamed.get(name)
+            if axis is not None:
+                take = [slice(None)] * len(array.shape)
+                take[axis] = slice(0, hi - lo)
+                seen[name] = self.backend.numpy(array[tuple(take)])
+                self.pieces[name].append(seen[name])
+        if self.on_step is not None:
+            self.on_step(Step(dim, lo, hi, seen, variables))
+
+    def results(self, stores: Mapping[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name in self.plan.graph.outputs:
+            store = self.plan.stores[name]
+            if name in self.streamed:
+                array = np.concatenate(self.pieces[name], axis=self.streamed[name])
+            else:
+                array = self.backend.numpy(stores[name])
+            order = [a.dim for a in store.kept]
+            dims = self.plan.graph[name].domain.dims
+            rest = range(len(dims), array.ndim)
+            array = np.transpose(array, (*(order.index(d) for d in dims), *rest))
+            out[name] = array
+        return out
+
+
+def _streamed(program: Program) -> dict[str, int]:
+    """Outputs that leave with every launch, and the axis that they leave along."""
+    out: dict[str, int] = {}
+    for it in program.items:
+        if isinstance(it, ChunkLoop):
+            for n in it.region.stores:
+                store = program.plan.stores[n]
+                for k, a in enumerate(store.kept):
+                    if store.output and a.dim == it.loop.dim and a.kind == "window":
+                        out[n] = k
+    return out
+
+
+class _Blank:
+    """Variables before anything has run: constants have their value, the rest is zero."""
+
+    def __init__(self, plan: Plan, backend: Backend):
+        self.plan, self.backend = plan, backend
+
+    def __getitem__(self, name: str) -> Any:
+        node = self.plan.graph[equation(name)]
+        if isinstance(node.type, Tuple):
+            return None
+        if not node.args and not node.domain.ranges and not is_step(name) and node.op.pure:
+            return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
+        return self.backend.array(np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype]))
+
+
+class _Calls:
+    """Host calls: operands become NumPy arrays, results go back to the backend."""
+
+    def __init__(self, plan: Plan, backend: Backend):
+        self.plan, self.backend = plan, backend
+
+    def __getitem__(self, statement: str) -> Callable[..., Any]:
+        plan, backend = self.plan, self.backend
+        node = plan.graph[statement]
+        walk = Walk(plan, backend.machine)
+        loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
+
+        def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
+            args: list[Any] = []
+            for k, (a, x) in enumerate(zip(node.args, given, strict=True)):
+                if plan.accesses[statement, k].how == "store":
+                    state = State({}, {a.name: x}, {}, tuple(zip(loops, times, strict=True)))
+                    x = walk.read(plan.stores[a.name], a, state, walk.point(statement, state))
+                args.append(np.asarray(x))
+            results: tuple[Any, ...] = node.op.eval(np, *args)
+            return tuple(backend.array(y) for y in results)
+
+        return call
+
+

@@ -1,0 +1,36 @@
+"""function: a region as a plain function of arrays, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recurra.memory.plan import Plan
+from recurra.program.region import Region
+from recurra.program.walk import Machine, State, Walk
+
+
+def times(r: Region) -> int:
+    """How many loop times a launch is given."""
+    return 2 if r.chunk is not None else len(r.around)
+
+
+def function(plan: Plan, r: Region, machine: Machine) -> Callable[..., tuple[Any, ...]]:
+    """f(seed, *times, *held, *carried, *stores) -> (*gives, *stores)"""
+    walk, ints, names = Walk(plan, machine), times(r), (*r.held, *r.carried)
+
+    def run(seed: Any, *given: Any) -> tuple[Any, ...]:
+        at, arrays = given[:ints], given[ints:]
+        vals = dict(zip(names, arrays[: len(names)], strict=True))
+        state = State(vals, dict(zip(r.stores, arrays[len(names) :], strict=True)), {"seed": seed})
+        if r.chunk is not None:
+            walk.run(r.chunk, *at, r.active, state)
+        else:
+            state.clocks = tuple(zip(r.around, at, strict=True))
+            if not r.around:
+                walk.begin(0, state, r.active)
+            walk.items(r.items, state, r.active)
+        return (*(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
+
+    run.__name__ = r.name
+    return run
