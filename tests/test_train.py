@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from recurra.report.runs import RunFolder
 from recurra.rl.train import Reinforce, train
 from recurra.stepping import Interpreted
 
+Callback = Callable[..., None]
 SMALL = Reinforce(iterations=10, rows=2, steps=3, checkpoint_every=4, hidden=(4,))
 
 
@@ -35,18 +37,18 @@ class Fake:
         self.chart = [{"statement": "act", "start": 0, "stop": 3, "phase": "acting"}]
 
     def run(
-        self, *, seed: int, on_step: Callable[..., None], first: int = 0, state: Any = None
+        self, seed: int, *, on_step: Callback, on_state: Callback, resume: tuple[int, Any] | None
     ) -> None:
-        self.total = np.zeros(()) if state is None else state["total"]
+        first, state = resume or (0, {"total": np.zeros(())})
+        self.total = state["total"]
         for at in range(first, self.iterations, 3):
             if self.fail_at is not None and at >= self.fail_at:
                 raise KeyboardInterrupt
-            values = np.arange(at, min(at + 3, self.iterations)) + 0.5
+            hi = min(at + 3, self.iterations)
+            values = np.arange(at, hi) + 0.5
             self.total = self.total + values.sum() * seed
             on_step(at, {"mean_return": values, "length": values, "loss": -values})
-
-    def state(self) -> Mapping[str, np.ndarray]:
-        return {"total": self.total}
+            on_state(SimpleNamespace(lo=at, hi=hi, variables={"total": self.total}))
 
 
 def quietly(settings: Reinforce, program: Any) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def test_checkpoints_keep_the_state(tmp_path: Path):
     run = quietly(replace(SMALL, out=tmp_path), Fake(10))["run"]
     saved = checkpoint.saved(Path(run) / "checkpoints")
     metas = [checkpoint.load(path).meta for path in saved]
-    assert [m["counters"]["i"] for m in metas] == [6, 9, 10]
+    assert [m["counters"]["i"] for m in metas] == [6, 9, 10]  # launches end at 3, 6, 9, 10
     assert checkpoint.load(saved[-1]).arrays["total"] == sum(k + 0.5 for k in range(10))
 
 

@@ -38,23 +38,19 @@ class Interpreted:
 
     def run(
         self,
-        *,
         seed: int = 0,
+        *,
         on_step: OnStep | None = None,
-        first: int = 0,
-        state: Mapping[str, np.ndarray] | None = None,
+        on_state: Callable[[Any], None] | None = None,
+        resume: tuple[int, Mapping[str, Any]] | None = None,
     ) -> Arrays:
-        """The values of all that is logged, by name: [*domain, *shape]."""
-        assert not first, "the oracle always starts at the beginning"
+        """The values of all that is logged, by name, [*domain, *shape]; it has no state to give."""
+        assert resume is None, "the oracle always starts at the beginning"
         found = interp.run(self.graph, self.bounds, seed=seed, show=self._show)
         results = {name: found[equation] for name, equation in self.logs.items()}
         if on_step is not None:
             on_step(0, results)
         return results
-
-    def state(self) -> Arrays:
-        """Nothing: the oracle cannot be resumed."""
-        return {}
 
     def _show(self, name: str, point: tuple[int, ...], value: Any) -> None:
         """One evaluation: the equation at a point, and its value."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from recurra.session import Context
 
     Metrics = Mapping[str, np.ndarray]
-    OnStep = Callable[[int, Metrics], None]
 
 # CleanRL's tags, for the metrics that a program logs.
 TAGS = {
@@ -34,24 +33,40 @@ TAGS = {
 }
 
 
+class Step(Protocol):
+    """What a program says of a launch: its iterations end at `hi`, and `variables` live on."""
+
+    @property
+    def hi(self) -> int: ...
+    @property
+    def variables(self) -> Mapping[str, Any]: ...
+
+
 class Program(Protocol):
     """What training needs of a compiled program; the data is that of `report.page`."""
 
-    equations: Mapping[str, str]
-    schedule_text: str
-    store_rows: list[dict[str, Any]]
-    source: str
-    pass_rows: list[dict[str, Any]]
-    chart: list[dict[str, Any]]
+    @property
+    def equations(self) -> Mapping[str, str]: ...
+    @property
+    def schedule_text(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def store_rows(self) -> list[dict[str, Any]]: ...
+    @property
+    def pass_rows(self) -> list[dict[str, Any]]: ...
+    @property
+    def chart(self) -> list[dict[str, Any]]: ...
 
     def run(
-        self, *, seed: int, on_step: OnStep, first: int = 0, state: Metrics | None = None
+        self,
+        seed: int,
+        *,
+        on_step: Callable[[int, Metrics], None],
+        on_state: Callable[[Any], None],
+        resume: tuple[int, Mapping[str, Any]] | None,
     ) -> Any:
-        """Runs the iterations from `first` on, which reads `state`; calls back after launches."""
-        ...
-
-    def state(self) -> Metrics:
-        """Inside the callback: all that the next iteration reads of those before."""
+        """Runs from the start, or on from iteration and variables; calls back after launches."""
         ...
 
 
@@ -143,17 +158,17 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
     graph = str(ctx.graph)
-    start, state = (0, None) if folder is None else _last_state(folder, settings, graph)
+    newest = None if folder is None else _newest(folder, settings, graph)
     program = (compile or _compile)(ctx, bounds)
     if folder is None:
         algo = type(settings).__name__.lower()
         folder = RunFolder.create(settings.out, settings.env, algo, settings.seed, recipe(settings))
-    run = folder if settings.resume is None else RunFolder.resume(folder.path, start)
+    run = folder if newest is None else RunFolder.resume(folder.path, newest[0])
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
-        recorder = Recorder(run, program, settings, progress, graph)
+        record = Recorder(run, settings, progress, graph)
         try:
-            program.run(seed=settings.seed, on_step=recorder, first=start, state=state)
+            program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
         except KeyboardInterrupt:
             raise RecurraError(
                 "interrupted",
@@ -167,46 +182,41 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
 
 
 class Recorder:
-    """Called after every launch: logs k iterations, shows progress, saves what was promised."""
+    """Called after every launch: logs its iterations, shows progress, saves every so often."""
 
-    def __init__(
-        self, run: RunFolder, program: Program, settings: Reinforce, progress: Progress, graph: str
-    ):
-        self.run, self.program, self.settings = run, program, settings
-        self.progress, self.graph = progress, graph
+    def __init__(self, run: RunFolder, settings: Reinforce, progress: Progress, graph: str):
+        self.run, self.settings, self.progress = run, settings, progress
+        self.graph = graph
         self.since = time.monotonic()
-        self.saved: int | None = None
+        self.next = 0
 
-    def __call__(self, first: int, metrics: Metrics) -> None:
-        done = first + min(len(values) for values in metrics.values())
-        self._log(first, done, metrics)
-        every = self.settings.checkpoint_every
-        before = first if self.saved is None else self.saved
-        if done // every > before // every or done == self.settings.iterations:
-            self._save(done)
-
-    def _log(self, first: int, done: int, metrics: Metrics) -> None:
+    def step(self, first: int, metrics: Metrics) -> None:
+        """The metrics [k] of iterations first..first+k-1."""
         now = time.monotonic()
         lived = float(metrics["length"].sum()) * self.settings.rows if "length" in metrics else 0.0
-        speed = lived / max(now - self.since, 1e-9)
+        speed = {"charts/SPS": lived / max(now - self.since, 1e-9)}
         self.since = now
-        scalars: dict[str, Any] = {}
-        for k in range(done - first):
-            scalars = {TAGS.get(name, name): values[k] for name, values in metrics.items()}
-            self.run.log(first + k + 1, **scalars, **{"charts/SPS": speed})
-        main = next(iter(scalars), "")
-        self.progress.update(done, **{main: scalars[main]} if main else {})
+        tagged = {TAGS.get(name, name): values for name, values in metrics.items()}
+        for k, row in enumerate(zip(*tagged.values(), strict=True)):
+            self.run.log(first + k + 1, **dict(zip(tagged, row, strict=True)), **speed)
+        for tag, values in list(tagged.items())[:1]:
+            self.progress.update(first + len(values), **{tag: values[-1]})
 
-    def _save(self, done: int) -> None:
+    def state(self, step: Step) -> None:
+        """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
+        every = self.settings.checkpoint_every
+        self.next = self.next or -(-step.hi // every) * every
+        if step.hi < min(self.next, self.settings.iterations):
+            return
         from recurra.report import checkpoint
 
+        self.next = (step.hi // every + 1) * every
         meta = {
             "graph_hash": checkpoint.graph_hash(self.graph),
-            "counters": {"i": done},
+            "counters": {"i": step.hi},
             "seed": self.settings.seed,
         }
-        checkpoint.save(self.run.checkpoints, self.program.state(), meta)
-        self.saved = done
+        checkpoint.save(self.run.checkpoints, step.variables, meta)
 
 
 def recipe(settings: Reinforce) -> dict[str, Any]:
@@ -229,7 +239,7 @@ def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
     return replace(settings, **theirs)
 
 
-def _last_state(run: RunFolder, settings: Reinforce, graph: str) -> tuple[int, Metrics]:
+def _newest(run: RunFolder, settings: Reinforce, graph: str) -> tuple[int, Metrics]:
     """How many iterations the newest checkpoint has, and what it holds."""
     from recurra.report import checkpoint
 
