@@ -17,7 +17,7 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.simplify import simplify
 from recurra.schedule.levels import schedule
-from recurra.schedule.tree import Schedule
+from recurra.schedule.tree import Schedule, phases
 
 
 @dataclass
@@ -71,7 +71,13 @@ def compile_graph(
     g = step("simplify again", simplify, g)
     g = step("accumulate", accumulate, g)
     g = step("contract", simplify, g)
-    g = step("keep", keep, g)
+
+    def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, choices = keep(g, sizes, phases(schedule(g, sizes)))
+        stages.decisions += map(str, choices)
+        return new
+
+    g = step("keep", stored, g)
     s = schedule(g, sizes)
     p = plan(s, sizes)
     where = output_axes(before, decided)

@@ -1,11 +1,174 @@
-"""keep: what a later phase reads of an earlier one is stored, or computed again from what is stored."""
+"""keep: what a later phase needs of an earlier one is stored, or computed again, whichever is cheaper.
+
+    h = tanh(x)          (acting, at t)              h = tanh(x)
+    d = mul(g, h)        (learning, later)     →     k = tanh(x);  d = mul(g, k)
+
+A phase is a loop, or one shift of a loop. For each later phase the cheapest set of stored equations is
+a minimum cut between what must be stored (states, samples) and what is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
-from recurra.ir.graph import Graph
+import numpy as np
+
+from recurra.cost.model import compute_ns, keep_ns
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Fold
+
+Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
+_NEVER = 10**9
 
 
-def keep(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    return graph
+@dataclass(frozen=True)
+class Choice:
+    """What one phase stores of the others and what it computes again."""
+
+    phase: Phase
+    stored: tuple[str, ...]
+    again: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"stored {', '.join(self.stored) or 'nothing'}; again {', '.join(self.again) or 'nothing'}"
+
+
+def keep(
+    graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase]
+) -> tuple[Graph, tuple[Choice, ...]]:
+    """The graph with copies for later phases. `phases`: the phase of each equation that runs in a loop."""
+    choices: list[Choice] = []
+    everywhere = _read_everywhere(graph, phases)
+    for phase in dict.fromkeys(phases.values()):
+        work = _Phase(graph, sizes, phases, phase, everywhere)
+        again = work.cut()
+        if again:
+            graph, copies = work.copy(again)
+            phases = {**phases, **dict.fromkeys(copies, phase)}
+        if work.needed:
+            stored = work.boundary(again)
+            everywhere |= set(stored)
+            choices.append(Choice(phase, tuple(stored), tuple(again)))
+    return graph.live(), tuple(choices)
+
+
+def _read_everywhere(graph: Graph, phases: Mapping[str, Phase]) -> set[str]:
+    """Equations that are stored whatever we do: somebody reads them at another point of a loop."""
+    out = set(graph.outputs)
+    for n in graph.nodes.values():
+        for a in n.args:
+            if a.name in phases and not isinstance(n.op, Merge) and not graph.is_identity(a):
+                if not isinstance(n.op, Fold):
+                    out.add(a.name)
+    return out
+
+
+@dataclass
+class _Phase:
+    """One phase that reads others."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    phases: Mapping[str, Phase]
+    phase: Phase
+    free: set[str]
+    needed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for n in self.graph.nodes.values():
+            if self.phases.get(n.name) == self.phase:
+                self.needed |= {a.name for a in self.sources(n)}
+
+    def sources(self, n: Node) -> list[Ref]:
+        """What `n` reads, at its own point, of other phases over the same dims."""
+        out: list[Ref] = []
+        for a in n.args:
+            other = self.phases.get(a.name)
+            same = self.graph[a.name].domain == n.domain and self.graph.is_identity(a)
+            if other is not None and other != self.phase and same:
+                out.append(a)
+        return out
+
+    def again(self, n: Node) -> bool:
+        """May this equation be computed in another phase?"""
+        if not n.op.pure or isinstance(n.op, (Merge, Fold)) or n.op.name in ("item", "input"):
+            return False
+        return all(a.name not in self.phases or self.reachable(a, n) for a in n.args)
+
+    def reachable(self, a: Ref, n: Node) -> bool:
+        """Is the operand there in a later phase too: of the same point, or from a loop further out?"""
+        if not self.graph.is_identity(a):
+            return False
+        around, here = self.phases[a.name][:-1], self.phases[n.name][:-1]
+        return self.graph[a.name].domain == n.domain or (len(around) < len(here) and here[: len(around)] == around)
+
+    def closure(self) -> list[str]:
+        """Everything that computing again could reach."""
+        seen: dict[str, None] = {}
+        todo = sorted(self.needed)
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen[name] = None
+            n = self.graph[name]
+            if self.again(n):
+                todo += [a.name for a in self.sources(n)]
+        return list(seen)
+
+    def cut(self) -> list[str]:
+        """The equations to compute again: the source side of a minimum cut."""
+        from scipy.sparse import csr_matrix
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+        names = self.closure()
+        if not names:
+            return []
+        place = {n: 2 + 2 * k for k, n in enumerate(names)}  # node k: needed; node k + 1: computed again
+        rows, cols, caps = list[int](), list[int](), list[int]()
+
+        def edge(a: int, b: int, capacity: float) -> None:
+            rows.append(a)
+            cols.append(b)
+            caps.append(int(min(_NEVER, max(0.0, capacity) * 16)))
+
+        for name in names:
+            n, w = self.graph[name], place[name]
+            if name in self.needed:
+                edge(0, w, _NEVER)
+            edge(w, w + 1, 0.0 if name in self.free else keep_ns(n, self.sizes))
+            edge(w + 1, 1, compute_ns(self.graph, n, self.sizes) if self.again(n) else _NEVER)
+            if self.again(n):
+                for a in self.sources(n):
+                    edge(w + 1, place[a.name], _NEVER)
+        size = 2 + 2 * len(names)
+        network = csr_matrix((np.array(caps, dtype=np.int32), (rows, cols)), shape=(size, size))
+        flow = maximum_flow(network, 0, 1).flow
+        residual = network - flow
+        residual.data = (residual.data > 0).astype(np.int32)
+        residual.eliminate_zeros()
+        side = set(breadth_first_order(residual, 0, return_predecessors=False).tolist())
+        return [n for n in names if place[n] + 1 in side and self.again(self.graph[n])]
+
+    def boundary(self, again: list[str]) -> list[str]:
+        chosen = set(again)
+        wants = self.needed | {a.name for n in again for a in self.sources(self.graph[n])}
+        return sorted(wants - chosen)
+
+    def copy(self, again: list[str]) -> tuple[Graph, list[str]]:
+        """The graph with copies of `again` that only this phase reads."""
+        names = {n: self.graph.fresh(f"{n}_again") for n in again}
+
+        def redirect(a: Ref) -> Ref:
+            return Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+
+        nodes = dict(self.graph.nodes)
+        for n in list(nodes.values()):
+            if self.phases.get(n.name) == self.phase:
+                nodes[n.name] = replace(n, args=tuple(map(redirect, n.args)))
+        for old, new in names.items():
+            n = self.graph[old]
+            nodes[new] = replace(n, name=new, args=tuple(map(redirect, n.args)))
+        return Graph(nodes, self.graph.outputs, self.graph.dims), list(names.values())

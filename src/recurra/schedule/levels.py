@@ -114,11 +114,12 @@ class _Levels:
                 return None
             kinds.append(kind)  # type: ignore[arg-type]
         level: list[int] = []
+        free = {k for k, p in enumerate(parts) if len(p) == 1 and (kinds[k] is None or kinds[k] == 0)}
         for k in range(len(parts)):
             if kinds[k] is None:
                 kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
             level.append(max((level[of[e.source]] + self.apart(e, kinds[of[e.source]], kinds[k], dim) for e in into[k]), default=0))
-        self.late(parts, into, of, kinds, level, dim)
+        self.late(parts, into, of, kinds, level, dim, free)
         keys = sorted({(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1]))
         return [
             _Group(key[1], [s for k, p in enumerate(parts) if (level[k], kinds[k] or 0) == key for s in p])
@@ -174,20 +175,39 @@ class _Levels:
         return 1 if x is None or x.low is None else 0
 
     def late(
-        self, parts: list[list[str]], into: list[list[Read]], of: dict[str, int], kinds: list[int | None], level: list[int], dim: str
+        self,
+        parts: list[list[str]],
+        into: list[list[Read]],
+        of: dict[str, int],
+        kinds: list[int | None],
+        level: list[int],
+        dim: str,
+        free: set[int],
     ) -> None:
-        """Statements that wait for nothing here move up to their first reader."""
+        """Moves free statements into the loop of their first reader, where that holds no more memory."""
         outof: list[list[Read]] = [[] for _ in parts]
         for es in into:
             for e in es:
                 outof[of[e.source]].append(e)
-        for k in reversed(range(len(parts))):
-            if len(parts[k]) == 1 and outof[k] and all(self.cheap(e.source) for e in into[k]):
-                level[k] = max(level[k], min(level[of[e.sink]] - self.apart(e, kinds[k], kinds[of[e.sink]], dim) for e in outof[k]))
 
-    def cheap(self, statement: str) -> bool:
-        """A constant or symbol: holding it longer costs nothing."""
-        return not self.graph[equation(statement)].args and not is_step(statement)
+        def last(k: int) -> int:
+            return max((level[of[e.sink]] for e in outof[k]), default=level[k])
+
+        for k in reversed(range(len(parts))):
+            if k not in free or not outof[k]:
+                continue
+            first = min(outof[k], key=lambda e: level[of[e.sink]])
+            kind = kinds[of[first.sink]]
+            if kinds[k] == 0 or not kind:
+                kind = kinds[k]
+            target = min(level[of[e.sink]] - self.apart(e, kind, kinds[of[e.sink]], dim) for e in outof[k])
+            waits = [level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]]
+            if target <= level[k] or any(w > target for w in waits):
+                continue
+            held = {of[e.source] for e in into[k] if last(of[e.source]) < target and level[of[e.source]] < target}
+            cost = sum(self.weight(parts[x][0]) for x in held)
+            if cost <= self.weight(parts[k][0]) or not into[k]:
+                level[k], kinds[k] = target, kind
 
     def expand(self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str) -> tuple[Item, ...]:
         """One group as a loop with shifts, or as plain items."""

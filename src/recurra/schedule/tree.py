@@ -137,3 +137,17 @@ def _lines(items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None 
         yield pad + " ".join(run)
 
 
+
+
+def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
+    """For each equation in a loop: the loops around it and how late it runs in the innermost one.
+
+    Folds are left out: their steps belong to where their operand is.
+    """
+    out: dict[str, tuple[object, ...]] = {}
+    for s, path in schedule.paths().items():
+        loops = [(k, x) for k, x in path if x is not None]
+        if loops and not is_step(s):
+            at = tuple(k for k, _ in loops)
+            out[s] = (*at, loops[-1][1].shift[s])
+    return out

@@ -1,0 +1,1 @@
+"""Prices of equations and of bytes."""

@@ -1,0 +1,61 @@
+"""What an equation costs to compute once, and what a byte costs to keep, in nanoseconds of one core.
+
+Constants are those of a recent x86-64 core under XLA; choices made by them are printed with the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Graph, Node
+from recurra.ir.types import Tuple
+
+FLOPS_PER_NS = 40.0  # small matrix products
+TRAFFIC_NS_PER_BYTE = 0.32  # one write and one read of a store that does not fit the cache
+HELD = 2.0  # a byte that is held is worth this many times its traffic
+PLAIN, TRANSCENDENTAL, SCAN, DRAW, FOREIGN = 0.05, 0.25, 1.0, 5.0, 50.0  # ns per element
+
+_PER_ELEMENT = {
+    "tanh": TRANSCENDENTAL,
+    "exp": TRANSCENDENTAL,
+    "log": TRANSCENDENTAL,
+    "sin": TRANSCENDENTAL,
+    "cos": TRANSCENDENTAL,
+    "sigmoid": TRANSCENDENTAL,
+    "pow": 4 * TRANSCENDENTAL,
+    "softmax": SCAN,
+    "log_softmax": SCAN,
+    "cumsum": SCAN,
+    "take": SCAN,
+    "uniform": DRAW,
+    "foreign": FOREIGN,
+}
+
+
+def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
+    """One point of an equation."""
+    if isinstance(node.type, Tuple):
+        return FOREIGN
+    if node.op.name == "einsum":
+        ins, _ = node.op.labels.split("->")  # type: ignore[attr-defined]
+        size: dict[str, int] = {}
+        for axes, a in zip(ins.split(","), node.args, strict=True):
+            for c, s in zip(axes, graph.read_type(a).shape, strict=True):
+                size[c] = evaluate(s, sizes)
+        return 2.0 * prod(size.values()) / FLOPS_PER_NS
+    work = max([node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes)))
+    return _PER_ELEMENT.get(node.op.name, PLAIN) * prod(_sizes(work, sizes))
+
+
+def _sizes(t: object, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape: tuple[object, ...] = getattr(t, "shape", ())
+    return tuple(evaluate(s, sizes) for s in shape)
+
+
+def keep_ns(node: Node, sizes: Mapping[str, int]) -> float:
+    """Storing one point for a later phase."""
+    if isinstance(node.type, Tuple):
+        return float("inf")
+    return HELD * TRAFFIC_NS_PER_BYTE * node.type.nbytes(sizes)
