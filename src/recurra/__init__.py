@@ -1,49 +1,68 @@
-"""Recurra: deep-learning programs as recurrence equations, compiled to a few large programs."""
+"""Recurra: deep-learning programs as recurrence equations, compiled to a few large programs.
+
+Names are imported when they are first used, so that `import recurra` costs next to nothing.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recurra.ir.types import Type
-from recurra.lang import nn, optim
-from recurra.lang.dims import maximum as max  # noqa: A004
-from recurra.lang.dims import minimum as min  # noqa: A004
-from recurra.lang.functions import (
-    concat,
-    constant,
-    einsum,
-    input,  # noqa: A004
-    like,
-    log,
-    normal,
-    output,
-    stack,
-    uniform,
-    value,
-    where,
-)
-from recurra.session import Context, jax_fn
+if TYPE_CHECKING:
+    from recurra import rl
+    from recurra.ir.types import Type
+    from recurra.lang import nn, optim
+    from recurra.lang.dims import maximum as max
+    from recurra.lang.dims import minimum as min
+    from recurra.lang.dtypes import boolean, f32, f64, i32, u8, u32
+    from recurra.lang.functions import (
+        concat,
+        constant,
+        einsum,
+        input,
+        like,
+        log,
+        normal,
+        output,
+        stack,
+        uniform,
+        value,
+        where,
+    )
+    from recurra.session import Context, jax_fn
 
-
-class _Dtype:
-    """`rc.f32[4]`: the type of one point of a tensor."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __getitem__(self, shape: Any) -> Type:
-        return Type(self.name, shape if isinstance(shape, tuple) else (shape,))
-
-
-f64, f32, i32, u32, u8 = (_Dtype(n) for n in ("f64", "f32", "i32", "u32", "u8"))
-boolean = _Dtype("bool")
+_HOME = {
+    "recurra": "rl",
+    "recurra.ir.types": "Type",
+    "recurra.lang": "nn optim",
+    "recurra.lang.dims": "max=maximum min=minimum",
+    "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
+    "recurra.lang.functions": (
+        "concat constant einsum input like log normal output stack uniform value where"
+    ),
+    "recurra.session": "Context jax_fn",
+}
+_WHERE = {
+    name.split("=")[0]: (module, name.split("=")[-1])
+    for module, names in _HOME.items()
+    for name in names.split()
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "rl":
-        return importlib.import_module("recurra.rl")
-    raise AttributeError(f"module 'recurra' has no attribute {name!r}")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'recurra' has no attribute {name!r}")
+    module, own = _WHERE[name]
+    if name in ("rl", "nn", "optim"):
+        found: Any = importlib.import_module(f"{module}.{own}")
+    else:
+        found = getattr(importlib.import_module(module), own)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})
 
 
 __all__ = [
@@ -66,6 +85,7 @@ __all__ = [
     "normal",
     "optim",
     "output",
+    "rl",
     "stack",
     "u8",
     "u32",

@@ -20,6 +20,7 @@ from recurra.ops.control import Merge
 from recurra.ops.source import Input
 
 Array = np.ndarray
+Show = Callable[[str, tuple[int, ...], Any], None]
 
 
 def points(graph: Graph, name: str, env: Env) -> Iterable[tuple[int, ...]]:
@@ -29,10 +30,17 @@ def points(graph: Graph, name: str, env: Env) -> Iterable[tuple[int, ...]]:
 
 
 class Oracle:
-    """Values of a graph at points, each computed once, on demand."""
+    """Values of a graph at points, each computed once, on demand, and then given to `show`."""
 
-    def __init__(self, graph: Graph, bounds: Mapping[str, int], inputs: Mapping[str, Any], seed: int):
-        self.graph, self.inputs = graph, inputs
+    def __init__(
+        self,
+        graph: Graph,
+        bounds: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        seed: int,
+        show: Show | None = None,
+    ):
+        self.graph, self.inputs, self.show = graph, inputs, show
         self.env: dict[str, Any] = {**bounds, "seed": seed}
         self.memo: dict[tuple[str, tuple[int, ...]], Any] = {}
 
@@ -40,6 +48,8 @@ class Oracle:
         key = (name, point)
         if key not in self.memo:
             self.memo[key] = self.compute(name, point)
+            if self.show is not None:
+                self.show(name, point, self.memo[key])
         return self.memo[key]
 
     def compute(self, name: str, point: tuple[int, ...]) -> Any:
@@ -89,11 +99,16 @@ def run(
     inputs: Mapping[str, Any] | None = None,
     *,
     seed: int = 0,
+    show: Show | None = None,
 ) -> dict[str, Array]:
-    """All points of every output, stacked over its domain: [*domain, *shape]."""
+    """All points of every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
-    oracle = Oracle(graph, bounds, inputs or {}, seed)
-    return {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    oracle = Oracle(graph, bounds, inputs or {}, seed, show)
+    found = {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    for name in (n.name for n in graph.nodes.values() if not n.op.pure):
+        for point in points(graph, name, oracle.env):
+            oracle.value(name, point)
+    return found
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:

@@ -27,6 +27,8 @@ TOLERANCE = 1e-3  # of the largest number of an array: f32 sums of 10^5 terms in
 class Disagreement(RecurraError):
     """Two contestants that do not compute the same: their times are not comparable."""
 
+    exit_code = 1  # a failure, not wrong input
+
 
 @dataclass(frozen=True)
 class Case:

@@ -243,17 +243,22 @@ def compare(op: str, a: Expr | int, b: Expr | int) -> Expr:
     return Cmp(op, lin([(a, 1), (-k, 1)]), lin([(b, 1), (-k, 1)])) if k else Cmp(op, a, b)
 
 
+def _flat(op: str, conditions: tuple[Expr, ...]) -> Iterator[Expr]:
+    for c in conditions:
+        yield from c.args if isinstance(c, Logic) and c.op == op else (c,)
+
+
 def both(*conditions: Expr) -> Expr:
-    """Conjunction; drops what is true."""
-    kept = [c for c in dict.fromkeys(conditions) if c != TRUE]
+    """Conjunction, flat; drops what is true."""
+    kept = list(dict.fromkeys(_flat("&", conditions)))
     if FALSE in kept:
         return FALSE
     return TRUE if not kept else kept[0] if len(kept) == 1 else Logic("&", tuple(kept))
 
 
 def either(*conditions: Expr) -> Expr:
-    """Disjunction; drops what is false."""
-    kept = [c for c in dict.fromkeys(conditions) if c != FALSE]
+    """Disjunction, flat; drops what is false."""
+    kept = list(dict.fromkeys(_flat("|", conditions)))
     if TRUE in kept:
         return TRUE
     return FALSE if not kept else kept[0] if len(kept) == 1 else Logic("|", tuple(kept))

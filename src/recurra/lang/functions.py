@@ -7,9 +7,8 @@ from math import prod
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.graph import Ref
-from recurra.ir.op import Op
-from recurra.ir.types import Domain, Type
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.types import Domain, Range, Type
 from recurra.lang.dims import Index, is_condition, unwrap
 from recurra.lang.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.lang.tracer import current
@@ -133,39 +132,52 @@ def foreign(fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]) -> tu
 
 
 def call(
-    fn: str, results: Sequence[Type], xs: Sequence[RecurrentTensor], batch: Sequence[Any], domain: Domain
+    fn: str,
+    results: Sequence[Type],
+    xs: Sequence[RecurrentTensor],
+    batch: Sequence[Any],
+    domain: Domain,
+    *,
+    token: RecurrentTensor | None = None,
+    stem: str = "call",
 ) -> tuple[RecurrentTensor, ...]:
     """The results of the registered host function `fn`; runs once per point of `domain` without `batch`.
 
-    Dims in `batch` are taken whole: operands are read over all of them, results are given back per row.
+    Dims in `batch` are taken whole: operands that vary with them are read over all of them, and
+    results, whose types are those of one row, are given back per row. With a `token` (i32[], without
+    the dims in `batch`) the function takes it last and returns, last, the token of the next call.
     """
     tracer = current()
-    whole = [str(unwrap(d)) for d in batch]
-    args: list[Ref] = []
-    for x in xs:
-        x = x if not x.indexed or not whole else x
-        index = tuple(
-            slice_all(tracer, str(e)) if str(e) in whole else e for e in x.ref.index
-        )
-        args.append(Ref(x.name, index))
-    sizes = tuple(tracer.range(d).hi for d in whole)
-    op: Op = Call(fn=fn, results=tuple((t.dtype, (*sizes, *t.shape)) for t in results), batch_dims=tuple(whole))
-    node = tracer.emit(op, tuple(args), domain.without(*whole), fn)
+    whole = tuple(str(unwrap(d)) for d in batch)
+    ranges = [domain[d] for d in whole]
+    args = [_over_all(x, ranges) for x in xs]
+    sizes = tuple(r.hi - r.lo for r in ranges)
+    types = [(t.dtype, (*sizes, *t.shape)) for t in results]
+    if token is not None:
+        args.append(token.ref)
+        types.append(("i32", ()))
+    op = Call(fn=fn, results=tuple(types), batch_dims=whole)
+    node = tracer.emit(op, tuple(args), domain.without(*whole), stem)
     out: list[RecurrentTensor] = []
-    for k in range(len(results)):
-        item = tracer.emit(Item(k=k), (Ref(node.name, node.domain.identity),), node.domain, f"{fn}_{k}")
+    for k in range(len(types)):
+        read = Ref(node.name, node.domain.identity)
+        item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
         x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
-        for d in whole:
-            x = x.index(Index(tracer.range(d).sym), axis=0)
+        for r in ranges if k < len(results) else ():
+            x = x.index(Index(r.sym) - r.lo, axis=0)
         out.append(x)
     return tuple(out)
 
 
-def slice_all(tracer: Any, dim: str) -> Any:
-    from recurra.ir.graph import Slice
-
-    r = tracer.range(dim)
-    return Slice(r.lo, r.hi)
+def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
+    """A read of `x` over the whole of some dims, which become its leading axes."""
+    varying = [r for r in ranges if r.dim in x.domain]
+    if not varying:
+        return x.ref
+    if not x.graph.is_identity(x.ref):
+        x = RecurrentTensor(x.tracer, x.graph.read(_equation_of(x, "operand")))
+    whole = {r.dim: Slice(r.lo, r.hi) for r in varying}
+    return Ref(x.name, tuple(whole.get(str(e), e) for e in x.ref.index))
 
 
 def output(**tensors: RecurrentTensor) -> None:

@@ -11,6 +11,7 @@ from recurra.ir.expr import Cmp, Expr, both, evaluate, negate, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Merge
 
 
@@ -33,7 +34,7 @@ class Tracer:
     outputs: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
-    effects: list[Any] = field(default_factory=list)
+    effects: list[Checkpoint] = field(default_factory=list)
     draws: int = 0
 
     def range(self, dim: str) -> Range:
@@ -113,6 +114,7 @@ class Tracer:
         }
         self.outputs = [new if o == old else o for o in self.outputs]
         self.logs = {k: new if v == old else v for k, v in self.logs.items()}
+        self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
 
     def graph(self) -> Graph:
         """The finished system: declared tensors become merges with disjoint conditions."""

@@ -1,6 +1,23 @@
-"""Reinforcement learning: environments as recurrences, and what algorithms share."""
+"""Reinforcement learning: environments as recurrences, what algorithms share, and training."""
 
-from recurra.rl import env
-from recurra.rl.returns import normalise
+from __future__ import annotations
 
-__all__ = ["env", "normalise"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recurra.rl import env, train
+    from recurra.rl.returns import normalise
+
+
+def __getattr__(name: str) -> Any:
+    match name:
+        case "env" | "train":
+            return importlib.import_module(f"recurra.rl.{name}")
+        case "normalise":
+            return importlib.import_module("recurra.rl.returns").normalise
+        case _:
+            raise AttributeError(f"module 'recurra.rl' has no attribute {name!r}")
+
+
+__all__ = ["env", "normalise", "train"]

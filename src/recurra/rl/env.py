@@ -1,10 +1,17 @@
-"""Environments: `env.reset(domain=(b, i))` starts an episode per point, `env.step(a)` goes on with it."""
+"""Environments as recurrences: `o[b, i, 0] = env.reset(...)`, `o[b, i, t+1], r, d = env.step(a)`.
+
+Episodes are absorbing: from the step that ends one, `done` stays true, the observation stays the
+last one of the episode and the reward is 0, until the next reset.
+
+    host.HostEnv      a Gymnasium environment, called once per step for a whole batch
+    TraceableEnv      one written in jax.numpy, which becomes part of the compiled program
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Ref
@@ -15,20 +22,76 @@ from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
 from recurra.session import jax_fn
 
+Stepped = tuple[RecurrentTensor, RecurrentTensor, RecurrentTensor]
+
 
 @dataclass(frozen=True)
 class Space:
-    """What an environment shows or takes."""
+    """What an environment shows or takes; `actions` counts them where they are discrete."""
 
     type: Type
     actions: int | None = None
 
 
+@dataclass(frozen=True)
+class Transition:
+    """Everything about the step (b, i, t): what `step` returns, and how the episode ended.
+
+    `live`: the episode was still going on before the step, so that the transition is a real one.
+    `done` = `term` (a terminal state) or `trunc` (cut off: bootstrap from the value of `next_o`).
+    """
+
+    next_o: RecurrentTensor
+    reward: RecurrentTensor
+    done: RecurrentTensor
+    term: RecurrentTensor
+    trunc: RecurrentTensor
+    live: RecurrentTensor
+
+
+class Env(Protocol):
+    """What both kinds of environment offer; `last` is the transition that `step` wrote."""
+
+    observation_space: Space
+    action_space: Space
+    last: Transition | None
+
+    @property
+    def actions(self) -> int | None:
+        """How many actions there are, if they are discrete."""
+        ...
+
+    def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
+        """The first observation of one episode per point."""
+        ...
+
+    def step(self, a: RecurrentTensor) -> Stepped:
+        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+        ...
+
+
+def make(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
+    """A Gymnasium environment by its id; `kwargs` are those of `gymnasium.make_vec`."""
+    require_absorbing(episodes)
+    try:
+        from recurra.rl.host import HostEnv
+    except ModuleNotFoundError as error:
+        hint = "pip install recurra[rl]"
+        raise RecurraError(
+            "Gymnasium is missing", facts=str(error), hint=hint, loc=here()
+        ) from None
+    return HostEnv(id, kwargs)
+
+
+def traceable(reset: Callable[..., Any], step: Callable[..., Any], **options: Any) -> TraceableEnv:
+    """See TraceableEnv."""
+    return TraceableEnv(reset, step, **options)
+
+
 class TraceableEnv:
-    """An environment written in jax.numpy, for one instance: it becomes part of the compiled program.
+    """An environment written in jax.numpy, for one instance.
 
     reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done).
-    `episodes="absorbing"`: after done the state freezes and the reward is 0, until the next iteration.
     """
 
     def __init__(
@@ -41,58 +104,74 @@ class TraceableEnv:
         draws: int | None = None,
         episodes: str = "absorbing",
     ):
-        if episodes != "absorbing":
-            raise RecurraError(
-                f"episodes={episodes!r} is not known", hint='use episodes="absorbing"', loc=here()
-            )
+        require_absorbing(episodes)
         self.observation_space, self.action_space = Space(observation), Space(Type("i32"), actions)
         self.actions, self.reward = actions, reward
         (width,) = observation.shape
-        self.draws = draws if draws is not None else width
+        assert isinstance(width, int) or draws is not None
+        self.draws: Any = width if draws is None else draws
+        self.last: Transition | None = None
         self._reset, self._step = jax_fn(reset), jax_fn(step)
-        self._state: RecurrentTensor | None = None
 
     def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
-        """The first observation of each episode: f32[obs] over `domain`."""
-        assert isinstance(self.draws, int)
+        """The first observation of one episode per point: f32[obs] over `domain`."""
         self._domain = dims_of(domain)
         self._start = self._reset(uniform(domain, (self.draws,)))
-        self._state = None
         return self._start
 
-    def step(self, a: RecurrentTensor) -> tuple[RecurrentTensor, RecurrentTensor, RecurrentTensor]:
+    def step(self, a: RecurrentTensor) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        state, alive, t = self._recurrences(a)
+        domain, t = stepped_domain(self._domain, a)
+        state = recurrence("state", domain, self.observation_space.type, t, self._start)
+        alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
         moved, done = self._step(state.detach(), a)
         going = where(done, 0.0, alive)
-        after = where(going > 0.0, moved, state).detach()
-        _follow(state, t, after)
-        _follow(alive, t, going)
-        return after, (alive * self.reward).detach(), done
-
-    def _recurrences(self, a: RecurrentTensor) -> tuple[RecurrentTensor, RecurrentTensor, str]:
-        tracer = current()
-        (t,) = [d for d in a.domain.dims if d not in self._domain]
-        domain = a.domain
-        state = _declare("state", domain, self.observation_space.type)
-        alive = _declare("alive", domain, Type(self.observation_space.type.dtype))
-        first = tuple(Index(r.sym) if r.dim != t else 0 for r in domain)
-        state[first] = self._start
-        alive[first] = as_tensor(1.0, alive.dtype)
-        del tracer
-        return state, alive, t
+        live = alive > 0.0
+        after = where(live, moved, state).detach()
+        follow(state, t, after)
+        follow(alive, t, going)
+        reward, ended = (alive * self.reward).detach(), going == 0.0
+        self.last = Transition(after, reward, ended, ended, as_tensor(False), live)
+        return after, reward, ended
 
 
-def _declare(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
+def require_absorbing(episodes: str) -> None:
+    if episodes != "absorbing":
+        raise RecurraError(
+            f"episodes={episodes!r} is not known", hint='use episodes="absorbing"', loc=here()
+        )
+
+
+def stepped_domain(start: Domain, a: RecurrentTensor) -> tuple[Domain, str]:
+    """The domain of a step by action `a` after a reset over `start`, and the dim it steps along."""
     tracer = current()
-    node = tracer.declare(name, domain, type_)
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    new = [r.dim for r in a.domain if r.dim not in start]
+    if len(new) != 1:
+        raise RecurraError(
+            f"the action varies with {', '.join(a.domain.dims) or 'no dim'}",
+            facts=f"episodes start over {start or '[]'}, and one more dim counts their steps",
+            hint="choose the action from the observation o[b, i, t]",
+            loc=here(),
+        )
+    ranges = {r.dim: r for r in (*start, *a.domain)}
+    return tracer.domain(set(ranges), ranges), new[0]
 
 
-def _follow(x: RecurrentTensor, t: str, new: RecurrentTensor) -> None:
-    x[tuple(Index(r.sym) + 1 if r.dim == t else Index(r.sym) for r in x.domain)] = new
+def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
+    """A tensor over `domain` that is yet to be defined."""
+    node = current().declare(name, domain, type_)
+    return RecurrentTensor(current(), Ref(node.name, node.domain.identity))
 
 
-def traceable(reset: Callable[..., Any], step: Callable[..., Any], **options: Any) -> TraceableEnv:
-    """See TraceableEnv."""
-    return TraceableEnv(reset, step, **options)
+def recurrence(
+    name: str, domain: Domain, type_: Type, t: str, first: RecurrentTensor
+) -> RecurrentTensor:
+    """A tensor that is `first` at the first t; `follow` says how it goes on."""
+    x = declared(name, domain, type_)
+    x[tuple(r.lo if r.dim == t else r.sym for r in domain)] = first
+    return x
+
+
+def follow(x: RecurrentTensor, t: str, new: RecurrentTensor) -> None:
+    """x[.., t+1] = new[.., t]"""
+    x[tuple(r.sym + 1 if r.dim == t else r.sym for r in x.domain)] = new

@@ -17,9 +17,12 @@ def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
 
 
 def normalise(
-    x: RecurrentTensor, over: Sequence[Index], where: RecurrentTensor | None = None, eps: float = 1e-8
+    x: RecurrentTensor,
+    over: Sequence[Index],
+    where: RecurrentTensor | None = None,
+    eps: float = 1e-8,
 ) -> RecurrentTensor:
-    """(x - mean) / (std + eps), the moments taken over dims and, with `where`, over live points only."""
+    """(x - mean) / (std + eps), the moments over dims and, with `where`, over live points only."""
     w: Any = 1.0 + x * 0.0 if where is None else where.cast(x.dtype)
     n = total(w, over)
     mean = total(w * x, over) / n

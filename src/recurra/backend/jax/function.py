@@ -19,6 +19,8 @@ class Traced:
 
     def __call__(self, xp: Any, vmaps: Sequence[Any], *xs: Any) -> tuple[Any, ...]:
         f = self.fn
+        if xp is np:  # else fn would compute with numpy's promotion rules
+            xs = tuple(map(jax.numpy.asarray, xs))
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
             f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from os import PathLike, fspath
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import compare
+from recurra.ir.expr import TRUE, compare, symbols
 from recurra.ir.graph import Ref
 from recurra.ir.types import Type
+from recurra.lang.dims import Index, is_condition
+from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of, normal
 from recurra.lang.nn.distributions import Categorical
 from recurra.lang.tensor import RecurrentTensor, as_tensor
@@ -61,6 +64,42 @@ class Module:
     @property
     def params(self) -> list[Parameter]:
         return [p for _, p in self.named_params()]
+
+    def __getitem__(self, when: Index) -> View:
+        """The module at the points where a condition on its dims holds: dnn[i % 5 == 0]"""
+        return View(self, when)
+
+    def checkpoint(self, path: str | PathLike[str]) -> None:
+        """Saves the parameters at every point of their domain."""
+        View(self, Index(TRUE)).checkpoint(path)
+
+
+class View:
+    """A module at some of its points."""
+
+    def __init__(self, module: Module, when: Index):
+        named = list(module.named_params())
+        dims = {d for _, p in named for d in p.domain.dims}
+        if not isinstance(when, Index) or not is_condition(when.expr):
+            raise RecurraError(
+                f"a module is indexed with {when!r}",
+                facts="brackets choose points by a condition",
+                hint="write a condition on its dims, e.g. dnn[(i + 1) % 5 == 0]",
+                loc=here(),
+            )
+        stray = (symbols(when.expr) & set(current().dim_names())) - dims
+        if stray:
+            raise RecurraError(
+                f"the condition {when!r} mentions {', '.join(sorted(stray))}",
+                facts=f"the parameters vary with {', '.join(sorted(dims)) or 'no dim'} only",
+                loc=here(),
+            )
+        self.module, self.when = module, when.expr
+
+    def checkpoint(self, path: str | PathLike[str]) -> None:
+        """Saves the parameters into the folder `path`, as they are at these points."""
+        params = tuple((key, p.name) for key, p in self.module.named_params())
+        current().effects.append(Checkpoint(self.when, fspath(path), params, here()))
 
 
 Initialiser = Callable[[tuple[int, ...]], RecurrentTensor]

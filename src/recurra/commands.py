@@ -1,0 +1,217 @@
+"""The commands that are not algorithms: run, view, opt, bench. Heavy imports stay inside."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import runpy
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from recurra.errors import RecurraError
+
+BENCHES = {"core": "recurra.bench.core"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a program; what it compiles and runs is up to it.
+
+    Example: recurra run examples/reinforce.py --interpret --statements 50
+    """
+
+    script: Positional[Path]
+    """A Python file."""
+    interpret: bool = False
+    """Evaluate its programs equation by equation, slowly, instead of compiling them."""
+    statements: int = 100
+    """With --interpret: how many evaluations are shown."""
+
+    def __call__(self) -> int:
+        path = _file(self.script)
+        sys.argv = [str(path)]
+        sys.path.insert(0, str(path.parent))
+        try:
+            if self.interpret:
+                from recurra.stepping import interpreted
+
+                with interpreted(self.statements):
+                    runpy.run_path(str(path), run_name="__main__")
+            else:
+                runpy.run_path(str(path), run_name="__main__")
+        except RecurraError:
+            raise
+        except Exception as error:
+            _tell(error, path)
+            return 1
+        return 0
+
+
+def _tell(error: Exception, script: Path) -> None:
+    """The traceback from the script's first frame on."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [frame.filename for frame in frames]
+    start = files.index(str(script)) if str(script) in files else 0
+    text = traceback.format_exception(error.with_traceback(None))
+    print("Traceback (most recent call last):", file=sys.stderr)
+    print("".join([*traceback.format_list(frames[start:]), *text]), end="", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class View:
+    """Write the report of a run, from what is in its folder by now, and print its path.
+
+    Example: recurra view runs/CartPole-v1__reinforce__1__1760000000 --open
+    """
+
+    run: Positional[Path]
+    """The folder of a run."""
+    open: bool = False
+    """Open it in a browser."""
+    json: bool = False
+    """Print the path and the last metrics as one JSON object."""
+
+    def __call__(self) -> int:
+        from recurra.report.run_page import write_page
+        from recurra.report.runs import RunFolder
+
+        run = RunFolder(self.run)
+        if not run.config.exists() and not run.metrics.exists():
+            raise RecurraError(
+                f"{self.run} is not the folder of a run",
+                facts=f"it has neither {run.config.name} nor {run.metrics.name}",
+                hint="`ls runs/` shows them",
+            )
+        report = write_page(run)
+        last = (run.rows() or [{}])[-1]
+        print(json.dumps({"report": str(report), "last": last}) if self.json else report)
+        if self.open:
+            import webbrowser
+
+            webbrowser.open(report.resolve().as_uri())
+        return 0
+
+
+Pass = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Opt:
+    """Apply compiler passes to a graph, and print what comes out.
+
+    Example: recurra opt graph.txt -p simplify,lift --sizes B=64 T=200
+    """
+
+    file: Positional[Path]
+    """A graph as text; - reads standard input."""
+    passes: Annotated[str, arg(aliases=["-p"])] = ""
+    """Names of passes in order, separated by commas; none only checks and prints the graph."""
+    sizes: tuple[str, ...] = ()
+    """What is known of the bounds: B=64 T=200"""
+    json: bool = False
+    """Print {"text": .., "passes": [{"name", "before", "after", "ms"}, ..]}"""
+
+    def __call__(self) -> int:
+        from recurra.ir.verify import verify
+
+        graph = _graph(self.file)
+        sizes = dict(map(_size, self.sizes))
+        names = [name for name in self.passes.replace(" ", "").split(",") if name]
+        known = passes() if names else {}
+        rows: list[dict[str, Any]] = []
+        for name in names:
+            if name not in known:
+                raise RecurraError(
+                    f"there is no pass {name!r}", facts=f"passes: {', '.join(known)}"
+                )
+            start = time.perf_counter()
+            after = verify(known[name](graph, sizes))
+            ms = (time.perf_counter() - start) * 1e3
+            rows.append(_row(name, graph, after, ms))
+            graph = after
+        print(json.dumps({"text": str(graph), "passes": rows}) if self.json else graph)
+        return 0
+
+
+def passes() -> Mapping[str, Pass]:
+    """The compiler's passes by name."""
+    listed: Any = importlib.import_module("recurra.rewrite.pipeline").PASSES
+    return listed if isinstance(listed, Mapping) else {f.__name__: f for f in listed}
+
+
+def _graph(file: Path) -> Any:
+    from recurra.ir.text import parse
+    from recurra.ir.verify import verify
+
+    importlib.import_module("recurra.ops")  # fills the registry of ops
+    text = sys.stdin.read() if str(file) == "-" else _file(file).read_text()
+    try:
+        return verify(parse(text))
+    except (SyntaxError, AssertionError, ValueError, TypeError, KeyError) as error:
+        raise RecurraError(
+            f"{file} is not a graph",
+            facts=f"{type(error).__name__}: {error}".rstrip(": "),
+            hint="a line is like  y[t<T]: f32[] = sum(x, axes=(0,))  and the last one  return y",
+        ) from None
+
+
+def _row(name: str, before: Any, after: Any, ms: float) -> dict[str, Any]:
+    counts = {"before": len(before.nodes), "after": len(after.nodes)}
+    return {"name": name, **counts, "ms": round(ms, 3)}
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not name.isidentifier() or not number.isdecimal():
+        raise RecurraError(f"{text!r} is no size", hint="write --sizes B=64 T=200")
+    return name, int(number)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure our program beside those written by hand; answers are compared before times.
+
+    Example: recurra bench core --json --quick
+    """
+
+    name: Positional[str] = "core"
+    """Which suite: core"""
+    json: bool = False
+    """Print one JSON object; progress is on standard error."""
+    quick: bool = False
+    """Fewer repetitions: minutes instead of an hour."""
+
+    def __call__(self) -> int:
+        if self.name not in BENCHES:
+            raise RecurraError(
+                f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
+            )
+        suite = importlib.import_module(BENCHES[self.name]).suite
+        from recurra.bench import harness, machine
+
+        load = machine.load()
+        report = harness.report(self.name, suite(quick=self.quick), load)
+        if self.json:
+            print(json.dumps(report))
+            return 0
+        for row in report["rows"]:
+            low, high = row["ci95"]
+            print(
+                f"{row['case']:<24} {row['metric']}  ours {row['ours']:.3g}  "
+                f"{row['peer']} {row['theirs']:.3g}  ratio {row['ratio']:.2f} "
+                f"[{low:.2f}, {high:.2f}]  checked {row['checked']}"
+            )
+        return 0
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise RecurraError(f"there is no file {path}")
+    return path

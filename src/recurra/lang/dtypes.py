@@ -1,0 +1,22 @@
+"""`rc.f32[4]`: the type of one point of a tensor."""
+
+from __future__ import annotations
+
+from recurra.ir.expr import Expr
+from recurra.ir.types import Type
+
+Size = Expr | int
+
+
+class Dtype:
+    """An element type; brackets give it a shape."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getitem__(self, shape: Size | tuple[Size, ...]) -> Type:
+        return Type(self.name, shape if isinstance(shape, tuple) else (shape,))
+
+
+f64, f32, i32, u32, u8 = (Dtype(n) for n in ("f64", "f32", "i32", "u32", "u8"))
+boolean = Dtype("bool")

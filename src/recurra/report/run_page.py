@@ -1,0 +1,51 @@
+"""A run folder → its report.html, whenever it is asked for: while it runs, and after a crash.
+
+compiled.json      what the compiler did, kept by `keep_compiled`: the plain data of `page`
+metrics.jsonl      the curves, as far as they have come
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recurra.errors import RecurraError
+from recurra.report import atomic, page
+from recurra.report.runs import RunFolder, curves
+
+NAME = "compiled.json"
+
+
+def keep_compiled(run: RunFolder, program: Any) -> None:
+    """Saves what `program` says of its compilation beside the run's settings."""
+    parts = {
+        "equations": dict(program.equations),
+        "schedule": program.schedule_text,
+        "schedule_chart": list(program.chart),
+        "stores": list(program.store_rows),
+        "program": program.source,
+        "passes": list(program.pass_rows),
+    }
+    atomic.write(run.path / NAME, [json.dumps(parts, default=str).encode()])
+
+
+def write_page(run: RunFolder) -> Path:
+    """Renders report.html from the files of the run."""
+    settings = _read(run.config)
+    title = " · ".join(str(settings[k]) for k in ("algo", "env") if k in settings)
+    rows = run.rows()
+    parts = _read(run.path / NAME)
+    return page.write(
+        run.report, title or run.path.name, meta=settings, curves=curves(rows), **parts
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise RecurraError(f"{path} is damaged", facts=str(error)) from None

@@ -1,0 +1,167 @@
+"""Environments outside the program: one call per reset and per step, for all rows at once.
+
+    reset[i]: (f32[B,4], i32[]) = call(draw, rows, order, fn='CartPole-v1().reset', ...)
+    step[i,t]: (f32[B,4], .., i32[]) = call(a[0:B,i,t], token, fn='CartPole-v1().step', ...)
+
+The calls hang on one string, an i32 token that each reads and returns: token[i,0] is that of
+reset[i], token[i,t+1] that of step[i,t], and order[i] that of step[i-1,T-1]. Every reset is seeded
+by draws keyed by the program's seed and i, so nothing but the token lives from one i to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.expr import both, compare
+from recurra.ir.types import Domain, Type, is_float
+from recurra.lang.dims import Index, unwrap, wrap
+from recurra.lang.functions import call, dims_of, uniform
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.lang.tracer import Tracer, current
+from recurra.ops.control import Call
+from recurra.rl.env import Stepped, Transition, declared, follow, recurrence, stepped_domain
+from recurra.rl.vector import Episodes, Spec
+
+TOKEN = Type("i32")
+
+
+class HostEnv:
+    """A Gymnasium environment; `rl.env` says what its episodes are."""
+
+    def __init__(self, id: str, options: Mapping[str, Any]):
+        self.episodes = Episodes(Spec(id, dict(options)))
+        self.observation_space = self.episodes.observation_space
+        self.action_space = self.episodes.action_space
+        self.last: Transition | None = None
+        self._tracer: Tracer | None = None  # of the program that the reset is written in
+
+    @property
+    def actions(self) -> int | None:
+        """How many actions there are, if they are discrete."""
+        return self.action_space.actions
+
+    def reset(
+        self, domain: Sequence[Index], rows: Index | tuple[()] | None = None
+    ) -> RecurrentTensor:
+        """The first observation of one episode per point of `domain`.
+
+        One call resets all points of the dim `rows`, by default the first of `domain`; over the
+        other dims the calls are made in order. With rows=() a call is for one point.
+        """
+        if self._tracer is current():
+            raise self._twice("reset")
+        self._tracer, self.last = current(), None
+        self._box = dims_of(domain)
+        row = str(unwrap(domain[0] if rows is None and domain else rows))
+        self._rows = tuple(r for r in self._box if r.dim == row)
+        self._key = register(self.episodes)
+        outer = self._box.without(row)
+        self._order = self._first_token(outer)
+        draw, count = uniform(outer, (2,)), as_tensor(wrap(self._count))
+        types = [self.observation_space.type]
+        o, self._start = self._call("reset", types, [draw, count], self._box, self._order)
+        return o
+
+    def step(self, a: RecurrentTensor) -> Stepped:
+        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+        if self._tracer is not current():
+            raise RecurraError(
+                f"{self.episodes.spec} is stepped before its reset",
+                hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
+                loc=here(),
+            )
+        if self.last is not None:
+            raise self._twice("step")
+        domain, t = stepped_domain(self._box, a)
+        outer = domain.without(*(r.dim for r in self._rows))
+        token = recurrence("token", outer, TOKEN, t, self._start)
+        flag, action = Type("bool"), self._action(a)
+        types = [self.observation_space.type, Type("f32"), flag, flag, flag, flag]
+        *results, after = self._call("step", types, [action], domain, token)
+        follow(token, t, after)
+        self._resume(after, outer, t)
+        self.last = Transition(*results)
+        return self.last.next_o, self.last.reward, self.last.done
+
+    @property
+    def _count(self) -> Any:
+        """How many rows a call is for."""
+        return self._rows[0].hi - self._rows[0].lo if self._rows else 1
+
+    def _call(
+        self,
+        name: str,
+        types: Sequence[Type],
+        xs: Sequence[RecurrentTensor],
+        domain: Domain,
+        token: RecurrentTensor,
+    ) -> tuple[RecurrentTensor, ...]:
+        """The results of `reset` or `step`, per row, and the next token."""
+        fn, rows = f"{self._key}.{name}", [Index(r.sym) for r in self._rows]
+        if rows:
+            return call(fn, types, xs, rows, domain, token=token, stem=name)
+        lone = [Type(t.dtype, (1, *t.shape)) for t in types]
+        *results, after = call(fn, lone, xs, (), domain, token=token, stem=name)
+        return *(x.index(0) for x in results), after
+
+    def _action(self, a: RecurrentTensor) -> RecurrentTensor:
+        """`a` as the environment takes it, over its rows."""
+        want = self.action_space.type
+        if a.shape != want.shape or is_float(a.dtype) != is_float(want.dtype):
+            raise ShapeError(
+                f"{self.episodes.spec} takes actions {want}",
+                facts=f"this one is {a!r}",
+                loc=here(),
+            )
+        a = a.cast(want.dtype)
+        return a if any(r.dim in a.domain for r in self._rows) else a.expand(unwrap(self._count))
+
+    def _first_token(self, outer: Domain) -> RecurrentTensor:
+        """What the reset at each point of `outer` waits for; `_resume` says the rest."""
+        zero = as_tensor(0, TOKEN.dtype)
+        if not len(outer):
+            return zero
+        order = declared("order", outer, TOKEN)
+        order[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
+        return order
+
+    def _resume(self, after: RecurrentTensor, outer: Domain, t: str) -> None:
+        """Each reset but the first waits for the last step of the iteration before it."""
+        loops = [r for r in outer if r.dim != t]
+        for k, r in enumerate(loops):
+            inner = loops[k + 1 :]
+            starts = [compare("==", q.sym, q.lo) for q in inner]
+            ends: dict[str, Any] = {q.dim: q.hi - 1 for q in (*inner, outer[t])}
+            index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in outer)
+            when = both(compare(">", r.sym, r.lo), *starts)
+            self._order[Index(when)] = after[index]
+
+    def _twice(self, what: str) -> RecurraError:
+        return RecurraError(
+            f"{self.episodes.spec}: {what} is written twice in one program",
+            facts="the order of its calls would be open",
+            hint="make another environment for the other one",
+            loc=here(),
+        )
+
+
+def register(episodes: Episodes) -> str:
+    """The name by which the program calls these episodes: `CartPole-v1()`, `CartPole-v1() 2`.
+
+    Equal environments share one name from program to program, so that equal programs print alike.
+    """
+    taken = {n.op.fn for n in current().nodes.values() if isinstance(n.op, Call)}
+    spec = str(episodes.spec)
+    k, name = 1, spec
+    while f"{name}.reset" in taken or not _same(Call.table.get(f"{name}.reset"), episodes.spec):
+        k += 1
+        name = f"{spec} {k}"
+    Call.table.setdefault(f"{name}.reset", episodes.reset)
+    Call.table.setdefault(f"{name}.step", episodes.step)
+    return name
+
+
+def _same(reset: Any, spec: Spec) -> bool:
+    return reset is None or reset.__self__.spec == spec

@@ -1,0 +1,262 @@
+"""`recurra train`: settings → program → a run folder with metrics, checkpoints and a report.
+
+    run = train(Reinforce(env="CartPole-v1", iterations=100))
+
+A run is resumed at its newest checkpoint: all that lives from one iteration to the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recurra.errors import RecurraError
+from recurra.report.progress import Progress, track
+from recurra.report.runs import RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from recurra.session import Context
+
+    Metrics = Mapping[str, np.ndarray]
+
+# CleanRL's tags, for the metrics that a program logs.
+TAGS = {
+    "mean_return": "charts/episodic_return",
+    "length": "charts/episodic_length",
+    "loss": "losses/policy_loss",
+    "entropy": "losses/entropy",
+}
+
+
+class Step(Protocol):
+    """What a program says of a launch: its iterations end at `hi`, and `variables` live on."""
+
+    @property
+    def hi(self) -> int: ...
+    @property
+    def variables(self) -> Mapping[str, Any]: ...
+
+
+class Program(Protocol):
+    """What training needs of a compiled program; the data is that of `report.page`."""
+
+    @property
+    def equations(self) -> Mapping[str, str]: ...
+    @property
+    def schedule_text(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def store_rows(self) -> list[dict[str, Any]]: ...
+    @property
+    def pass_rows(self) -> list[dict[str, Any]]: ...
+    @property
+    def chart(self) -> list[dict[str, Any]]: ...
+
+    def run(
+        self,
+        seed: int,
+        *,
+        on_step: Callable[[int, Metrics], None],
+        on_state: Callable[[Any], None],
+        resume: tuple[int, Mapping[str, Any]] | None,
+    ) -> Any:
+        """Runs from the start, or on from iteration and variables; calls back after launches."""
+        ...
+
+
+Compile = Callable[["Context", Mapping[Any, int]], Program]
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """Train a policy by REINFORCE (Williams, 1992), with returns normalised per iteration.
+
+    Example: recurra train reinforce --env CartPole-v1 --iterations 100
+    """
+
+    env: str = "CartPole-v1"
+    """A Gymnasium id, with a flat observation and discrete actions."""
+    seed: int = 1
+    """Decides the parameters, the actions and the environments."""
+    iterations: int = 100
+    """In total, those before a --resume included."""
+    rows: int = 64
+    """Environments side by side."""
+    steps: int = 200
+    """Length of an episode at most."""
+    lr: float = 1e-2
+    """Learning rate of Adam in the first iteration."""
+    lr_decay: float = 0.99
+    """Its factor per iteration."""
+    gamma: float = 0.99
+    """Discount per step."""
+    hidden: tuple[int, ...] = (32, 32)
+    """Widths of the hidden layers."""
+    checkpoint_every: int = 10
+    """Iterations between checkpoints."""
+    resume: Path | None = None
+    """The folder of a run to go on with; its settings are taken from there."""
+    out: Path = Path("runs")
+    """Where the run folder is made."""
+    json: bool = False
+    """Print the result as one JSON object."""
+
+    def __call__(self) -> int:
+        """The command."""
+        result = train(self)
+        if self.json:
+            import json
+
+            print(json.dumps(result))
+        else:
+            print(f"report: {result['report']}")
+        return 0
+
+    def program(self) -> tuple[Context, dict[Any, int]]:
+        """The program, and the bounds to compile it for."""
+        import recurra as rc
+
+        ctx = rc.Context(dims="b i t")
+        with ctx as ((b, B), (i, I), (t, T)):
+            env = rc.rl.env.make(self.env)
+            dnn = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=self.hidden).build()
+            o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            pi = dnn(o)
+            a = pi.sample()
+            o[b, i, t + 1], r, _ = env.step(a)
+            assert env.last is not None
+            live = env.last.live.cast("f32")
+            g = r[b, i, t:T].discounted_sum(self.gamma)
+            adv = rc.rl.normalise(g, over=(b, t), where=live)
+            loss = (-live * adv * pi.log_prob(a))[0:B, i, 0:T].mean()
+            loss.backward()
+            rc.optim.Adam(dnn.params, lr=self.lr * self.lr_decay**i).step()
+            length = live[0:B, i, 0:T].sum(axis=1).mean()
+            rc.log(mean_return=r[0:B, i, 0:T].sum(axis=1).mean(), length=length, loss=loss)
+            entropy = pi.entropy() * live
+            rc.log(entropy=entropy[0:B, i, 0:T].mean() / length * float(self.steps))
+        return ctx, {B: self.rows, I: self.iterations, T: self.steps}
+
+
+# Fields of a recipe that say how to run it, not what it computes.
+RUNNING = ("iterations", "resume", "out", "json")
+
+
+def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]:
+    """Trains, writing a run folder all along; its path, its report and the last metrics."""
+    from recurra.report.run_page import keep_compiled, write_page
+
+    folder = None if settings.resume is None else RunFolder(settings.resume)
+    if folder is not None:
+        settings = resumed(settings, folder.read_config())
+    ctx, bounds = settings.program()
+    graph = str(ctx.graph)
+    newest = None if folder is None else _newest(folder, settings, graph)
+    program = (compile or _compile)(ctx, bounds)
+    if folder is None:
+        algo = type(settings).__name__.lower()
+        folder = RunFolder.create(settings.out, settings.env, algo, settings.seed, recipe(settings))
+    run = folder if newest is None else RunFolder.resume(folder.path, newest[0])
+    keep_compiled(run, program)
+    with run, track(settings.iterations, settings.env) as progress:
+        record = Recorder(run, settings, progress, graph)
+        try:
+            program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
+        except KeyboardInterrupt:
+            raise RecurraError(
+                "interrupted",
+                facts=f"what was done is in {run.path}",
+                hint=f"go on with: recurra train {_name(settings)} --resume {run.path}",
+            ) from None
+        finally:
+            report = write_page(run)
+    last = run.rows()[-1:] or [{}]
+    return {"run": str(run.path), "report": str(report), **last[0]}
+
+
+class Recorder:
+    """Called after every launch: logs its iterations, shows progress, saves every so often."""
+
+    def __init__(self, run: RunFolder, settings: Reinforce, progress: Progress, graph: str):
+        self.run, self.settings, self.progress = run, settings, progress
+        self.graph = graph
+        self.since = time.monotonic()
+        self.next = 0
+
+    def step(self, first: int, metrics: Metrics) -> None:
+        """The metrics [k] of iterations first..first+k-1."""
+        now = time.monotonic()
+        lived = float(metrics["length"].sum()) * self.settings.rows if "length" in metrics else 0.0
+        speed = {"charts/SPS": lived / max(now - self.since, 1e-9)}
+        self.since = now
+        tagged = {TAGS.get(name, name): values for name, values in metrics.items()}
+        for k, row in enumerate(zip(*tagged.values(), strict=True)):
+            self.run.log(first + k + 1, **dict(zip(tagged, row, strict=True)), **speed)
+        for tag, values in list(tagged.items())[:1]:
+            self.progress.update(first + len(values), **{tag: values[-1]})
+
+    def state(self, step: Step) -> None:
+        """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
+        every = self.settings.checkpoint_every
+        self.next = self.next or -(-step.hi // every) * every
+        if step.hi < min(self.next, self.settings.iterations):
+            return
+        from recurra.report import checkpoint
+
+        self.next = (step.hi // every + 1) * every
+        meta = {
+            "graph_hash": checkpoint.graph_hash(self.graph),
+            "counters": {"i": step.hi},
+            "seed": self.settings.seed,
+        }
+        checkpoint.save(self.run.checkpoints, step.variables, meta)
+
+
+def recipe(settings: Reinforce) -> dict[str, Any]:
+    """What config.json keeps."""
+    return {k: v for k, v in asdict(settings).items() if k not in ("resume", "out", "json")}
+
+
+def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
+    """The settings of the run in `config`, gone on with as `settings` says."""
+    known = {f.name: f.default for f in fields(settings) if f.name not in RUNNING}
+    theirs = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k in known}
+    for name, value in theirs.items():
+        given = getattr(settings, name)
+        if given != known[name] and given != value:
+            raise RecurraError(
+                f"a resumed run keeps its settings, but {name}={given!r} was given",
+                facts=f"the run in {settings.resume} has {name}={value!r}",
+                hint="leave it out, or start a new run",
+            )
+    return replace(settings, **theirs)
+
+
+def _newest(run: RunFolder, settings: Reinforce, graph: str) -> tuple[int, Metrics]:
+    """How many iterations the newest checkpoint has, and what it holds."""
+    from recurra.report import checkpoint
+
+    found = checkpoint.load(run.checkpoints, graph_hash=checkpoint.graph_hash(graph))
+    done = int(found.meta["counters"]["i"])
+    if done >= settings.iterations:
+        raise RecurraError(
+            f"the run in {run.path} has all its {done} iterations",
+            facts=f"it was to have {settings.iterations}",
+            hint=f"go on with --iterations {2 * done}",
+        )
+    return done, found.arrays
+
+
+def _compile(ctx: Any, bounds: Mapping[Any, int]) -> Program:
+    return ctx.compile(bounds)
+
+
+def _name(settings: Reinforce) -> str:
+    return type(settings).__name__.lower()

@@ -1,0 +1,224 @@
+"""The command line: help, exit codes, and what is printed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recurra import cli
+from recurra.bench import core
+from recurra.bench.harness import Disagreement
+from recurra.report.runs import RunFolder
+from recurra.rewrite.simplify import simplify
+
+GRAPH = """\
+dims t<T
+x[t<T]: f32[] = value(expr=t, dtype='f32')
+one: f32[] = const(value=1.0)
+y[t<T]: f32[] = mul(x, one)
+z[t<T]: f32[] = exp(y)
+return z
+"""
+
+SCRIPT = """\
+import recurra as rc
+ctx = rc.Context(num_dims=1)
+with ctx as ((t, T),):
+    x = rc.like(rc.f32[2], domain=(t,))
+    x[0] = rc.constant([1.0, 2.0])
+    x[t + 1] = x * 2.0
+    rc.log(last=x.sum())
+print(ctx.compile({T: 4}).run()["last"].tolist())
+"""
+
+
+def recurra(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "recurra.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_help_is_fast_and_needs_nothing():
+    code = "import sys, recurra; from recurra.cli import main; main(['--help'])\n"
+    code += "heavy = ('numpy', 'jax', 'gymnasium', 'tyro', 'rich', 'islpy')\n"
+    code += "print([m for m in heavy if m in sys.modules])"
+    start = time.perf_counter()
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert time.perf_counter() - start < 2  # 0.05 s on an idle machine
+    assert out.startswith("usage: recurra COMMAND")
+    assert out.endswith("[]\n")
+    assert all(name in out for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"Example: recurra {name}" in capsys.readouterr().out
+
+
+def test_parsing_imports_no_compiler():
+    code = "import sys\nfrom recurra.cli import main\n"
+    code += "try: main(['train', 'reinforce', '--help'])\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('jax', 'gymnasium', 'islpy') if m in sys.modules])"
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("--version", 0, ""),
+        ("", 2, ""),
+        ("train", 2, ""),
+        ("train --help", 0, ""),
+        ("trian", 2, "there is no command `recurra trian`\n"),
+        ("train reinforcee", 2, "perhaps you meant reinforce"),
+        ("train reinforce --lrr 1", 2, "--lrr"),
+        ("train reinforce --env NoSuch-v0", 2, "cannot make NoSuch-v0"),
+        ("train reinforce --resume nowhere", 2, "there is no run at nowhere"),
+        ("run nowhere.py", 2, "there is no file nowhere.py"),
+        ("view nowhere", 2, "there is no run at nowhere"),
+        ("view .", 2, ". is not the folder of a run"),
+        ("opt nowhere.txt", 2, "there is no file nowhere.txt"),
+        ("bench nothing", 2, "there is no bench 'nothing'"),
+    ],
+)
+def test_exit_codes(
+    arguments: str,
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    try:
+        got = cli.main(arguments.split())
+    except SystemExit as stop:
+        got = stop.code
+    said = capsys.readouterr()
+    assert got == code
+    assert message in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pipeline = SimpleNamespace(PASSES=(simplify,))
+    monkeypatch.setitem(sys.modules, "recurra.rewrite.pipeline", pipeline)
+    file = tmp_path / "graph.txt"
+    file.write_text(GRAPH)
+    return file
+
+
+def test_opt(graph: Path, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["opt", str(graph)]) == 0
+    assert capsys.readouterr().out == GRAPH
+    assert cli.main(["opt", str(graph), "-p", "simplify", "--sizes", "T=4"]) == 0
+    simplified = capsys.readouterr().out
+    assert "mul" not in simplified
+    assert "exp(x)" in simplified
+    assert cli.main(["opt", str(graph), "-p", "simplify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] + "\n" == simplified
+    (row,) = found["passes"]
+    assert (row["name"], row["before"], row["after"]) == ("simplify", 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["-p", "simplify,nothing"], "there is no pass 'nothing'\n  passes: simplify"),
+        (["--sizes", "T"], "'T' is no size"),
+    ],
+)
+def test_opt_mistakes(
+    graph: Path, extra: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(["opt", str(graph), *extra]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["not a graph", "y: f32[] = nothing(x)\nreturn y", "x: f32[2] = const(value=1.0)"]
+)
+def test_opt_refuses_what_is_no_graph(text: str):
+    done = recurra("opt", "-", input=text)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_run_interpreted(tmp_path: Path):
+    script = tmp_path / "doubling.py"
+    script.write_text(SCRIPT)
+    done = recurra("run", script, "--interpret", "--statements", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    *shown, last = done.stdout.splitlines()
+    assert last == "[3.0, 6.0, 12.0, 24.0]"
+    assert len(shown) == 4
+    assert "= data(" in shown[0]
+    assert shown[1].strip() == "[1., 2.]"
+
+
+def test_run_shows_the_script_s_own_traceback(tmp_path: Path):
+    script = tmp_path / "fails.py"
+    script.write_text("def f(x):\n    return 1 // x\n\nf(0)\n")
+    done = recurra("run", script)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "ZeroDivisionError: integer division or modulo by zero"
+    assert "recurra" not in done.stderr.replace(str(tmp_path), "")
+
+
+def test_run_tells_a_mistake_in_the_language(tmp_path: Path):
+    script = tmp_path / "mistake.py"
+    script.write_text(SCRIPT.replace("x[t + 1] = x * 2.0", "x[t + 1] = x + rc.constant([1.0] * 3)"))
+    done = recurra("run", script)
+    assert done.returncode == 2
+    assert "--> mistake.py:6" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with RunFolder.create(tmp_path, "CartPole-v1", "reinforce", 3) as run:
+        run.log(1, **{"charts/episodic_return": 21.5})
+    assert cli.main(["view", str(run.path)]) == 0
+    assert capsys.readouterr().out.strip() == str(run.report)
+    assert "21.5" in run.report.read_text()
+    assert cli.main(["view", str(run.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["last"]["charts/episodic_return"] == 21.5
+
+
+def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(core, "suite", lambda quick: [])
+    assert cli.main(["bench", "core", "--json", "--quick"]) == 0
+    assert json.loads(capsys.readouterr().out)["bench"] == "core"
+
+    def disagree(quick: bool) -> list[Any]:
+        raise Disagreement("a and b do not agree")
+
+    monkeypatch.setattr(core, "suite", disagree)
+    assert cli.main(["bench", "core"]) == 1
+    assert capsys.readouterr().err == "a and b do not agree\n"
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path):
+    read, write = os.pipe()
+    os.close(read)
+    file = tmp_path / "graph.txt"
+    file.write_text(GRAPH)
+    command = [sys.executable, "-m", "recurra.cli", "opt", str(file)]
+    with os.fdopen(write, "w") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

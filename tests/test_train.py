@@ -1,0 +1,130 @@
+"""Training leaves a run folder that can be looked at, and gone on with, at any time."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recurra.errors import RecurraError
+from recurra.report import checkpoint
+from recurra.report.runs import RunFolder
+from recurra.rl.train import Reinforce, train
+from recurra.stepping import Interpreted
+
+Callback = Callable[..., None]
+SMALL = Reinforce(iterations=10, rows=2, steps=3, checkpoint_every=4, hidden=(4,))
+
+
+class Fake:
+    """A program whose state is a running sum of what it logs; launches are of three iterations."""
+
+    schedule_text, source = "for i in 0..I-1: act(i)", "def region(x): return x"
+
+    def __init__(self, iterations: int, fail_at: int | None = None):
+        self.iterations, self.fail_at = iterations, fail_at
+        self.equations = {"trace": "x: f32[] = const(value=1.0)"}
+        self.store_rows = [{"store": "W", "kind": "window", "class": "carried", "bytes": 8}]
+        self.pass_rows = [{"name": "simplify", "before": 9, "after": 7, "ms": 0.5}]
+        self.chart = [{"statement": "act", "start": 0, "stop": 3, "phase": "acting"}]
+
+    def run(
+        self, seed: int, *, on_step: Callback, on_state: Callback, resume: tuple[int, Any] | None
+    ) -> None:
+        first, state = resume or (0, {"total": np.zeros(())})
+        self.total = state["total"]
+        for at in range(first, self.iterations, 3):
+            if self.fail_at is not None and at >= self.fail_at:
+                raise KeyboardInterrupt
+            hi = min(at + 3, self.iterations)
+            values = np.arange(at, hi) + 0.5
+            self.total = self.total + values.sum() * seed
+            on_step(at, {"mean_return": values, "length": values, "loss": -values})
+            on_state(SimpleNamespace(lo=at, hi=hi, variables={"total": self.total}))
+
+
+def quietly(settings: Reinforce, program: Any) -> dict[str, Any]:
+    with redirect_stderr(io.StringIO()):
+        return train(settings, lambda ctx, bounds: program)
+
+
+def test_a_run_is_written(tmp_path: Path):
+    result = quietly(replace(SMALL, out=tmp_path), Fake(10))
+    run = RunFolder(result["run"])
+    rows = run.rows()
+    assert [row["step"] for row in rows] == list(range(1, 11))
+    assert [row["charts/episodic_return"] for row in rows] == [k + 0.5 for k in range(10)]
+    assert rows[4]["losses/policy_loss"] == -4.5
+    assert all(row["charts/SPS"] > 0 for row in rows)
+    assert result["charts/episodic_return"] == 9.5
+    config = run.read_config()
+    assert (config["env"], config["algo"], config["seed"]) == ("CartPole-v1", "reinforce", 1)
+    assert config["hidden"] == [4]
+    assert "out" not in config
+    page = run.report.read_text()
+    for text in ("reinforce · CartPole-v1", "episodic_return", "for", "simplify", "acting", "rows"):
+        assert text in page
+
+
+def test_checkpoints_keep_the_state(tmp_path: Path):
+    run = quietly(replace(SMALL, out=tmp_path), Fake(10))["run"]
+    saved = checkpoint.saved(Path(run) / "checkpoints")
+    metas = [checkpoint.load(path).meta for path in saved]
+    assert [m["counters"]["i"] for m in metas] == [6, 9, 10]  # launches end at 3, 6, 9, 10
+    assert checkpoint.load(saved[-1]).arrays["total"] == sum(k + 0.5 for k in range(10))
+
+
+def test_resume_goes_on_where_it_stopped(tmp_path: Path):
+    settings = replace(SMALL, out=tmp_path)
+    with pytest.raises(RecurraError, match="--resume"):
+        quietly(settings, Fake(10, fail_at=9))
+    (path,) = tmp_path.iterdir()
+    before = RunFolder(path)
+    assert len(before.rows()) == 9
+    assert before.report.exists()
+    whole = Fake(10)
+    quietly(settings, whole)
+    part = Fake(10)
+    result = quietly(Reinforce(iterations=10, resume=path), part)
+    assert result["run"] == str(path)
+    assert [row["step"] for row in RunFolder(path).rows()] == list(range(1, 11))
+    np.testing.assert_array_equal(part.total, whole.total)
+
+
+def test_what_cannot_be_resumed(tmp_path: Path):
+    settings = replace(SMALL, out=tmp_path)
+    path = Path(quietly(settings, Fake(10))["run"])
+    with pytest.raises(RecurraError, match="has all its 10 iterations"):
+        quietly(replace(settings, resume=path), Fake(10))
+    with pytest.raises(RecurraError, match=r"but lr=0\.5 was given"):
+        quietly(replace(settings, resume=path, lr=0.5), Fake(10))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"hidden": [5]}))
+    with pytest.raises(RecurraError, match="belongs to another program"):
+        quietly(Reinforce(iterations=20, resume=path), Fake(20))
+    with pytest.raises(RecurraError, match="there is no run at"):
+        quietly(replace(settings, resume=tmp_path / "no"), Fake(10))
+
+
+def test_the_program_runs(tmp_path: Path):
+    settings = replace(SMALL, out=tmp_path, iterations=2, rows=2, steps=4)
+    with redirect_stderr(io.StringIO()):
+        result = train(settings, Interpreted)
+    first, last = RunFolder(result["run"]).rows()
+    assert (first["step"], last["step"]) == (1, 2)
+    assert first["charts/episodic_return"] == first["charts/episodic_length"] == 4.0
+    assert last["losses/entropy"] == pytest.approx(np.log(2), abs=1e-3)
+
+
+def test_unknown_environment(tmp_path: Path):
+    with pytest.raises(RecurraError, match="cannot make NoSuch-v0"):
+        train(replace(SMALL, env="NoSuch-v0", out=tmp_path), Interpreted)
+    assert not list(tmp_path.iterdir())
