@@ -74,6 +74,7 @@ class _Run:
     def __init__(self, execution: Execution, resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.regions, self.resume = execution.regions, resume
+        self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.variables = _Blank(self.plan, self.backend)
@@ -90,13 +91,20 @@ class _Run:
         time, saved = self.resume
         return time, tuple(self.backend.array(saved[n]) for n in variables)
 
+    def neutral(self, step: str) -> Any:
+        """What a fold starts from."""
+        return self.backend.array(self.walk.blank(step))
+
     def report(
         self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Mapping[str, Any]
     ) -> Step:
         """Called after every launch of the outermost loop: takes the outputs that it made."""
         seen: dict[str, Any] = {}
         for name, array in outputs.items():
-            axis = self.streamed.get(name)
+            axis, kept = self.streamed.get(name), self.plan.stores[name].kept
+            if axis is None and [a.dim for a in kept] == [dim] and not self.plan.stores[name].type.shape:
+                first = kept[0].lo
+                seen[name] = self.backend.numpy(array[lo - first : hi - first])
             if axis is not None:
                 take = [slice(None)] * len(array.shape)
                 take[axis] = slice(0, hi - lo)

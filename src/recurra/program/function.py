@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from recurra.memory.plan import Plan
-from recurra.program.region import Region
+from recurra.program.region import Region, start_of
+from recurra.program.steps import members
 from recurra.program.walk import Machine, State, Walk
 
 
@@ -27,8 +28,7 @@ def function(plan: Plan, r: Region, machine: Machine) -> Callable[..., tuple[Any
             walk.run(r.chunk, *at, r.active, state)
         else:
             state.clocks = tuple(zip(r.around, at, strict=True))
-            if not r.around:
-                walk.begin(0, state, r.active)
+            walk.begin(start_of(r.around), state, r.active & frozenset(members(r.items)))
             walk.items(r.items, state, r.active)
         return (*(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
 

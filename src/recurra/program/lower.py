@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
-from recurra.program.region import Flow, Region, flow_of, region
+from recurra.program.region import Flow, Region, flow_of, region, steps_below
 from recurra.program.steps import members, segments
 from recurra.schedule.tree import Exec, Item, Loop, equation
 
@@ -40,6 +40,7 @@ class HostLoop:
     lo: int
     hi: int
     seeds: tuple[tuple[str, str], ...]
+    starts: tuple[str, ...]  # folds that start anew with every step, added to in loops further in
     body: tuple[HostItem, ...]
 
 
@@ -65,6 +66,7 @@ class Program:
 
     plan: Plan
     items: tuple[HostItem, ...]
+    starts: tuple[str, ...] = ()  # folds over host loops that start once
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -90,7 +92,7 @@ def lower(plan: Plan, chunk: int = CHUNK) -> Program:
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
-    return Program(replace(plan, stores=cut.stores), items)
+    return Program(replace(plan, stores=cut.stores), items, cut.deeper(0, plan.schedule.items))
 
 
 @dataclass
@@ -136,15 +138,14 @@ class _Lower:
         out: set[str] = set()
         for group in self.stretches(items, active, around):
             (first, *_) = group
-            if isinstance(first, Loop) and (span := self.chunked(first, active, around)):
-                del span
+            if isinstance(first, Loop) and self.chunked(first, active, around):
                 out |= set(flow_of(self.plan, group, active, first).uses) | self.inits(first, active)
             elif isinstance(first, Loop) and self.is_host(first):
                 out |= self.inits(first, active)
                 for seg in segments(self.plan.graph, first, active, self.plan.sizes):
                     out |= self.collect(first.body, seg.active, (*around, first))
             else:
-                out |= set(flow_of(self.plan, group, active, None, top=not around).uses)
+                out |= set(flow_of(self.plan, group, active, None, around).uses)
         return out
 
     def inits(self, loop: Loop, active: frozenset[str]) -> set[str]:
@@ -205,12 +206,18 @@ class _Lower:
         )
         return replace(store, axes=axes)
 
+    def deeper(self, where: int, items: tuple[Item, ...]) -> tuple[str, ...]:
+        """Folds that start in this body and are added to inside a host loop of it."""
+        inside = [s for it in items if isinstance(it, Loop) and self.is_host(it) for s in members(it.body)]
+        return steps_below(self.plan, where, inside)
+
     def host_loop(self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]) -> list[HostItem]:
         out: list[HostItem] = []
         seeds = self.seeds(loop, active)
         for seg in segments(self.plan.graph, loop, active, self.plan.sizes):
             body = self.items(loop.body, seg.active, (*around, loop))
-            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, body))
+            starts = tuple(s for s in self.deeper(id(loop), loop.body) if s in seg.active)
+            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body))
             seeds = ()
         return out
 

@@ -60,9 +60,8 @@ class Flow:
         return self.items(loop.body, active)
 
     def starts(self, where: int, active: frozenset[str]) -> None:
-        for step in self.plan.starts.get(where, ()):
-            if step in active or equation(step) in active:
-                self.makes[step] = None
+        for step in steps_below(self.plan, where, active):
+            self.makes[step] = None
 
     def seeds(self, loop: Loop, active: frozenset[str]) -> None:
         for name, init in self.plan.seeds.get(id(loop), ()):
@@ -118,7 +117,7 @@ def region(
     chunk: Loop | None = None,
 ) -> Region:
     """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
-    flow = flow_of(plan, items, active, chunk, top=not around)
+    flow = flow_of(plan, items, active, chunk, around)
     gives = [v for v in flow.makes if v in wanted]
     carried = tuple(v for v in flow.uses if v in gives)
     held = tuple(v for v in flow.uses if v not in gives)
@@ -130,9 +129,26 @@ def region(
 
 
 def flow_of(
-    plan: Plan, items: tuple[Item, ...], active: frozenset[str], chunk: Loop | None, top: bool = False
+    plan: Plan,
+    items: tuple[Item, ...],
+    active: frozenset[str],
+    chunk: Loop | None,
+    around: tuple[Loop, ...] = (),
 ) -> Flow:
+    """What a stretch uses and makes; a chunk is one step of its loop after another."""
     flow = Flow(plan)
-    if top and chunk is None:
-        flow.starts(0, active)
-    return flow.body(chunk, active) if chunk is not None else flow.items(items, active)
+    if chunk is not None:
+        return flow.body(chunk, active)
+    flow.starts(start_of(around), active & frozenset(members(items)))
+    return flow.items(items, active)
+
+
+def start_of(around: tuple[Loop, ...]) -> int:
+    """The key in `Plan.starts` of the body that a region stands in."""
+    return id(around[-1]) if around else 0
+
+
+def steps_below(plan: Plan, where: int, items: Iterable[str]) -> tuple[str, ...]:
+    """Folds that start anew at `where` and whose steps are among `items`."""
+    inside = set(items)
+    return tuple(s for s in plan.starts.get(where, ()) if s in inside)

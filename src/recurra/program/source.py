@@ -18,7 +18,8 @@ from recurra.schedule.tree import Loop, equation
 
 def source(program: Program) -> str:
     """def main(run): ... over the program's regions; `run` holds the compiled functions and reports."""
-    body = list(_items(program, program.items, 1))
+    body = [f"    {variable(x)} = run.neutral({x!r})" for x in program.starts]
+    body += _items(program, program.items, 1)
     names = sorted({r.name for r in program.regions})
     head = [f"    {n} = run.regions[{n!r}]" for n in names]
     calls = sorted({c for c in _calls(program.items)})
@@ -102,6 +103,7 @@ def _items(program: Program, items: tuple[HostItem, ...], depth: int) -> Iterato
                 if outer:
                     yield f"{pad}{_enter(it.loop, it.lo, state)}"
                 yield f"{pad}for {u} in range({f'{u}from' if outer else it.lo}, {it.hi}):"
+                yield from (f"{pad}    {variable(x)} = run.neutral({x!r})" for x in it.starts)
                 yield from _items(program, it.body, depth + 1)
                 if outer:
                     yield f"{pad}    {_report(program, it.loop, f'{u} + 1', tuple(program.plan.stores), state)}"

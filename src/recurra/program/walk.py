@@ -118,7 +118,7 @@ class Walk:
     def begin(self, where: int, state: State, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""
         for step in self.plan.starts.get(where, ()):
-            if equation(step) in active or step in active:
+            if step in active:
                 state.vals[step] = self.blank(step)
 
     def blank(self, name: str) -> Array:
