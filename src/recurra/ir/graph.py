@@ -96,6 +96,7 @@ class Node:
     domain: Domain
     type: AnyType
     loc: Loc | None = field(default=None, compare=False, repr=False)
+    locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
         args = [a.name if identity(a) else str(a) for a in self.args]

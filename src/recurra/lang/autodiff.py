@@ -38,7 +38,7 @@ from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import Sum
-from recurra.sets import isl
+from recurra.sets.dependence import readers
 
 
 def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
@@ -331,9 +331,11 @@ def _total(
     index: list[Any] = []
     have = value.domain
     value = _named(value)
+    when = merge_condition(node, k)
+    chosen = TRUE if when is None else substitute(when, by)
     for r in have:
         if r in varying:
-            lo, hi = _interval(r, varying, source, node, k, ref, by)
+            lo, hi = readers(r, varying, source, ref.at(by).index, chosen)
             index.append(Slice(lo, hi))
         else:
             index.append(r.sym)
@@ -350,24 +352,3 @@ def _named(value: RecurrentTensor) -> RecurrentTensor:
     node = value.tracer.declare("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
     return RecurrentTensor(value.tracer, Ref(node.name, node.domain.identity))
-
-
-def _interval(
-    r: Range,
-    free: list[Range],
-    source: Domain,
-    node: Node,
-    k: int,
-    ref: Ref,
-    by: dict[str, Expr | int],
-) -> tuple[Expr | int, Expr | int]:
-    """lo:hi of a free dim for a given point of the source; all of its range where none is closed."""
-    moved = Ref(ref.name, ref.index).at(by)
-    points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
-    relation = isl.index_constraints(moved.index, source.dims)
-    when = merge_condition(node, k)
-    chosen = [isl.text(substitute(when, by))] if when is not None else []
-    constraints = tuple(points + relation + chosen)
-    names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
-    found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
-    return found if found is not None else (r.lo, r.hi)

@@ -16,6 +16,7 @@ from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Domain, Range, Type, is_float, is_shift, join
+from recurra.lang.affine import quasi_affine
 from recurra.lang.dims import Index, is_condition, unwrap, wrap
 from recurra.lang.tracer import Tracer, current
 from recurra.ops import elementwise as el
@@ -163,7 +164,9 @@ class RecurrentTensor:
                 hint="add the dim to its domain, or index the value",
                 loc=here(),
             )
-        self.tracer.define(self.ref.name, ex.both(*conditions), value.ref.at(back))
+        when = ex.both(*conditions)
+        quasi_affine(f"a condition of {self.name}", when, here())
+        self.tracer.define(self.ref.name, when, value.ref.at(back))
 
     # ---- building
 
@@ -426,7 +429,9 @@ def _index(key: Any, r: Range) -> Any:
     if isinstance(key, slice):
         lo = r.lo if key.start is None else unwrap(key.start)
         hi = r.hi if key.stop is None else unwrap(key.stop)
-        return Slice(lo, hi, 1 if key.step is None else key.step)
+        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
+        quasi_affine("the range", s, here())
+        return s
     e = unwrap(key)
     if not isinstance(e, (int, Expr)) or is_condition(e):
         raise DomainError(
@@ -435,6 +440,7 @@ def _index(key: Any, r: Range) -> Any:
             hint="for a choice by data use .take(i) or rc.where(...)",
             loc=here(),
         )
+    quasi_affine("the index", e, here())
     return r.hi + e if isinstance(e, int) and e < 0 else e
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import islpy as isl
@@ -26,6 +26,8 @@ from recurra.ir.expr import (
     from_ast,
     maximum,
     minimum,
+    substitute,
+    symbols,
 )
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
@@ -119,6 +121,27 @@ def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
         for kind, n in kinds
         for k in range(n)
     }
+
+
+@lru_cache(maxsize=1 << 16)
+def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | None:
+    """The first point of a box, ends included, at which `where` holds of d0, d1, .."""
+    dims = [f"d{k}" for k in range(len(box))]
+    limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
+    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", _CTX)
+    if points.is_empty():
+        return None
+    p = points.lexmin().sample_point()
+    return tuple(p.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(box)))
+
+
+@lru_cache(maxsize=1 << 16)
+def satisfiable(where: Expr) -> bool:
+    """Does the condition hold for any integers at all?"""
+    dims = sorted(symbols(where))
+    by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
+    body = text(substitute(where, by))
+    return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
 
 
 _FLOORD = re.compile(r"floord\(")

@@ -1,0 +1,80 @@
+"""A read as a relation between the points of its reader and its source, and the inverse.
+
+y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  max(0, q-2) <= t < q+1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recurra.ir.expr import TRUE, Expr, Sym, both, compare, either, lin, maximum, minimum, mod
+from recurra.ir.graph import Index, Slice
+from recurra.ir.types import Domain, Range
+from recurra.sets import isl
+
+
+def asked(index: Sequence[Index], source: Domain) -> tuple[tuple[Expr | int, ...], Expr, list[int]]:
+    """The point of the source that is asked for, what ties it to its reader, and the sliced dims.
+
+    A sliced dim t is a variable of its own, named t'; the others depend on the reader's point.
+    """
+    point: list[Expr | int] = []
+    ties: list[Expr] = []
+    sliced: list[int] = []
+    for k, (e, r) in enumerate(zip(index, source, strict=True)):
+        if not isinstance(e, Slice):
+            point.append(e)
+            continue
+        q = Sym(f"{r.dim}'")
+        point.append(q)
+        sliced.append(k)
+        ties += [compare(">=", q, e.lo), compare("<", q, e.hi)]
+        if e.step != 1:
+            ties.append(compare("==", mod(lin([(q, 1), (e.lo, -1)]), e.step), 0))
+    return tuple(point), both(*ties), sliced
+
+
+def outside(point: Sequence[Expr | int], source: Domain) -> Expr:
+    """The condition that a point is no point of a domain."""
+    ends = [
+        (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)
+    ]
+    return either(*(c for pair in ends for c in pair))
+
+
+def readers(
+    r: Range, free: Sequence[Range], source: Domain, index: Sequence[Index], when: Expr = TRUE
+) -> tuple[Expr | int, Expr | int]:
+    """lo:hi, a part of the range of `r`, that holds every reader of a point of the source.
+
+    It is the tightest interval where isl gives one in closed form, else all of the range. Readers
+    with holes (strides, two free dims) are not the interval: the caller masks what is no reader.
+    At a point without readers it holds anything legal: r.lo <= lo <= hi <= r.hi.
+    """
+    points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
+    relation = isl.index_constraints(index, source.dims)
+    chosen = [] if when == TRUE else [isl.text(when)]
+    constraints = tuple(points + relation + chosen)
+    names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
+    found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
+    if found is None:
+        return r.lo, r.hi
+    lo, hi = found
+    start: Any = minimum(maximum(r.lo, lo), r.hi)
+    for ends in ((lo, hi), (lo, maximum(lo, hi)), (start, maximum(start, minimum(hi, r.hi)))):
+        if _legal(ends, r, source):
+            return ends
+    return r.lo, r.hi
+
+
+def _legal(ends: tuple[Expr | int, Expr | int], r: Range, source: Domain) -> bool:
+    """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?"""
+    lo, hi = ends
+    inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
+    wrong = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
+    return not isl.satisfiable(both(*inside, _nonempty(r), wrong))
+
+
+def _nonempty(r: Range) -> Expr:
+    return compare("<", r.lo, r.hi)
