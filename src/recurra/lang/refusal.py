@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
 from recurra.ir.expr import (
@@ -190,17 +191,27 @@ def reshape(
 
 
 def empty(
-    node: Node, ref: Ref, size: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node,
+    ref: Ref,
+    source: Domain,
+    size: Expr | int,
+    point: Point,
+    bounds: Mapping[str, int],
 ) -> DomainError:
     """An extremum of nothing."""
+    what = f"an axis of {ref.name} has {size} elements"
     hint = "reduce it only where it has elements"
-    for j, s in enumerate(ref.index):
+    for j, (s, r) in enumerate(zip(ref.index, source, strict=True)):
         if isinstance(s, Slice) and s.size == size:
-            longer = Slice(s.lo, maximum(s.hi, s.lo + 1), s.step, s.pad)
-            hint = f"let it hold at least one point: {reading(ref, j, longer)}"
+            last: Any = s.hi - 1
+            lo, hi = (
+                (minimum(s.lo, last), s.hi) if s.hi == r.hi else (s.lo, maximum(s.hi, s.lo + 1))
+            )
+            what = f"{ref} holds {size} points"
+            hint = f"let it hold one point: {reading(ref, j, Slice(lo, hi, s.step, s.pad))}"
     return DomainError(
         f"the {node.op.name} of an empty range has no value",
-        facts=f"{ref} holds {size} points; {at(point, bounds, symbols(size))}it is empty",
+        facts=f"{what}; {at(point, bounds, symbols(size))}it is empty",
         hint=hint,
         loc=node.loc,
     )

@@ -30,7 +30,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.types import Tuple, Type
 from recurra.lang import refusal
-from recurra.lang.affine import quasi_affine
+from recurra.lang.affine import product, quasi_affine
 from recurra.lang.cycles import same_point_cycle
 from recurra.lang.proof import Proof, Unprovable
 from recurra.ops.control import Merge
@@ -54,7 +54,7 @@ def check(graph: Graph, bounds: Mapping[str, int]) -> None:
             _reads(proof, node)
             _sizes(proof, node)
         except Unprovable as e:
-            raise refusal.product(f"a size of {node.name}", e.expr, node.loc) from None
+            raise product(f"a size of {node.name}", e.expr, node.loc) from None
     found = same_point_cycle(proof)
     if found is not None:
         raise refusal.cycle(*found, proof.bounds)
@@ -206,7 +206,8 @@ def _sizes(proof: Proof, node: Node) -> None:
     for ref, size in _must_have_elements(proof.graph, node):
         found = proof.below(size, 1, box)
         if found is not None:
-            raise refusal.empty(node, ref, size, found, proof.bounds)
+            source = proof.graph[ref.name].domain
+            raise refusal.empty(node, ref, source, size, found, proof.bounds)
     if isinstance(node.op, Cut):
         _cut(proof, node, node.op, box)
     if isinstance(node.op, Reshape):

@@ -165,7 +165,7 @@ class RecurrentTensor:
                 loc=here(),
             )
         when = ex.both(*conditions)
-        quasi_affine(f"a condition of {self.name}", when, here())
+        quasi_affine("the condition", when, here())
         self.tracer.define(self.ref.name, when, value.ref.at(back))
 
     # ---- building
