@@ -199,12 +199,15 @@ def pull(tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor) -
     free = [r for r in node.domain if r.dim not in fixed]
     renamed = {r.dim: _apart(tracer, r, source) for r in free}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in renamed.items()}}
-    guards = [g for g in _guards(node, k, ref, source, by, fixed) if not _implied(g, source)]
+    edges = [g for g in _edges(node, source, fixed) if not _implied(g, source)]
+    guards = [g for g in _guards(node, k, ref, source, by) if not _implied(g, source)]
     value = _view(d, by)
+    if ref.slices:  # picking an element reads the value, also where no reader is
+        value, edges = _guarded(tracer, value, both(*edges), source), []
     for e, r in zip(ref.index, source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e.at(by), r, guards)
-    value = _guarded(tracer, value, both(*guards), source)
+    value = _guarded(tracer, value, both(*edges, *guards), source)
     if not free:
         return value
     return _total(value, [renamed[r.dim] for r in free], source, node, k, ref, by)
@@ -236,10 +239,8 @@ def _apart(tracer: Tracer, r: Range, source: Domain) -> Range:
     return new
 
 
-def _guards(
-    node: Node, k: int, ref: Ref, source: Domain, by: dict[str, Expr | int], fixed: dict[str, Any]
-) -> list[Expr]:
-    """What must hold at (q, free dims) for q to be read there."""
+def _edges(node: Node, source: Domain, fixed: dict[str, Expr | int]) -> list[Expr]:
+    """What must hold at q for the point that would read it to be a point of the reader."""
     out: list[Expr] = []
     for p, e in fixed.items():
         r = node.domain[p]
@@ -249,6 +250,12 @@ def _guards(
             out.append(compare(">=", e, r.lo))
         if _reaches_above(r, q, shift):
             out.append(compare("<", e, r.hi))
+    return out
+
+
+def _guards(node: Node, k: int, ref: Ref, source: Domain, by: dict[str, Expr | int]) -> list[Expr]:
+    """What else must hold at (q, free dims) for q to be read there."""
+    out: list[Expr] = []
     when = merge_condition(node, k)
     if when is not None:
         out.append(substitute(when, by))

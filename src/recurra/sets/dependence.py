@@ -6,9 +6,21 @@ y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from recurra.ir.expr import TRUE, Expr, Sym, both, compare, either, lin, maximum, minimum, mod
+from recurra.ir.expr import (
+    TRUE,
+    Expr,
+    Ext,
+    Lin,
+    Sym,
+    both,
+    compare,
+    either,
+    lin,
+    maximum,
+    minimum,
+    mod,
+)
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain, Range
 from recurra.sets import isl
@@ -60,12 +72,21 @@ def readers(
     found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
     if found is None:
         return r.lo, r.hi
-    lo, hi = found
-    start: Any = minimum(maximum(r.lo, lo), r.hi)
-    for ends in ((lo, hi), (lo, maximum(lo, hi)), (start, maximum(start, minimum(hi, r.hi)))):
-        if _legal(ends, r, source):
-            return ends
+    lo, hi = (_inward(e) for e in found)
+    for start in (lo, minimum(lo, r.hi), maximum(r.lo, lo), minimum(maximum(r.lo, lo), r.hi)):
+        for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, r.hi))):
+            if _legal((start, stop), r, source):
+                return start, stop
     return r.lo, r.hi
+
+
+def _inward(e: Expr | int) -> Expr | int:
+    """min(a, b) + c as min(a+c, b+c)."""
+    match e:
+        case Lin(terms=((Ext(op=op, args=args), 1),), const=c):
+            return (minimum if op == "min" else maximum)(*(lin([(a, 1), (c, 1)]) for a in args))
+        case _:
+            return e
 
 
 def _legal(ends: tuple[Expr | int, Expr | int], r: Range, source: Domain) -> bool:

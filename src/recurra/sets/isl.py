@@ -156,6 +156,7 @@ def span(
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
+    s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
     if s.is_empty():
         return (0, 0)
     try:
