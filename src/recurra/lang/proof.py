@@ -18,7 +18,7 @@ Point = dict[str, int]
 class Unprovable(Exception):
     """The question multiplies two dims: `expr` is not quasi-affine, so isl cannot answer it."""
 
-    def __init__(self, expr: Expr):
+    def __init__(self, expr: Prod):
         self.expr = expr
 
 
