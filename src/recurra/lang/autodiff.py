@@ -38,7 +38,7 @@ from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import Sum
-from recurra.sets import isl
+from recurra.sets.dependence import readers
 
 
 def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
@@ -124,7 +124,9 @@ class _Cotangents:
                 node = self.graph[name]
                 assert not isinstance(node.type, Tuple)
                 made = self.tracer.declare(f"d_{name}", node.domain, node.type)
-                self.handle[name] = RecurrentTensor(self.tracer, Ref(made.name, node.domain.identity))
+                self.handle[name] = RecurrentTensor(
+                    self.tracer, Ref(made.name, node.domain.identity)
+                )
 
     def of(self, name: str) -> RecurrentTensor:
         return self.handle[name]
@@ -158,13 +160,19 @@ class _Cotangents:
         g = self.of(node.name)
         y = RecurrentTensor(self.tracer, self.graph.read(node.name))
         xs = [RecurrentTensor(self.tracer, a, indexed=True) for a in node.args]
-        grads = self._elementwise(node, g, y, xs) if isinstance(node.op, Elementwise) else node.op.vjp(g, y, *xs)
+        grads = (
+            self._elementwise(node, g, y, xs)
+            if isinstance(node.op, Elementwise)
+            else node.op.vjp(g, y, *xs)
+        )
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
                 pulled = pull(self.tracer, self.graph, node, k, d)
                 self.terms[a.name].append(pulled)
 
-    def _elementwise(self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]) -> tuple[Any, ...]:
+    def _elementwise(
+        self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]
+    ) -> tuple[Any, ...]:
         """The rule of a pointwise op, on operands copied to the shape of the result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
@@ -191,12 +199,15 @@ def pull(tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor) -
     free = [r for r in node.domain if r.dim not in fixed]
     renamed = {r.dim: _apart(tracer, r, source) for r in free}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in renamed.items()}}
-    guards = [g for g in _guards(node, k, ref, source, by, fixed) if not _implied(g, source)]
+    edges = [g for g in _edges(node, source, fixed) if not _implied(g, source)]
+    guards = [g for g in _guards(node, k, ref, source, by) if not _implied(g, source)]
     value = _view(d, by)
+    if ref.slices:  # picking an element reads the value, also where no reader is
+        value, edges = _guarded(tracer, value, both(*edges), source), []
     for e, r in zip(ref.index, source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e.at(by), r, guards)
-    value = _guarded(tracer, value, both(*guards), source)
+    value = _guarded(tracer, value, both(*edges, *guards), source)
     if not free:
         return value
     return _total(value, [renamed[r.dim] for r in free], source, node, k, ref, by)
@@ -228,10 +239,8 @@ def _apart(tracer: Tracer, r: Range, source: Domain) -> Range:
     return new
 
 
-def _guards(
-    node: Node, k: int, ref: Ref, source: Domain, by: dict[str, Expr | int], fixed: dict[str, Any]
-) -> list[Expr]:
-    """What must hold at (q, free dims) for q to be read there."""
+def _edges(node: Node, source: Domain, fixed: dict[str, Expr | int]) -> list[Expr]:
+    """What must hold at q for the point that would read it to be a point of the reader."""
     out: list[Expr] = []
     for p, e in fixed.items():
         r = node.domain[p]
@@ -241,6 +250,12 @@ def _guards(
             out.append(compare(">=", e, r.lo))
         if _reaches_above(r, q, shift):
             out.append(compare("<", e, r.hi))
+    return out
+
+
+def _guards(node: Node, k: int, ref: Ref, source: Domain, by: dict[str, Expr | int]) -> list[Expr]:
+    """What else must hold at (q, free dims) for q to be read there."""
+    out: list[Expr] = []
     when = merge_condition(node, k)
     if when is not None:
         out.append(substitute(when, by))
@@ -323,9 +338,11 @@ def _total(
     index: list[Any] = []
     have = value.domain
     value = _named(value)
+    when = merge_condition(node, k)
+    chosen = TRUE if when is None else substitute(when, by)
     for r in have:
         if r in varying:
-            lo, hi = _interval(r, varying, source, node, k, ref, by)
+            lo, hi = readers(r, varying, source, ref.at(by).index, chosen)
             index.append(Slice(lo, hi))
         else:
             index.append(r.sym)
@@ -342,25 +359,3 @@ def _named(value: RecurrentTensor) -> RecurrentTensor:
     node = value.tracer.declare("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
     return RecurrentTensor(value.tracer, Ref(node.name, node.domain.identity))
-
-
-def _interval(
-    r: Range,
-    free: list[Range],
-    source: Domain,
-    node: Node,
-    k: int,
-    ref: Ref,
-    by: dict[str, Expr | int],
-) -> tuple[Expr | int, Expr | int]:
-    """lo:hi of a free dim for a given point of the source; all of its range where none is closed."""
-    moved = Ref(ref.name, ref.index).at(by)
-    points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
-    relation = isl.index_constraints(moved.index, source.dims)
-    when = merge_condition(node, k)
-    chosen = [isl.text(substitute(when, by))] if when is not None else []
-    constraints = tuple(points + relation + chosen)
-    names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
-    found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
-    return found if found is not None else (r.lo, r.hi)
-

@@ -16,6 +16,7 @@ from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Domain, Range, Type, is_float, is_shift, join
+from recurra.lang.affine import quasi_affine
 from recurra.lang.dims import Index, is_condition, unwrap, wrap
 from recurra.lang.tracer import Tracer, current
 from recurra.ops import elementwise as el
@@ -163,7 +164,9 @@ class RecurrentTensor:
                 hint="add the dim to its domain, or index the value",
                 loc=here(),
             )
-        self.tracer.define(self.ref.name, ex.both(*conditions), value.ref.at(back))
+        when = ex.both(*conditions)
+        quasi_affine("the condition", when, here())
+        self.tracer.define(self.ref.name, when, value.ref.at(back))
 
     # ---- building
 
@@ -302,7 +305,9 @@ class RecurrentTensor:
         every = range(rank) if axis is None else (axis,) if isinstance(axis, int) else axis
         for a in every:
             if not -rank <= a < rank:
-                raise ShapeError(f"there is no axis {a}", facts=f"the tensor is {self!r}", loc=here())
+                raise ShapeError(
+                    f"there is no axis {a}", facts=f"the tensor is {self!r}", loc=here()
+                )
         return tuple(sorted(a % rank for a in every))
 
     def _reduce(self, op: type[reduction.Reduction], axis: Any) -> RecurrentTensor:
@@ -349,7 +354,9 @@ class RecurrentTensor:
         return self.apply(movement.Flip(axis=self._axes(axis)[0]), self)
 
     def transpose(self, *order: int) -> RecurrentTensor:
-        return self.apply(movement.Transpose(order=order or tuple(range(len(self.shape)))[::-1]), self)
+        return self.apply(
+            movement.Transpose(order=order or tuple(range(len(self.shape)))[::-1]), self
+        )
 
     @property
     def T(self) -> RecurrentTensor:  # noqa: N802
@@ -390,11 +397,15 @@ class RecurrentTensor:
     def broadcast_to(self, shape: tuple[Expr | int, ...]) -> RecurrentTensor:
         lead = len(shape) - len(self.shape)
         if lead < 0 or self.shape != shape[lead:]:
-            raise ShapeError(f"{self.shape} does not fit {shape}", facts=f"this is {self!r}", loc=here())
+            raise ShapeError(
+                f"{self.shape} does not fit {shape}", facts=f"this is {self!r}", loc=here()
+            )
         if not lead:
             return self
         full = LETTERS[: len(shape)]
-        return self.apply(movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), self)
+        return self.apply(
+            movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), self
+        )
 
     def reduce_to(self, have: str, want: str) -> RecurrentTensor:
         """Sums the labels of `have` that `want` lacks, and orders the rest as in `want`."""
@@ -418,7 +429,9 @@ def _index(key: Any, r: Range) -> Any:
     if isinstance(key, slice):
         lo = r.lo if key.start is None else unwrap(key.start)
         hi = r.hi if key.stop is None else unwrap(key.stop)
-        return Slice(lo, hi, 1 if key.step is None else key.step)
+        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
+        quasi_affine("the range", s, here())
+        return s
     e = unwrap(key)
     if not isinstance(e, (int, Expr)) or is_condition(e):
         raise DomainError(
@@ -427,6 +440,7 @@ def _index(key: Any, r: Range) -> Any:
             hint="for a choice by data use .take(i) or rc.where(...)",
             loc=here(),
         )
+    quasi_affine("the index", e, here())
     return r.hi + e if isinstance(e, int) and e < 0 else e
 
 

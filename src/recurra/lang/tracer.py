@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import Cmp, Expr, both, evaluate, negate, symbols
+from recurra.ir.expr import Expr, Prod, both, negate, walk
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Merge
+from recurra.sets import isl
 
 
 @dataclass
@@ -132,13 +133,14 @@ class Tracer:
                 nodes[name],
                 op=Merge(when=disjoint([b.when for b in branches])),
                 args=tuple(b.value for b in branches),
+                locs=tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
         return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
 
 
 def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
-    """Each condition without the points of those before it (kept as written where it is plain)."""
+    """Each condition without the points of those before it; as written where it has none."""
     out: list[Expr] = []
     for k, c in enumerate(when):
         earlier = [e for e in when[:k] if not excludes(e, c)]
@@ -147,14 +149,11 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
 
 
 def excludes(a: Expr, b: Expr) -> bool:
-    """Are `d == c` and `d >= c+1` (and the like) plainly disjoint? False when unsure."""
-    if not isinstance(a, Cmp) or not isinstance(b, Cmp):
-        return False
-    names = symbols(a) | symbols(b)
-    if len(names) != 1:
-        return False
-    (name,) = names
-    return not any(evaluate(a, {name: v}) and evaluate(b, {name: v}) for v in range(-64, 65))
+    """Can `a` and `b` never hold at one point, whatever the bounds?"""
+    if a == negate(b):
+        return True
+    quasi_affine = not any(isinstance(e, Prod) for c in (a, b) for e in walk(c))
+    return quasi_affine and not isl.satisfiable(both(a, b))
 
 
 _ACTIVE: list[Tracer] = []
@@ -177,5 +176,3 @@ def enter(tracer: Tracer) -> None:
 
 def leave() -> None:
     _ACTIVE.pop()
-
-

@@ -25,7 +25,7 @@ from recurra.schedule.tree import (
     is_step,
     reads,
 )
-from recurra.sets.dependence import Lag, lag, spans
+from recurra.sets.lag import Lag, lag, spans
 
 How = Literal["now", "before", "last", "store"]
 Path = tuple[tuple[int, Loop | None], ...]

@@ -13,7 +13,7 @@ from recurra.ir.graph import Graph, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Tuple
 from recurra.rewrite.vectorise import candidates, vectorise
-from recurra.sets.dependence import Lag, lag, spans
+from recurra.sets.lag import Lag, lag, spans
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
 

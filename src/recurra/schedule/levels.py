@@ -27,7 +27,7 @@ from recurra.schedule.tree import (
     reads,
     statements,
 )
-from recurra.sets.dependence import Lag, lag, spans
+from recurra.sets.lag import Lag, lag, spans
 
 
 def schedule(graph: Graph, sizes: Mapping[str, int]) -> Schedule:

@@ -1,148 +1,101 @@
-"""How far apart, along a dim, a read and what it reads can be: p - q for reader p and source q.
+"""A read as a relation between the points of its reader and its source, and the inverse.
 
-Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
+y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  max(0, q-2) <= t < q+1
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, compare, lin
+from recurra.ir.expr import (
+    TRUE,
+    Expr,
+    Ext,
+    Lin,
+    Sym,
+    both,
+    compare,
+    either,
+    lin,
+    maximum,
+    minimum,
+    mod,
+)
 from recurra.ir.graph import Index, Slice
-from recurra.ir.types import Domain, is_shift
+from recurra.ir.types import Domain, Range
+from recurra.sets import isl
 
 
-@dataclass(frozen=True)
-class Lag:
-    """low <= p - q <= high; None: no bound."""
+def asked(index: Sequence[Index], source: Domain) -> tuple[tuple[Expr | int, ...], Expr, list[int]]:
+    """The point of the source that is asked for, what ties it to its reader, and the sliced dims.
 
-    low: int | None
-    high: int | None
-
-    @property
-    def exact(self) -> int | None:
-        return self.low if self.low == self.high else None
-
-    def __neg__(self) -> Lag:
-        return Lag(None if self.high is None else -self.high, None if self.low is None else -self.low)
-
-    def __add__(self, c: int) -> Lag:
-        return Lag(None if self.low is None else self.low + c, None if self.high is None else self.high + c)
-
-
-Spans = Mapping[str, Lag]
-
-
-def spans(domain: Domain, when: Expr | None) -> dict[str, Lag]:
-    """The constant ends of each dim, narrowed by a branch condition."""
-    out = {r.dim: Lag(_int(r.lo), _top(r.hi)) for r in domain}
-    for c in _conjuncts(when):
-        if isinstance(c, Cmp) and isinstance(c.a, Sym) and isinstance(c.b, int) and c.a.name in out:
-            out[c.a.name] = _narrow(out[c.a.name], c.op, c.b)
-    return out
+    A sliced dim t is a variable of its own, named t'; the others depend on the reader's point.
+    """
+    point: list[Expr | int] = []
+    ties: list[Expr] = []
+    sliced: list[int] = []
+    for k, (e, r) in enumerate(zip(index, source, strict=True)):
+        if not isinstance(e, Slice):
+            point.append(e)
+            continue
+        q = Sym(f"{r.dim}'")
+        point.append(q)
+        sliced.append(k)
+        ties += [compare(">=", q, e.lo), compare("<", q, e.hi)]
+        if e.step != 1:
+            ties.append(compare("==", mod(lin([(q, 1), (e.lo, -1)]), e.step), 0))
+    return tuple(point), both(*ties), sliced
 
 
-def _conjuncts(when: Expr | None) -> tuple[Expr, ...]:
-    if isinstance(when, Logic) and when.op == "&":
-        return when.args
-    return () if when is None else (when,)
+def outside(point: Sequence[Expr | int], source: Domain) -> Expr:
+    """The condition that a point is no point of a domain."""
+    ends = [
+        (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)
+    ]
+    return either(*(c for pair in ends for c in pair))
 
 
-def _narrow(s: Lag, op: str, k: int) -> Lag:
-    low, high = s.low, s.high
-    at_least = {">=": k, ">": k + 1, "==": k}.get(op)
-    at_most = {"<=": k, "<": k - 1, "==": k}.get(op)
-    if at_least is not None:
-        low = at_least if low is None else max(low, at_least)
-    if at_most is not None:
-        high = at_most if high is None else min(high, at_most)
-    return Lag(low, high)
+def readers(
+    r: Range, free: Sequence[Range], source: Domain, index: Sequence[Index], when: Expr = TRUE
+) -> tuple[Expr | int, Expr | int]:
+    """lo:hi, a part of the range of `r`, that holds every reader of a point of the source.
+
+    It is the tightest interval where isl gives one in closed form, else all of the range. Readers
+    with holes (strides, two free dims) are not the interval: the caller masks what is no reader.
+    At a point without readers it holds anything legal: r.lo <= lo <= hi <= r.hi.
+    """
+    points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
+    relation = isl.index_constraints(index, source.dims)
+    chosen = [] if when == TRUE else [isl.text(when)]
+    constraints = tuple(points + relation + chosen)
+    names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
+    found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
+    if found is None:
+        return r.lo, r.hi
+    lo, hi = (_inward(e) for e in found)
+    for start in (lo, minimum(lo, r.hi), maximum(r.lo, lo), minimum(maximum(r.lo, lo), r.hi)):
+        for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, r.hi))):
+            if _legal((start, stop), r, source):
+                return start, stop
+    return r.lo, r.hi
 
 
-def _int(e: Expr | int) -> int | None:
-    return e if isinstance(e, int) else None
-
-
-def _top(e: Expr | int) -> int | None:
-    return e - 1 if isinstance(e, int) else None
-
-
-def lag(dim: str, index: Index, at: Spans, when: Expr | None = None) -> Lag:
-    """Bounds of p - q along `dim`, p in `at`, q = `index` (any point of a slice)."""
-    if when is not None and not isinstance(index, Slice):
-        for c in _conjuncts(when):  # t == T-1 makes x[T-1] a read of the same point
-            if isinstance(c, Cmp) and c.op == "==" and c in (
-                compare("==", Sym(dim), index),
-                compare("==", index, Sym(dim)),
-            ):
-                return Lag(0, 0)
-    if isinstance(index, Slice):
-        first, last = _gap(dim, index.lo, at), _gap(dim, index.hi, at) + 1
-        return Lag(last.low, first.high)
-    return _gap(dim, index, at)
-
-
-def _gap(dim: str, e: Expr | int, at: Spans) -> Lag:
-    """Bounds of dim - e."""
+def _inward(e: Expr | int) -> Expr | int:
+    """min(a, b) + c as min(a+c, b+c)."""
     match e:
-        case Ext(op="min", args=args):
-            parts = [_gap(dim, a, at) for a in args]
-            return Lag(_most(p.low for p in parts), _most((p.high for p in parts), strict=True))
-        case Ext(op="max", args=args):
-            parts = [_gap(dim, a, at) for a in args]
-            return Lag(_least((p.low for p in parts), strict=True), _least(p.high for p in parts))
-        case Div(a=a, n=n) if (c := is_shift(a, dim)) is not None and (at[dim].low or 0) >= 0:
-            # t - (t+c)//n never falls below its value at the smallest t
-            t = at[dim].low or 0
-            return Lag(t - (t + c) // n, None)
+        case Lin(terms=((Ext(op=op, args=args), 1),), const=c):
+            return (minimum if op == "min" else maximum)(*(lin([(a, 1), (c, 1)]) for a in args))
         case _:
-            return interval(lin([(Sym(dim), 1), (e, -1)]), at)
+            return e
 
 
-def _most(values: Iterable[int | None], strict: bool = False) -> int | None:
-    found = list(values)
-    if strict and None in found:
-        return None
-    return max((v for v in found if v is not None), default=None)
+def _legal(ends: tuple[Expr | int, Expr | int], r: Range, source: Domain) -> bool:
+    """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?"""
+    lo, hi = ends
+    inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
+    wrong = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
+    return not isl.satisfiable(both(*inside, _nonempty(r), wrong))
 
 
-def _least(values: Iterable[int | None], strict: bool = False) -> int | None:
-    found = list(values)
-    if strict and None in found:
-        return None
-    return min((v for v in found if v is not None), default=None)
-
-
-def interval(e: Expr | int, at: Spans) -> Lag:
-    """Bounds of an expression; a bound symbol is anything from 1 on."""
-    match e:
-        case int():
-            return Lag(e, e)
-        case Sym(name=name):
-            return at.get(name, Lag(1, None))
-        case Mod(n=n):
-            return Lag(0, n - 1)
-        case Div(a=a, n=n):
-            s = interval(a, at)
-            return Lag(None if s.low is None else s.low // n, None if s.high is None else s.high // n)
-        case Lin(terms=terms, const=const):
-            low: int | None = const
-            high: int | None = const
-            for x, k in terms:
-                s = interval(x, at)
-                ends = (s.low, s.high) if k > 0 else (s.high, s.low)
-                low = None if low is None or ends[0] is None else low + k * ends[0]
-                high = None if high is None or ends[1] is None else high + k * ends[1]
-            return Lag(low, high)
-        case Ext(op=op, args=args):
-            parts = [interval(a, at) for a in args]
-            pick = _least if op == "min" else _most
-            loose = op == "max"
-            return Lag(
-                pick((p.low for p in parts), not loose), pick((p.high for p in parts), loose)
-            )
-        case Prod():
-            return Lag(None, None)
-        case _:
-            return Lag(None, None)
+def _nonempty(r: Range) -> Expr:
+    return compare("<", r.lo, r.hi)

@@ -8,12 +8,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import islpy as isl
 
-from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, from_ast, maximum, minimum
+from recurra.ir.expr import (
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    from_ast,
+    maximum,
+    minimum,
+    substitute,
+    symbols,
+)
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
@@ -65,7 +80,9 @@ def params(parts: Iterable[str], names: Iterable[str]) -> str:
 
 def make_set(dims: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]) -> isl.Set:
     body = " and ".join(constraints)
-    return isl.Set(f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX)
+    return isl.Set(
+        f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX
+    )
 
 
 def make_map(
@@ -95,10 +112,36 @@ def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
         return None
     s = points.domain() if isinstance(points, isl.Map) else points
     p = s.sample_point()
-    kinds = ((isl.dim_type.param, s.dim(isl.dim_type.param)), (isl.dim_type.set, s.dim(isl.dim_type.set)))
+    kinds = (
+        (isl.dim_type.param, s.dim(isl.dim_type.param)),
+        (isl.dim_type.set, s.dim(isl.dim_type.set)),
+    )
     return {
-        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python() for kind, n in kinds for k in range(n)
+        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python()
+        for kind, n in kinds
+        for k in range(n)
     }
+
+
+@lru_cache(maxsize=1 << 16)
+def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | None:
+    """The first point of a box, ends included, at which `where` holds of d0, d1, .."""
+    dims = [f"d{k}" for k in range(len(box))]
+    limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
+    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", _CTX)
+    if points.is_empty():
+        return None
+    p = points.lexmin().sample_point()
+    return tuple(p.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(box)))
+
+
+@lru_cache(maxsize=1 << 16)
+def satisfiable(where: Expr) -> bool:
+    """Does the condition hold for any integers at all?"""
+    dims = sorted(symbols(where))
+    by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
+    body = text(substitute(where, by))
+    return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
 
 
 _FLOORD = re.compile(r"floord\(")
@@ -113,6 +156,7 @@ def span(
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
+    s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
     if s.is_empty():
         return (0, 0)
     try:
@@ -174,4 +218,3 @@ _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
 def mentioned(constraints: Iterable[str]) -> set[str]:
     """The dims and bounds that occur."""
     return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS
-

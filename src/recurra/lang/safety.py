@@ -1,0 +1,256 @@
+"""check: before anything runs, every read, branch and shape is proved, or refused with a point.
+
+    y[t<T] = mul(x[t+1], c)     x is defined for 0 <= t < T, ... at t=3, T=4 it asks for x[4]
+
+Bounds are numbers here, so a counter-example is concrete. Order in general is the scheduler's to
+prove; here only a point that needs itself is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+from recurra.errors import here
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Sym,
+    both,
+    compare,
+    either,
+    evaluate,
+    mul,
+    negate,
+    symbols,
+)
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.types import Tuple, Type
+from recurra.lang import refusal
+from recurra.lang.affine import product, quasi_affine
+from recurra.lang.cycles import same_point_cycle
+from recurra.lang.proof import Proof, Unprovable
+from recurra.ops.control import Merge
+from recurra.ops.movement import Cut, Reshape
+from recurra.ops.reduction import ArgMax, Extremum, Fold
+from recurra.ops.softmax import LogSoftmax, Softmax
+from recurra.sets import dependence
+from recurra.sets.interval import Box, narrow, span
+
+
+def check(graph: Graph, bounds: Mapping[str, int]) -> None:
+    """Returns if the graph is safe for these bounds, else raises the first mistake."""
+    for node in graph.nodes.values():
+        _quasi_affine(node)
+    proof = Proof(graph, known_bounds(graph, bounds))
+    for node in graph.nodes.values():
+        if any(lo > hi for lo, hi in proof.box(node.domain).values()):
+            continue
+        try:
+            _covers(proof, node)
+            _reads(proof, node)
+            _sizes(proof, node)
+        except Unprovable as e:
+            raise product(f"a size of {node.name}", e.expr, node.loc) from None
+    found = same_point_cycle(proof)
+    if found is not None:
+        raise refusal.cycle(*found, proof.bounds)
+
+
+def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
+    """The bounds in the graph's order; every one is an integer >= 1, and there is no other."""
+    names = bounds_of(graph)
+    missing = [n for n in names if n not in bounds]
+    unknown = [str(n) for n in bounds if n not in names]
+    if missing or unknown:
+        raise refusal.bounds(names, bounds, missing, unknown, here())
+    out: dict[str, int] = {}
+    for n in names:
+        try:
+            out[n] = -1 if isinstance(bounds[n], bool) else operator.index(bounds[n])
+        except TypeError:
+            out[n] = -1
+        if out[n] < 1:
+            raise refusal.bad_bound(n, bounds[n], here())
+    return out
+
+
+def bounds_of(graph: Graph) -> tuple[str, ...]:
+    """Every symbol that is no dim: the bounds of the dims in their order, then the others."""
+    dims = {r.dim for r in graph.dims}
+    found = [s for r in graph.dims for s in sorted(symbols(r.lo) | symbols(r.hi))]
+    rest: set[str] = set()
+    for domain in {n.domain for n in graph.nodes.values()}:
+        dims |= set(domain.dims)
+        rest = rest.union(*(symbols(e) for r in domain for e in (r.lo, r.hi)))
+    for n in graph.nodes.values():
+        dims |= {b[0] for b in getattr(n.op, "bind", ())}
+        types = n.type.items if isinstance(n.type, Tuple) else (n.type,)
+        rest |= n.op.mentions()
+        rest = rest.union(*(symbols(e) for t in types for e in t.shape if type(e) is not int))
+        rest = rest.union(
+            *(index_symbols(e) for a in n.args for e in a.index if type(e) is not Sym)
+        )
+    return tuple(dict.fromkeys([*found, *sorted(rest - dims)]))
+
+
+def _quasi_affine(node: Node) -> None:
+    """Indices and conditions are sums, // and % by positive constants, min, max and comparisons."""
+    for k, ref in enumerate(node.args):
+        loc = refusal.line_of(node, k)
+        for e in ref.index:
+            if type(e) is Sym or type(e) is int:
+                continue
+            quasi_affine(f"an index of {ref}", e, loc)
+        when = merge_condition(node, k)
+        if when is not None:
+            quasi_affine(f"a condition of {node.name}", when, loc)
+
+
+def _covers(proof: Proof, node: Node) -> None:
+    if not isinstance(node.op, Merge) or TRUE in node.op.when:
+        return
+    when = tuple(proof.at(c) for c in node.op.when)
+    box = proof.box(node.domain)
+    hole = proof.first(box, negate(either(*when)))
+    if hole is not None:
+        raise refusal.uncovered(node, node.op.when, hole, proof.bounds)
+    for a, b in combinations(when, 2):
+        twice = proof.first(box, both(a, b))
+        assert twice is None, f"two branches of {node.name} hold at {twice}: {a} and {b}"
+
+
+def _reads(proof: Proof, node: Node) -> None:
+    box = proof.box(node.domain)
+    for k, ref in enumerate(node.args):
+        source = proof.box(proof.graph[ref.name].domain)
+        if all(
+            _identity(e, q, box, ends)
+            for e, (q, ends) in zip(ref.index, source.items(), strict=True)
+        ):
+            continue
+        when = merge_condition(node, k)
+        where = TRUE if when is None else proof.at(when)
+        small = narrow(box, where)
+        if small is None:
+            continue
+        for j, e in enumerate(ref.index):
+            if isinstance(e, Slice):
+                _slice_size(proof, node, k, j, e, where)
+        ends_of = zip(ref.index, source.values(), strict=True)
+        if not all(_within(proof, e, small, ends) for e, ends in ends_of):
+            _inside(proof, node, k, ref, where)
+
+
+def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
+    """Is it the dim itself, of a range no larger than the source's?"""
+    if type(e) is not Sym or e.name != dim:
+        return False
+    lo, hi = box[dim]
+    return ends[0] <= lo and hi <= ends[1]
+
+
+def _within(proof: Proof, e: Any, box: Box, ends: tuple[int, int]) -> bool:
+    """Does the index stay inside, by intervals alone?"""
+    if isinstance(e, Slice):
+        return (
+            ends[0] <= span(proof.at(e.lo), box)[0] and span(proof.at(e.hi), box)[1] <= ends[1] + 1
+        )
+    lo, hi = span(proof.at(e), box)
+    return ends[0] <= lo and hi <= ends[1]
+
+
+def _inside(proof: Proof, node: Node, k: int, ref: Ref, where: Expr) -> None:
+    """Every point asked for is one of the source's, exactly."""
+    domain = proof.graph[ref.name].domain
+    box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
+    small = narrow(box, where)
+    assert small is not None
+    point, ties, sliced = dependence.asked(ref.index, domain)
+    for j in sliced:
+        s = ref.index[j]
+        assert isinstance(s, Slice)
+        lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
+        box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
+    wrong = both(where, proof.at(ties), proof.at(dependence.outside(point, domain)))
+    found = proof.first(box, wrong)
+    if found is not None:
+        asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
+        here_ = {d: found[d] for d in node.domain.dims}
+        raise refusal.outside(node, k, domain, asked, here_, proof.bounds)
+
+
+def _slice_size(proof: Proof, node: Node, k: int, j: int, s: Slice, where: Expr) -> None:
+    box = proof.box(node.domain)
+    found = proof.below(s.count, 0, box, where)
+    if found is not None:
+        raise refusal.negative_slice(node, k, j, s, found, proof.bounds)
+    if s.pad is not None:
+        room: Any = s.pad - s.count
+        found = proof.below(room, 0, box, where)
+        if found is not None:
+            raise refusal.overfull(node, k, s, found, proof.bounds)
+
+
+def _sizes(proof: Proof, node: Node) -> None:
+    """No axis of the result is negative, cuts stay on their axis, and extrema have elements."""
+    box = proof.box(node.domain)
+    for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
+        for size in type_.shape:
+            found = proof.below(size, 0, box)
+            if found is not None:
+                raise refusal.negative_size(node, type_, size, found, proof.bounds)
+    for ref, size in _must_have_elements(proof.graph, node):
+        found = proof.below(size, 1, box)
+        if found is not None:
+            source = proof.graph[ref.name].domain
+            raise refusal.empty(node, ref, source, size, found, proof.bounds)
+    if isinstance(node.op, Cut):
+        _cut(proof, node, node.op, box)
+    if isinstance(node.op, Reshape):
+        _reshape(proof, node, box)
+
+
+def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
+    """The sizes that the op folds without a value to start from."""
+    match node.op:
+        case Extremum(axes=axes) | ArgMax(axes=axes):
+            pass
+        case Fold(monoid_of="maximum" | "minimum", rank=rank):
+            axes = tuple(range(rank))
+        case Softmax(axis=axis) | LogSoftmax(axis=axis):
+            axes = (axis,)
+        case _:
+            return
+    shape = graph.read_type(node.args[0]).shape
+    yield from ((node.args[0], shape[a]) for a in axes)
+
+
+def _cut(proof: Proof, node: Node, op: Cut, box: Box) -> None:
+    n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
+    end: Any = op.start + op.size
+    found = proof.below(op.start, 0, box)
+    found = proof.below(n - end, 0, box) if found is None else found
+    if found is not None:
+        raise refusal.cut(node, (op.start, end), n, found, proof.bounds)
+
+
+def _reshape(proof: Proof, node: Node, box: Box) -> None:
+    before = proof.graph.read_type(node.args[0])
+    assert isinstance(before, Type)
+    assert isinstance(node.type, Type)
+    counts = [_product(proof, t) for t in (before, node.type)]
+    differ = compare("!=", *counts)
+    found = None if differ == FALSE else proof.first(box, differ)
+    if found is not None:
+        raise refusal.reshape(node, before, node.type, found, proof.bounds)
+
+
+def _product(proof: Proof, t: Type) -> Expr | int:
+    total: Expr | int = 1
+    for size in t.shape:
+        total = mul(total, proof.at(size))
+    return total
