@@ -100,12 +100,12 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     """Equations take the names of the user's variables that hold them, where those are free."""
-    named: set[str] = set()
-    for name, x in variables.items():
-        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes:
-            if x.name not in named and name != x.name and name not in tracer.nodes:
-                tracer.rename(x.name, name)
-                named.add(name)
+    mine = {k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer}
+    named = {x.name for k, x in mine.items() if x.name == k}
+    for name, x in mine.items():
+        if x.name in tracer.nodes and x.name not in named and name not in tracer.nodes:
+            tracer.rename(x.name, name)
+            named.add(name)
 
 
 def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
