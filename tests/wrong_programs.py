@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
         DomainError,
         "the softmax of an empty range has no value\n"
         "  --> train.py:4   y = z.softmax().sum()\n"
-        "  an axis of mul has t elements; at t=0 it is empty\n"
+        "  an axis of z has t elements; at t=0 it is empty\n"
         "  hint: reduce it only where it has elements",
     ),
     "a hole between branches": (
@@ -157,8 +157,8 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
         "y[t] depends on itself at the same point\n"
         "  --> train.py:5   y[t] = z + x\n"
         "  y needs add at train.py:5   y[t] = z + x\n"
-        "  add needs mul at train.py:5   y[t] = z + x\n"
-        "  mul needs y at train.py:4   z = y * 2.0\n"
+        "  add needs z at train.py:5   y[t] = z + x\n"
+        "  z needs y at train.py:4   z = y * 2.0\n"
         "  at t=0, T=4 no order of them is right\n"
         "  hint: read an earlier point in one of them: y[t-1]",
     ),
@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
     "copies in a negative number": (
         X + "y = x.expand(T - t - 2)",
         ShapeError,
-        "expand has an axis of negative size\n"
+        "y has an axis of negative size\n"
         "  --> train.py:3   y = x.expand(T - t - 2)\n"
         "  its type is f32[T-t-2]; at t=3, T=4 T-t-2 is -1\n"
         "  hint: end it at zero: rc.max(T-t-2,0)",

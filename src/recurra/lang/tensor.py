@@ -359,7 +359,7 @@ class RecurrentTensor:
         )
 
     @property
-    def T(self) -> RecurrentTensor:  # noqa: N802
+    def T(self) -> RecurrentTensor:
         return self.transpose()
 
     def reshape(self, *shape: Any) -> RecurrentTensor:

@@ -16,12 +16,10 @@ from recurra.ir.graph import Graph, Slice, merge_condition
 from recurra.ir.types import Tuple
 from recurra.memory.store import Axis, Store
 from recurra.schedule.tree import (
-
     Loop,
     Read,
     Schedule,
     domain_of,
-
     is_step,
     reads,
 )
@@ -138,7 +136,7 @@ class _Planner:
         return x + (loop.shift[r.sink] - loop.shift[r.source])
 
     def how(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
-        if r.ref.slices or isinstance(self.graph[r.source].type, Tuple) and inner:
+        if r.ref.slices or (isinstance(self.graph[r.source].type, Tuple) and inner):
             return "store"
         if not all(x.exact == 0 for x in times[:-1]) or not all(self.is_last(r, x) for x in inner):
             return "store"

@@ -6,7 +6,6 @@ that holds a host call runs on the host, its pure stretches are regions of their
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass, replace
 
 from recurra.memory.plan import Plan

@@ -128,7 +128,7 @@ class _Levels:
 
     def direction(
         self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
-    ) -> int | None | str:
+    ) -> int | str | None:
         """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
         have = [dim in left[s] for s in part]
         if not any(have):
