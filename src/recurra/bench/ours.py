@@ -69,21 +69,3 @@ def ours(B: int, T: int) -> Contestant:
         return {"length": result["length"], **first, **{k: np.array(n) for k, n in work.items()}}
 
     return Contestant("recurra", run, answer)
-
-
-def main() -> None:
-    """Runs the suite and prints its report: python -m recurra.bench.ours [--quick]."""
-    import json
-    import sys
-
-    from recurra.bench import machine
-    from recurra.bench.core import suite
-    from recurra.bench.harness import report
-
-    load = machine.load()
-    rows = suite(ours, quick="--quick" in sys.argv)
-    print(json.dumps(report("core", rows, load), indent=1))
-
-
-if __name__ == "__main__":
-    main()
