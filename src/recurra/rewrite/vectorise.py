@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recurra.ir.expr import Expr, Sym, substitute, symbols
+from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -40,13 +40,23 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
         return False
     if not all(_plain(a, dim) for a in n.args):
         return False
+    if isinstance(n.op, Merge) and any(isinstance(shift(e, dim), int) and e != Sym(dim) for a in n.args for e in a.index):
+        return False  # only the chosen branch may read there
     return all(_readable(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
 
 
 def _plain(a: Ref, dim: str) -> bool:
-    """Is `dim` read at most once, as itself?"""
+    """Is `dim` read at most once, as itself or shifted by something free of it?"""
     hits = [e for e in a.index if dim in index_symbols(e)]
-    return not hits or hits == [Sym(dim)]
+    return not hits or (len(hits) == 1 and shift(hits[0], dim) is not None)
+
+
+def shift(e: Any, dim: str) -> Expr | int | None:
+    """c of dim + c, c free of dim; None where the index is no such sum."""
+    if isinstance(e, Slice):
+        return None
+    c = lin([(e, 1), (Sym(dim), -1)])
+    return c if dim not in symbols(c) else None
 
 
 def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
@@ -92,15 +102,16 @@ class _Vectorise:
         member = n.name in self.members
         if a.name in self.members:
             return self._axis_of_source(n, a, source, domain, member)
-        if member and any(e == Sym(self.dim) for e in a.index):
+        if member and any(self.dim in index_symbols(e) for e in a.index):
             return self._gather(n, a, domain), True
         return a, False
 
     def _gather(self, n: Node, a: Ref, domain: Domain) -> Ref:
         """A whole range of a source that still runs over the dim."""
         r = n.domain[self.dim]
-        k = a.index.index(Sym(self.dim))
-        ref = Ref(a.name, (*a.index[:k], Slice(r.lo, r.hi), *a.index[k + 1 :]))
+        k = next(k for k, e in enumerate(a.index) if self.dim in index_symbols(e))
+        c: Any = shift(a.index[k], self.dim)
+        ref = Ref(a.name, (*a.index[:k], Slice(c + r.lo, c + r.hi), *a.index[k + 1 :]))
         at = sum(isinstance(e, Slice) for e in a.index[:k])
         rank = self.g.type(ref).rank
         return self.move(ref, at, rank - 1 if self.last else 0, domain)

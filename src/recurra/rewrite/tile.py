@@ -1,0 +1,190 @@
+"""tile: a loop that orders nothing runs over tiles; inside a tile its dim becomes an axis.
+
+    d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
+    G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))
+
+Only the split is made here; granularity then turns te into an axis. A tile has one static size, so
+it divides the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
+from recurra.ir.types import Domain, Range
+from recurra.ops.reduction import Reduction
+
+ROWS = 512  # rows of a small matrix product that fill one core
+
+Phase = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`dim` of `members` in tiles of `size`."""
+
+    dim: str
+    size: int
+    members: frozenset[str]
+
+    @property
+    def outer(self) -> str:
+        return f"{self.dim}z"
+
+    @property
+    def inner(self) -> str:
+        return f"{self.dim}e"
+
+    def __str__(self) -> str:
+        return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
+
+
+def tiles(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    phases: Mapping[str, Phase],
+    ordered: Mapping[str, set[str]],
+    batch: set[str],
+) -> list[Tile]:
+    """The phases worth tiling: nothing in them is `ordered` along their loop, their rows are few."""
+    groups: dict[Phase, list[str]] = {}
+    for name, phase in phases.items():
+        groups.setdefault(phase, []).append(name)
+    out: list[Tile] = []
+    for phase, names in groups.items():
+        alone = not any(p != phase and p[:-1] == phase[:-1] for p in groups)
+        inner = [d for d in _shared_dims(graph, names) if d not in batch]
+        if not alone or not inner:
+            continue
+        t = _tile(graph, sizes, inner[-1], names, ordered, batch)
+        if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
+            out.append(t)
+    return _joined(out)
+
+
+def _shared_dims(graph: Graph, names: list[str]) -> list[str]:
+    domains = [graph[n].domain.dims for n in names]
+    return [d for d in domains[0] if all(d in x for x in domains)]
+
+
+def _joined(found: list[Tile]) -> list[Tile]:
+    """Phases that are tiled in the same way are one tile."""
+    by: dict[tuple[str, int], frozenset[str]] = {}
+    for t in found:
+        by[t.dim, t.size] = by.get((t.dim, t.size), frozenset()) | t.members
+    return [Tile(d, z, m) for (d, z), m in by.items()]
+
+
+def _tile(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    dim: str,
+    names: list[str],
+    ordered: Mapping[str, set[str]],
+    batch: set[str],
+) -> Tile | None:
+    members = set(names)
+    spans = {(graph[n].domain[dim].lo, graph[n].domain[dim].hi) for n in names}
+    if len(spans) != 1 or members & ordered[dim] or not any(lo == 0 for lo, _ in spans):
+        return None
+    if not all(_fits(graph, n, dim, members, sizes) for n in names):
+        return None
+    ((_, hi),) = spans
+    total = evaluate(hi, sizes)
+    rows = max(prod(r.size(sizes) for r in graph[n].domain if r.dim in batch) for n in names)
+    size = max(z for z in range(1, total + 1) if total % z == 0 and (z == 1 or z * rows <= ROWS))
+    return Tile(dim, size, frozenset(members)) if size > 1 else None
+
+
+def _fits(graph: Graph, name: str, dim: str, members: set[str], sizes: Mapping[str, int]) -> bool:
+    """Can every read of a member be said in tiles?"""
+    n = graph[name]
+    if not n.op.pure or name in graph.outputs:
+        return False
+    for a in n.args:
+        for e in a.index:
+            if not isinstance(e, Slice) and dim in symbols(e) and e != Sym(dim):
+                return False
+            if isinstance(e, Slice) and dim in symbols(e.lo) | symbols(e.hi):
+                return False
+    for reader, k in graph.readers[name]:
+        a = reader.args[k]
+        at = n.domain.dims.index(dim)
+        e = a.index[at]
+        if reader.name in members:
+            if e != Sym(dim):
+                return False
+        elif not (
+            isinstance(reader.op, Reduction)
+            and isinstance(e, Slice)
+            and full_length(e, n.domain[dim], sizes)
+            and _slice_axis(a, at) in reader.op.axes
+            and reader.op.monoid is not None
+        ):
+            return False
+    return True
+
+
+def _slice_axis(a: Ref, at: int) -> int:
+    return sum(isinstance(e, Slice) for e in a.index[:at])
+
+
+def tile(graph: Graph, t: Tile) -> Graph:
+    """The graph with the split made."""
+    point: Any = Sym(t.outer) * t.size + Sym(t.inner)
+    by: dict[str, Expr | int] = {t.dim: point}
+
+    def domain(d: Domain) -> Domain:
+        out: list[Range] = []
+        for r in d:
+            if r.dim == t.dim:
+                out += [Range(t.outer, div(r.hi, t.size)), Range(t.inner, t.size)]
+            else:
+                out.append(r)
+        return Domain(tuple(out))
+
+    def ref(n: Node, a: Ref) -> tuple[Ref, int | None]:
+        """The read, and the axis that was split in two."""
+        inside = n.name in t.members
+        index: list[Index] = []
+        split: int | None = None
+        if a.name not in t.members:
+            return (a.at(by) if inside else a), None
+        for e, r in zip(a.index, graph[a.name].domain, strict=True):
+            if r.dim != t.dim:
+                index.append(e)
+            elif isinstance(e, Slice):
+                split = sum(isinstance(x, Slice) for x in index)
+                index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]
+            elif inside:
+                index += [Sym(t.outer), Sym(t.inner)]
+            else:
+                index += [div(e, t.size), mod(e, t.size)]
+        return Ref(a.name, tuple(index)), split
+
+    def node(n: Node) -> Node:
+        pairs = [ref(n, a) for a in n.args]
+        n = replace(n, args=tuple(p for p, _ in pairs))
+        splits = [s for _, s in pairs if s is not None]
+        if splits:
+            (s,) = splits
+            assert isinstance(n.op, Reduction)
+            axes = [a + (a > s) for a in n.op.axes]
+            n = replace(n, op=replace(n.op, axes=tuple(sorted({*axes, s + 1}))))
+        if n.name in t.members:
+            n = replace(n, op=n.op.at(by), domain=domain(n.domain))
+        return n
+
+    dims: list[Range] = []
+    for r in graph.dims:
+        dims.append(r)
+        if r.dim == t.dim:
+            dims += [Range(t.outer, div(r.hi, t.size)), Range(t.inner, t.size)]
+    return Graph({k: node(n) for k, n in graph.nodes.items()}, graph.outputs, tuple(dims))
+
+
