@@ -34,7 +34,7 @@ class Executable:
         self.sizes = dict(sizes)
         self.source_graph = graph
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
-        self.outputs = dict(zip(graph.outputs, self.compiled.plan.graph.outputs, strict=True))
+        self.outputs = self.compiled.outputs
         module, _, name = BACKENDS[backend].partition(":")
         self.backend = getattr(importlib.import_module(module), name)()
 
