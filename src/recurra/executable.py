@@ -149,19 +149,26 @@ class Executable:
 
     @property
     def chart(self) -> list[dict[str, Any]]:
-        """When each loop's statements run, in steps of that loop, one phase after the other."""
+        """When each inner loop's statements run: its steps, one loop after the other."""
         rows: list[dict[str, Any]] = []
+        now = 0
 
-        def walk(items: tuple[Item, ...], phase: str) -> None:
-            for k, it in enumerate(items):
-                if isinstance(it, Loop):
-                    name = f"{phase}{it.dim}{'' if it.step > 0 else ' backwards'} ({k})"
-                    if any(isinstance(x, Loop) for x in it.body):
-                        walk(it.body, f"{name} / ")
-                        continue
-                    for s in members(it.body):
-                        lo, hi = times(self.compiled.plan.graph, it, s, self.sizes)
-                        rows.append({"statement": s, "start": lo, "stop": hi, "phase": name})
+        def walk(items: tuple[Item, ...], around: str) -> None:
+            nonlocal now
+            for it in items:
+                if not isinstance(it, Loop):
+                    continue
+                name = f"{around}{it.dim}{'' if it.step > 0 else ' backwards'}"
+                if any(isinstance(x, Loop) for x in it.body):
+                    walk(it.body, f"{name} / ")
+                    continue
+                graph = self.compiled.plan.graph
+                spans = {s: times(graph, it, s, self.sizes) for s in members(it.body)}
+                first = min(lo for lo, _ in spans.values())
+                for s, (lo, hi) in spans.items():
+                    at = {"start": now + lo - first, "stop": now + hi - first}
+                    rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
+                now += max(hi for _, hi in spans.values()) - first
 
         walk(self.compiled.schedule.items, "")
         return rows
