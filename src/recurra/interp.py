@@ -31,7 +31,9 @@ def points(graph: Graph, name: str, env: Env) -> Iterable[tuple[int, ...]]:
 class Oracle:
     """Values of a graph at points, each computed once, on demand."""
 
-    def __init__(self, graph: Graph, bounds: Mapping[str, int], inputs: Mapping[str, Any], seed: int):
+    def __init__(
+        self, graph: Graph, bounds: Mapping[str, int], inputs: Mapping[str, Any], seed: int
+    ):
         self.graph, self.inputs = graph, inputs
         self.env: dict[str, Any] = {**bounds, "seed": seed}
         self.memo: dict[tuple[str, tuple[int, ...]], Any] = {}
@@ -78,7 +80,9 @@ class Oracle:
 
     def _row(self, ref: Ref, env: Env, k: int) -> tuple[tuple[int, ...], str]:
         """Shape and type of one row of a slice, also when the slice is empty."""
-        kept = Ref(ref.name, (*(0 if isinstance(e, Slice) else e for e in ref.index[:k]), *ref.index[k:]))
+        kept = Ref(
+            ref.name, (*(0 if isinstance(e, Slice) else e for e in ref.index[:k]), *ref.index[k:])
+        )
         type_ = self.graph.read_type(kept)
         return tuple(evaluate(s, env) for s in type_.shape), NUMPY_NAME[type_.dtype]
 
@@ -93,7 +97,9 @@ def run(
     """All points of every output, stacked over its domain: [*domain, *shape]."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     oracle = Oracle(graph, bounds, inputs or {}, seed)
-    return {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    return {
+        o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs
+    }
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:

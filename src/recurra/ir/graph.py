@@ -135,7 +135,11 @@ class Graph:
         node = self.nodes[ref.name]
         if not ref.index:
             return node.type
-        by = {r.dim: e for r, e in zip(node.domain, ref.index, strict=True) if not isinstance(e, Slice)}
+        by = {
+            r.dim: e
+            for r, e in zip(node.domain, ref.index, strict=True)
+            if not isinstance(e, Slice)
+        }
         type_ = node.type.at(by) if not hasattr(node.type, "items") else node.type
         lead = tuple(s.size for s in ref.slices)
         return replace(type_, shape=(*lead, *type_.shape)) if lead else type_
@@ -189,5 +193,3 @@ def full_length(s: Slice, r: Range, sizes: Mapping[str, int]) -> bool:
     env = dict(sizes)
     ends = evaluate(s.lo, env) == evaluate(r.lo, env) and evaluate(s.hi, env) == evaluate(r.hi, env)
     return ends and (s.pad is None or evaluate(s.pad, env) == r.size(env))
-
-

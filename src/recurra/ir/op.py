@@ -165,7 +165,9 @@ def add_label(ins: tuple[str, ...], out: str, flags: tuple[bool, ...], last: boo
     """Labels with one new axis on the flagged operands and the result; "" when all are equal."""
     new = fresh_label("".join(ins) + out)
     grow = (lambda s: s + new) if last else (lambda s: new + s)
-    return join_labels(tuple(grow(s) if f else s for s, f in zip(ins, flags, strict=True)), grow(out))
+    return join_labels(
+        tuple(grow(s) if f else s for s, f in zip(ins, flags, strict=True)), grow(out)
+    )
 
 
 def join_labels(ins: tuple[str, ...], out: str) -> str:
@@ -177,10 +179,14 @@ def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[s
     sizes: dict[str, Expr | int] = {}
     for x, axes in zip(xs, ins, strict=True):
         if len(axes) != x.rank:
-            raise TypeError(f"{name}: operand {x} has {x.rank} axes, its labels {axes!r} name {len(axes)}")
+            raise TypeError(
+                f"{name}: operand {x} has {x.rank} axes, its labels {axes!r} name {len(axes)}"
+            )
         for c, n in zip(axes, x.shape, strict=True):
             if sizes.setdefault(c, n) != n:
-                raise TypeError(f"{name}: axis {c} has size {sizes[c]} in one operand and {n} in {x}")
+                raise TypeError(
+                    f"{name}: axis {c} has size {sizes[c]} in one operand and {n} in {x}"
+                )
     return sizes
 
 

@@ -11,7 +11,9 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Tuple, Type
 
-_HEAD = re.compile(r"(?P<name>\w+)(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$")
+_HEAD = re.compile(
+    r"(?P<name>\w+)(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
+)
 
 
 def parse(text: str) -> Graph:
@@ -44,7 +46,9 @@ def _equation(line: str) -> tuple[str, Domain, AnyType, ast.Call]:
     return m["name"], domain(m["dom"] or ""), _type(m["type"]), rhs
 
 
-def _node(name: str, dom: Domain, type_: AnyType, rhs: ast.Call, domains: dict[str, Domain]) -> Node:
+def _node(
+    name: str, dom: Domain, type_: AnyType, rhs: ast.Call, domains: dict[str, Domain]
+) -> Node:
     assert isinstance(rhs.func, ast.Name)
     if rhs.func.id not in Op.registry:
         raise SyntaxError(f"{name}: there is no op {rhs.func.id!r}")

@@ -47,5 +47,3 @@ def _verify_type(graph: Graph, node: Node) -> None:
             facts=f"in {node.text(graph.is_identity)}",
             loc=node.loc,
         )
-
-

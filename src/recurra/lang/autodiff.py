@@ -124,7 +124,9 @@ class _Cotangents:
                 node = self.graph[name]
                 assert not isinstance(node.type, Tuple)
                 made = self.tracer.declare(f"d_{name}", node.domain, node.type)
-                self.handle[name] = RecurrentTensor(self.tracer, Ref(made.name, node.domain.identity))
+                self.handle[name] = RecurrentTensor(
+                    self.tracer, Ref(made.name, node.domain.identity)
+                )
 
     def of(self, name: str) -> RecurrentTensor:
         return self.handle[name]
@@ -158,13 +160,19 @@ class _Cotangents:
         g = self.of(node.name)
         y = RecurrentTensor(self.tracer, self.graph.read(node.name))
         xs = [RecurrentTensor(self.tracer, a, indexed=True) for a in node.args]
-        grads = self._elementwise(node, g, y, xs) if isinstance(node.op, Elementwise) else node.op.vjp(g, y, *xs)
+        grads = (
+            self._elementwise(node, g, y, xs)
+            if isinstance(node.op, Elementwise)
+            else node.op.vjp(g, y, *xs)
+        )
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
                 pulled = pull(self.tracer, self.graph, node, k, d)
                 self.terms[a.name].append(pulled)
 
-    def _elementwise(self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]) -> tuple[Any, ...]:
+    def _elementwise(
+        self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]
+    ) -> tuple[Any, ...]:
         """The rule of a pointwise op, on operands copied to the shape of the result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
@@ -363,4 +371,3 @@ def _interval(
     names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
     found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
     return found if found is not None else (r.lo, r.hi)
-

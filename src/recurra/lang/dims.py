@@ -26,10 +26,18 @@ class Index:
         return NotImplemented
 
     def __add__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: a + b) if not _is_int(o) else self._affine(o, lambda a, b: a + b)
+        return (
+            self._read(o, lambda a, b: a + b)
+            if not _is_int(o)
+            else self._affine(o, lambda a, b: a + b)
+        )
 
     def __sub__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: a - b) if not _is_int(o) else self._affine(o, lambda a, b: a - b)
+        return (
+            self._read(o, lambda a, b: a - b)
+            if not _is_int(o)
+            else self._affine(o, lambda a, b: a - b)
+        )
 
     def __rsub__(self, o: Any) -> Any:
         if _is_int(o):
@@ -75,7 +83,9 @@ class Index:
     def _read(self, o: Any, f: Any) -> Any:
         from recurra.lang.tensor import RecurrentTensor, as_tensor
 
-        return f(as_tensor(self, "f32"), o if isinstance(o, RecurrentTensor) else as_tensor(o, "f32"))
+        return f(
+            as_tensor(self, "f32"), o if isinstance(o, RecurrentTensor) else as_tensor(o, "f32")
+        )
 
     def __eq__(self, o: object) -> Any:
         return self._compare("==", o)

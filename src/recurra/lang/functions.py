@@ -97,7 +97,9 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     return xs[0].apply(Einsum(labels=labels.replace(" ", "")), *xs)
 
 
-def uniform(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+def uniform(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+) -> RecurrentTensor:
     """Draws from [0, 1), independent of schedule, tiling and backend.
 
     The first coordinate (of domain and element) and the last are counters; the rest is in the key,
@@ -119,21 +121,30 @@ def uniform(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dt
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def normal(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+def normal(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+) -> RecurrentTensor:
     """Standard normal draws (Box and Muller)."""
     u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)
     return ((1.0 - u).log() * -2.0).sqrt() * (v * 6.283185307179586).cos()
 
 
-def foreign(fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]) -> tuple[RecurrentTensor, ...]:
+def foreign(
+    fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]
+) -> tuple[RecurrentTensor, ...]:
     """The results of the registered traceable function `fn`, one equation each."""
     return tuple(
-        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs) for k, t in enumerate(types)
+        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs)
+        for k, t in enumerate(types)
     )
 
 
 def call(
-    fn: str, results: Sequence[Type], xs: Sequence[RecurrentTensor], batch: Sequence[Any], domain: Domain
+    fn: str,
+    results: Sequence[Type],
+    xs: Sequence[RecurrentTensor],
+    batch: Sequence[Any],
+    domain: Domain,
 ) -> tuple[RecurrentTensor, ...]:
     """The results of the registered host function `fn`; runs once per point of `domain` without `batch`.
 
@@ -144,16 +155,20 @@ def call(
     args: list[Ref] = []
     for x in xs:
         x = x if not x.indexed or not whole else x
-        index = tuple(
-            slice_all(tracer, str(e)) if str(e) in whole else e for e in x.ref.index
-        )
+        index = tuple(slice_all(tracer, str(e)) if str(e) in whole else e for e in x.ref.index)
         args.append(Ref(x.name, index))
     sizes = tuple(tracer.range(d).hi for d in whole)
-    op: Op = Call(fn=fn, results=tuple((t.dtype, (*sizes, *t.shape)) for t in results), batch_dims=tuple(whole))
+    op: Op = Call(
+        fn=fn,
+        results=tuple((t.dtype, (*sizes, *t.shape)) for t in results),
+        batch_dims=tuple(whole),
+    )
     node = tracer.emit(op, tuple(args), domain.without(*whole), fn)
     out: list[RecurrentTensor] = []
     for k in range(len(results)):
-        item = tracer.emit(Item(k=k), (Ref(node.name, node.domain.identity),), node.domain, f"{fn}_{k}")
+        item = tracer.emit(
+            Item(k=k), (Ref(node.name, node.domain.identity),), node.domain, f"{fn}_{k}"
+        )
         x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
         for d in whole:
             x = x.index(Index(tracer.range(d).sym), axis=0)
@@ -187,6 +202,8 @@ def _equation_of(x: RecurrentTensor, name: str) -> str:
     if x.indexed and not x.graph.is_identity(x.ref):
         tracer = x.tracer
         node = tracer.declare(name, x.domain, x.type)
-        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[node.domain.identity or ()] = x
+        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
+            node.domain.identity or ()
+        ] = x
         return node.name
     return x.name

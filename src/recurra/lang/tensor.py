@@ -302,7 +302,9 @@ class RecurrentTensor:
         every = range(rank) if axis is None else (axis,) if isinstance(axis, int) else axis
         for a in every:
             if not -rank <= a < rank:
-                raise ShapeError(f"there is no axis {a}", facts=f"the tensor is {self!r}", loc=here())
+                raise ShapeError(
+                    f"there is no axis {a}", facts=f"the tensor is {self!r}", loc=here()
+                )
         return tuple(sorted(a % rank for a in every))
 
     def _reduce(self, op: type[reduction.Reduction], axis: Any) -> RecurrentTensor:
@@ -349,7 +351,9 @@ class RecurrentTensor:
         return self.apply(movement.Flip(axis=self._axes(axis)[0]), self)
 
     def transpose(self, *order: int) -> RecurrentTensor:
-        return self.apply(movement.Transpose(order=order or tuple(range(len(self.shape)))[::-1]), self)
+        return self.apply(
+            movement.Transpose(order=order or tuple(range(len(self.shape)))[::-1]), self
+        )
 
     @property
     def T(self) -> RecurrentTensor:  # noqa: N802
@@ -385,11 +389,15 @@ class RecurrentTensor:
     def broadcast_to(self, shape: tuple[Expr | int, ...]) -> RecurrentTensor:
         lead = len(shape) - len(self.shape)
         if lead < 0 or self.shape != shape[lead:]:
-            raise ShapeError(f"{self.shape} does not fit {shape}", facts=f"this is {self!r}", loc=here())
+            raise ShapeError(
+                f"{self.shape} does not fit {shape}", facts=f"this is {self!r}", loc=here()
+            )
         if not lead:
             return self
         full = LETTERS[: len(shape)]
-        return self.apply(movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), self)
+        return self.apply(
+            movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), self
+        )
 
     def reduce_to(self, have: str, want: str) -> RecurrentTensor:
         """Sums the labels of `have` that `want` lacks, and orders the rest as in `want`."""

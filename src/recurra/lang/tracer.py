@@ -175,5 +175,3 @@ def enter(tracer: Tracer) -> None:
 
 def leave() -> None:
     _ACTIVE.pop()
-
-

@@ -51,5 +51,9 @@ class Einsum(Op):
         new = add_label(ins, out, flags, last)
         if not new:  # all operands equal the result: einsum still wants its labels
             c = next(c for c in "zyxwvu" if c not in out)
-            new = ",".join((s + c if last else c + s) for s in ins) + "->" + (out + c if last else c + out)
+            new = (
+                ",".join((s + c if last else c + s) for s in ins)
+                + "->"
+                + (out + c if last else c + out)
+            )
         return replace(self, labels=new)

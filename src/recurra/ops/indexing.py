@@ -82,11 +82,16 @@ class Take(Op):
         lx, li, out = self.parts()
         k = lx.index(self.axis)
         if not set(lx) & set(li):
-            y = xp.reshape(xp.take(x, xp.reshape(i, (-1,)), axis=k), (*x.shape[:k], *i.shape, *x.shape[k + 1 :]))
+            y = xp.reshape(
+                xp.take(x, xp.reshape(i, (-1,)), axis=k),
+                (*x.shape[:k], *i.shape, *x.shape[k + 1 :]),
+            )
             have = lx[:k] + li + lx[k + 1 :]
             return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
         wide = out + self.axis
-        rows = xp.expand_dims(align(xp, i, li, out) if not out.endswith(li) or len(out) != len(li) else i, axis=-1)
+        rows = xp.expand_dims(
+            align(xp, i, li, out) if not out.endswith(li) or len(out) != len(li) else i, axis=-1
+        )
         rows = xp.reshape(rows, (*(1,) * (len(wide) - len(rows.shape)), *rows.shape))
         full = align(xp, x, lx, wide)
         full = xp.reshape(full, (*(1,) * (len(wide) - len(full.shape)), *full.shape))

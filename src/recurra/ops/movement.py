@@ -87,12 +87,17 @@ class Cut(Axis):
 
     def infer(self, x: Type) -> Type:
         super().infer(x)
-        return Type(x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape)))
+        return Type(
+            x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape))
+        )
 
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
-            key = tuple(slice(start, start + size) if k == self.axis else slice(None) for k in range(len(x.shape)))
+            key = tuple(
+                slice(start, start + size) if k == self.axis else slice(None)
+                for k in range(len(x.shape))
+            )
             return x[key]
         return xp.take(x, start + xp.arange(size), axis=self.axis)
 
@@ -128,10 +133,14 @@ class Concat(Axis):
     def infer(self, *xs: Type) -> Type:
         for x in xs:
             rest = [s for k, s in enumerate(x.shape) if k != self.axis]
-            if x.dtype != xs[0].dtype or rest != [s for k, s in enumerate(xs[0].shape) if k != self.axis]:
+            if x.dtype != xs[0].dtype or rest != [
+                s for k, s in enumerate(xs[0].shape) if k != self.axis
+            ]:
                 raise TypeError(f"concat: {x} and {xs[0]} differ off axis {self.axis}")
         total = sum((x.shape[self.axis] for x in xs[1:]), xs[0].shape[self.axis])
-        return Type(xs[0].dtype, tuple(total if k == self.axis else s for k, s in enumerate(xs[0].shape)))
+        return Type(
+            xs[0].dtype, tuple(total if k == self.axis else s for k, s in enumerate(xs[0].shape))
+        )
 
     def eval(self, xp: Any, *xs: Array) -> Array:
         return xp.concat(xs, axis=self.axis)
@@ -153,5 +162,3 @@ class Flip(Axis):
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (g.apply(self, g),)
-
-

@@ -116,4 +116,3 @@ IDENTITY = {
     "logical_or": False,
     "logical_and": True,
 }
-

@@ -77,7 +77,9 @@ class Value(Symbolic):
         return replace(self, bind=_bind(self.bind, dim, size, self.rank(), last))
 
 
-def _bind(bind: Any, dim: str, size: Any, rank: int, last: bool) -> tuple[tuple[str, Any, int], ...]:
+def _bind(
+    bind: Any, dim: str, size: Any, rank: int, last: bool
+) -> tuple[tuple[str, Any, int], ...]:
     if last:
         return (*bind, (dim, size, rank))
     return ((dim, size, 0), *((d, s, a + 1) for d, s, a in bind))
@@ -106,8 +108,10 @@ class Uniform(Symbolic):
         return len(self.bind) + len(self.shape)
 
     def eval_at(self, xp: Any, env: Any) -> Array:
-        full = self.infer().sizes(env) if not self.bind else tuple(
-            evaluate(s, env) for s in self.infer().shape
+        full = (
+            self.infer().sizes(env)
+            if not self.bind
+            else tuple(evaluate(s, env) for s in self.infer().shape)
         )
         counts = [evaluate(c, env, xp) for c in self.counter]
         if self.shape:
@@ -123,7 +127,14 @@ class Uniform(Symbolic):
 
 
 def uniform(
-    xp: Any, seed: Any, id: int, key: list[Any], c0: Any, c1: Any, shape: tuple[int, ...], dtype: str
+    xp: Any,
+    seed: Any,
+    id: int,
+    key: list[Any],
+    c0: Any,
+    c1: Any,
+    shape: tuple[int, ...],
+    dtype: str,
 ) -> Array:
     """Threefry-2x32 on (c0, c1) under a key folded from (seed, id, key...)."""
     words = [_u32(xp, w) for w in (seed, id, *(key or [0]))]

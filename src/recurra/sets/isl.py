@@ -13,7 +13,20 @@ from typing import Any
 
 import islpy as isl
 
-from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, from_ast, maximum, minimum
+from recurra.ir.expr import (
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    from_ast,
+    maximum,
+    minimum,
+)
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
@@ -65,7 +78,9 @@ def params(parts: Iterable[str], names: Iterable[str]) -> str:
 
 def make_set(dims: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]) -> isl.Set:
     body = " and ".join(constraints)
-    return isl.Set(f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX)
+    return isl.Set(
+        f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX
+    )
 
 
 def make_map(
@@ -95,9 +110,14 @@ def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
         return None
     s = points.domain() if isinstance(points, isl.Map) else points
     p = s.sample_point()
-    kinds = ((isl.dim_type.param, s.dim(isl.dim_type.param)), (isl.dim_type.set, s.dim(isl.dim_type.set)))
+    kinds = (
+        (isl.dim_type.param, s.dim(isl.dim_type.param)),
+        (isl.dim_type.set, s.dim(isl.dim_type.set)),
+    )
     return {
-        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python() for kind, n in kinds for k in range(n)
+        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python()
+        for kind, n in kinds
+        for k in range(n)
     }
 
 
@@ -174,4 +194,3 @@ _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
 def mentioned(constraints: Iterable[str]) -> set[str]:
     """The dims and bounds that occur."""
     return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS
-
