@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from recurra.errors import ShapeError
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, index_symbols

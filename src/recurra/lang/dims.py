@@ -1,4 +1,4 @@
-"""What the user writes in brackets: dims and bounds with arithmetic, and numbers where they are read."""
+"""What the user writes in brackets: dims and bounds, with arithmetic; numbers where read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recurra.ir.expr import Expr
 
 
 class Index:
-    """An index expression. Quasi-affine arithmetic stays symbolic; anything else reads it as a tensor."""
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else reads it as a tensor."""
 
     __slots__ = ("expr",)
 

@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.graph import Ref
+from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Type
+from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
-from recurra.lang.tensor import RecurrentTensor, as_tensor, elementwise
+from recurra.lang.tensor import RecurrentTensor
 from recurra.lang.tracer import current
 from recurra.ops import elementwise as el
 from recurra.ops import movement
@@ -59,13 +60,13 @@ def input(of: Type, domain: Sequence[Any] = (), name: str = "input") -> Recurren
 
 
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
-    """`a` where `cond` holds, else `b`. A condition on dims is a branch: only the chosen side is read."""
+    """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     if isinstance(cond, Index) and is_condition(cond.expr):
-        a = as_tensor(a, b.dtype if isinstance(b, RecurrentTensor) else None)
-        b = as_tensor(b, a.dtype)
+        a, b = promote(a, b)
         tracer = current()
         dims = {r.dim for x in (a, b, as_tensor(cond)) for r in x.domain}
-        node = tracer.declare("where", tracer.domain(dims), a.type if a.shape else b.type)
+        longest = a if len(a.shape) >= len(b.shape) else b
+        node = tracer.declare("where", tracer.domain(dims), longest.type)
         out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
         out[cond] = a
         out[~cond] = b
@@ -146,16 +147,19 @@ def call(
     batch: Sequence[Any],
     domain: Domain,
 ) -> tuple[RecurrentTensor, ...]:
-    """The results of the registered host function `fn`; runs once per point of `domain` without `batch`.
+    """The results of the host function `fn`, run once per point of `domain` without `batch`.
 
-    Dims in `batch` are taken whole: operands are read over all of them, results are given back per row.
+    Dims in `batch` are taken whole: operands are read over all of them, results come back per row.
     """
     tracer = current()
     whole = [str(unwrap(d)) for d in batch]
     args: list[Ref] = []
     for x in xs:
-        x = x if not x.indexed or not whole else x
-        index = tuple(slice_all(tracer, str(e)) if str(e) in whole else e for e in x.ref.index)
+        source = x.graph[x.name].domain
+        index = tuple(
+            Slice(r.lo, r.hi) if str(e) in whole else e
+            for r, e in zip(source, x.ref.index, strict=True)
+        )
         args.append(Ref(x.name, index))
     sizes = tuple(tracer.range(d).hi for d in whole)
     op: Op = Call(
@@ -174,13 +178,6 @@ def call(
             x = x.index(Index(tracer.range(d).sym), axis=0)
         out.append(x)
     return tuple(out)
-
-
-def slice_all(tracer: Any, dim: str) -> Any:
-    from recurra.ir.graph import Slice
-
-    r = tracer.range(dim)
-    return Slice(r.lo, r.hi)
 
 
 def output(**tensors: RecurrentTensor) -> None:

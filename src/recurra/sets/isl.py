@@ -128,7 +128,7 @@ _FLOORD = re.compile(r"floord\(")
 def span(
     dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[Expr | int, Expr | int] | None:
-    """lo and hi with lo <= dim < hi, the tightest interval, in terms of `names`; None where none is closed."""
+    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form."""
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
@@ -141,7 +141,14 @@ def span(
         return None
     if ends[0] is None or ends[1] is None:
         return None
-    return ends[0], ends[1] + 1
+    return ends[0], _after(ends[1])
+
+
+def _after(e: Expr | int) -> Expr | int:
+    """e + 1, inside of min and max."""
+    if isinstance(e, Ext):
+        return (minimum if e.op == "min" else maximum)(*(a + 1 for a in e.args))
+    return e + 1
 
 
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
