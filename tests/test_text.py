@@ -54,7 +54,7 @@ def test_round_trip() -> None:
         "y[l<L+1]: f32[2] = input(dtype='f32', shape=(2,))",
         "y[k<max(T-3,1)]: f32[] = input(dtype='f32')",
         "y: (f32[B,4], bool[B]) = call(fn='step#1', results=(('f32', (B, 4)), ('bool', (B,))))",
-        "y: i32[2] = foreign(fn='f', out=0, dtype='i32', shape=(), vmaps=(((True, False), True, 2),))",
+        "y: i32[2] = foreign(fn='f', out=0, dtype='i32', shape=(), vmaps=(((True,), True, 2),))",
         "y: f32[] = merge(when=())",
     ],
 )

@@ -51,9 +51,10 @@ class Oracle:
             inside = evaluate(r.lo, env) <= p < evaluate(r.hi, env)
             assert inside, f"{name} is asked for at {point}, outside {node.domain}"
         match node.op:
-            case Input():
-                given = np.asarray(self.inputs[name])
-                return given[point] if point else given
+            case Input() as op:
+                given = np.asarray(self.inputs[name], NUMPY_NAME[op.dtype])
+                lows = (evaluate(r.lo, env) for r in node.domain)
+                return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]
             case Merge() as merge:
                 return self.read(node.args[merge.arm(env)], env)
             case op:
@@ -107,4 +108,7 @@ def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], A
     domain = graph[name].domain
     rows = [at(p) for p in points(graph, name, env)]
     lead = tuple(r.size(env) for r in domain)
-    return np.reshape(np.stack(rows), (*lead, *rows[0].shape))
+    if not rows:
+        type_ = graph[name].type
+        return np.zeros((*lead, *type_.sizes(env)), NUMPY_NAME[type_.dtype])
+    return np.reshape(np.stack(rows), (*lead, *np.shape(rows[0])))

@@ -6,8 +6,8 @@ import math
 from typing import Any, Self
 
 from recurra.ir.op import LETTERS, Array, Op, Reduction
-from recurra.ir.types import Type
-from recurra.ops.elementwise import Equal
+from recurra.ir.types import SHORT_NAME, Type, is_float
+from recurra.ops.elementwise import Equal, Maximum
 from recurra.ops.movement import Expand
 
 
@@ -48,7 +48,8 @@ class Extremum(Reduction, abstract=True):
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)
         count = hit.apply(Sum(axes=self.axes), hit)
-        return (spread(g / count, x, self.axes) * hit,)
+        some = count.apply(Maximum(), count, count * 0 + 1)  # of nothing, nothing is the largest
+        return (spread(g / some, x, self.axes) * hit,)
 
 
 class Max(Extremum):
@@ -138,7 +139,7 @@ IDENTITY = {
 def identity(xp: Any, monoid: str, dtype: Any) -> Any:
     """The element that leaves every other as it is, in a type: integers have no infinity."""
     e = IDENTITY[monoid]
-    if abs(e) == math.inf and xp.isdtype(dtype, "integral"):
+    if abs(e) == math.inf and not is_float(SHORT_NAME[str(dtype).split(".")[-1]]):
         limits = xp.iinfo(dtype)
         return limits.max if e > 0 else limits.min
     return e
