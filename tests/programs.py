@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,48 @@ def run(tracer: Tracer, bounds: Mapping[str, int], inputs: Arrays | None = None)
 Build = Callable[[list[Index], dict[str, RecurrentTensor]], RecurrentTensor]
 
 
+@dataclass
+class Gradient:
+    """What backward() gave, and the program forward as a function of its inputs."""
+
+    graph: Graph
+    values: Arrays  # by name of the input
+    total: Callable[[Arrays], float]
+
+
+def backpropagate(
+    build: Build,
+    dims: str,
+    bounds: Mapping[str, int],
+    inputs: Arrays,
+    domains: Mapping[str, str] | None = None,
+) -> Gradient:
+    """Gradients of `build(dims, inputs)`, summed over its domain, for every input that is float64.
+
+    `inputs` have the axes of their domain first; `domains` names the dims of each.
+    """
+    domains = domains or {}
+    with tracing(dims) as (tracer, idx):
+        box = dict(zip(dims, idx, strict=True))
+        xs: dict[str, RecurrentTensor] = {}
+        for name, v in inputs.items():
+            over = domains.get(name, "")
+            type_ = Type(SHORT_NAME[v.dtype.name], np.shape(v)[len(over) :])
+            xs[name] = given(type_, [box[d] for d in over], name)
+        loss = build(idx, xs)
+        floats = {n: x for n, x in xs.items() if x.dtype == "f64"}
+        loss.backward(wrt=list(floats.values()))
+        grads = {n: x.grad for n, x in floats.items() if x.grad is not None}
+        output(loss=loss, **{f"d_{n}": g for n, g in grads.items()})
+        graph = finished(tracer)
+    out = interp.run(graph, bounds, inputs)
+    got = {n: out[tracer.logs[f"d_{n}"]] for n in grads}
+    values = {n: got.get(n, np.zeros_like(inputs[n])) for n in floats}
+    end = tracer.logs["loss"]
+    forward = Graph(graph.nodes, (end,), graph.dims).live()
+    return Gradient(graph, values, lambda x: float(np.sum(interp.run(forward, bounds, x)[end])))
+
+
 def check_gradients(
     build: Build,
     dims: str,
@@ -59,41 +102,14 @@ def check_gradients(
     *,
     step: float = 1e-5,
     rtol: float = 1e-6,
-) -> Arrays:
-    """backward() of `build(dims, inputs)` against finite differences of the oracle, in float64.
-
-    `inputs` have the axes of their domain first; `domains` names the dims of each.
-    """
-    domains = domains or {}
-    with tracing(dims) as (tracer, idx):
-        box = {d: i for d, i in zip(dims, idx, strict=True)}
-        xs: dict[str, RecurrentTensor] = {}
-        for name, v in inputs.items():
-            over = domains.get(name, "")
-            shape = np.shape(v)[len(over) :]
-            xs[name] = given(Type(SHORT_NAME[v.dtype.name], shape), [box[d] for d in over], name)
-        loss = build(idx, xs)
-        floats = [x for x in xs.values() if x.dtype == "f64"]
-        loss.backward(wrt=floats)
-        output(loss=loss, **{f"d_{x.name}": x.grad for x in floats if x.grad is not None})
-        graph = finished(tracer)
-        out = interp.run(graph, bounds, inputs)
-        forward = Graph(graph.nodes, (tracer.logs["loss"],), graph.dims).live()
-
-    def total(changed: Arrays) -> float:
-        return float(np.sum(interp.run(forward, bounds, changed)[tracer.logs["loss"]]))
-
-    found: dict[str, np.ndarray] = {}
-    for x in floats:
-        want = numeric(lambda v, n=x.name: total({**inputs, n: v}), inputs[x.name], step)
-        if x.grad is None:
-            got = np.zeros_like(want)
-        else:
-            got = out[tracer.logs[f"d_{x.name}"]]
-            assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-7, err_msg=f"d {x.name}\n{graph}")
-        found[x.name] = got
-    return found
+) -> Gradient:
+    """backward() against finite differences of the oracle, element by element."""
+    g = backpropagate(build, dims, bounds, inputs, domains)
+    for name, got in g.values.items():
+        want = numeric(lambda v, n=name: g.total({**inputs, n: v}), inputs[name], step)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-7, err_msg=f"d {name}\n{g.graph}")
+    return g
 
 
 def numeric(f: Callable[[np.ndarray], float], x: np.ndarray, step: float) -> np.ndarray:

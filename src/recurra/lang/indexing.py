@@ -13,6 +13,7 @@ from recurra.lang.build import as_tensor
 from recurra.lang.dims import is_condition, unwrap
 from recurra.lang.read import Read, tensor
 from recurra.ops import movement
+from recurra.sets import isl
 
 
 def read(x: Any, keys: tuple[Any, ...]) -> Any:
@@ -74,7 +75,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         )
     for k in keys:
         if isinstance(k, slice):
-            out = _cut(out, k, axis)
+            out = cut(out, k, axis)
             axis += 1
         elif isinstance(k, Read):
             out = out.take(k, axis=axis)
@@ -84,7 +85,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
     return out
 
 
-def _cut(x: Any, k: slice, axis: int) -> Any:
+def cut(x: Any, k: slice, axis: int) -> Any:
     if k.step not in (None, 1):
         raise ShapeError(
             f"a range inside a tensor has step {k.step}",
@@ -131,24 +132,25 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         c = None if isinstance(e, slice) else is_shift(e, r.dim)
         if c is None:
             where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
-            continue
-        if c:
+        elif c:
             back[r.dim] = r.sym - c
-        where += _edges(r, c, value.domain)
-    written = [ex.substitute(e, back) for e in conditions]
-    x.tracer.define(x.name, ex.both(*where, *written), value.ref.at(back))
+    where += [ex.substitute(e, back) for e in conditions]
+    for r in node.domain:
+        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back))
 
 
-def _edges(r: Range, c: int, have: Domain) -> list[Expr]:
-    """x[t+c] = e is x[t] = e[t-c]: what keeps t-c a point of e, where t alone does not."""
+def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
     edge = next((x for x in have if x.dim == r.dim), r)
-    below, above = ex.lin([(edge.lo, 1), (r.lo, -1)]), ex.lin([(edge.hi, 1), (r.hi, -1)])
-    out: list[Expr] = []
-    if not isinstance(below, int) or below + c > 0:
-        out.append(ex.compare(">=", r.sym, edge.lo + c))
-    if not isinstance(above, int) or above + c < 0:
-        out.append(ex.compare("<", r.sym, edge.hi + c))
-    return out
+    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
+    return [c for c in inside if not _implied(c, box, where)]
+
+
+def _implied(c: Expr, box: Domain, where: list[Expr]) -> bool:
+    parts = [*isl.inside(box), *map(isl.text, where), isl.text(ex.negate(c))]
+    bounds = sorted(isl.mentioned(parts) - set(box.dims))
+    return isl.make_set(box.dims, parts, bounds).is_empty()
 
 
 def _fixed_place(x: Any, e: Any, r: Range) -> Expr | int:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from recurra.errors import DomainError, here
 from recurra.ir import expr as ex
-from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.lang.tracer import Tracer
@@ -44,19 +44,17 @@ class Read:
 
     @property
     def domain(self) -> Domain:
-        """The dims it varies with; a dim read at the identity keeps its source's range."""
+        """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
         source = self.graph[self.ref.name].domain
-        dims: set[str] = set()
-        ranges: dict[str, Range] = {}
         known = set(self.tracer.dim_names())
+        ranges: dict[str, Range] = {}
         for r, e in zip(source, self.ref.index, strict=True):
-            parts = (e.lo, e.hi) if isinstance(e, Slice) else (e,)
-            mentioned = set().union(*map(symbols, parts)) & known
-            dims |= mentioned
-            for d in mentioned:
-                if not isinstance(e, Slice) and r.dim == d and is_shift(e, d) == 0:
+            for d in index_symbols(e) & known:
+                if d == r.dim and not isinstance(e, Slice) and is_shift(e, d) == 0:
                     ranges[d] = r
-        return self.tracer.domain(dims, ranges)
+                else:
+                    ranges[d] = _within(ranges.get(d) or self.tracer.range(d), r, e)
+        return self.tracer.domain(set(ranges), ranges)
 
     def apply(self, op: Op, *args: Read) -> RecurrentTensor:
         """A new equation over the union of the operands' domains."""
@@ -86,6 +84,23 @@ class Read:
             hint="index it: x[k]",
             loc=here(),
         )
+
+
+def _within(d: Range, source: Range, e: Index) -> Range:
+    """The part of `d` where index `e` is a point of `source`, as far as constants can tell."""
+    first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, e)
+    lo, hi = d.lo, d.hi
+    if (c := is_shift(first, d.dim)) is not None:
+        lo = _tighter(ex.maximum, lo, ex.lin([(source.lo, 1), (c, -1)]))
+    if (c := is_shift(last, d.dim)) is not None:
+        end = ex.lin([(source.hi, 1), (c, -1)])
+        hi = _tighter(ex.minimum, hi, ex.lin([(end, 1), (1, 1)]) if isinstance(e, Slice) else end)
+    return Range(d.dim, hi, lo)
+
+
+def _tighter(pick: Any, a: Expr | int, b: Expr | int) -> Expr | int:
+    best = pick(a, b)
+    return a if isinstance(best, ex.Ext) and best != a else best
 
 
 def tensor(tracer: Tracer, ref: Ref, indexed: bool = False) -> RecurrentTensor:

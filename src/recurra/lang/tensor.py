@@ -255,6 +255,10 @@ class RecurrentTensor(Read):
             at = self.shape[axis] + at
         return self.apply(indexing.Pick(axis=axis, at_=at), self)
 
+    def cut(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
+        """Elements lo:hi of an axis, as brackets give them once the domain is indexed."""
+        return brackets.cut(self, slice(lo, hi), self._axes(axis)[0])
+
     def take(self, i: RecurrentTensor, axis: int = 0) -> RecurrentTensor:
         """Elements along an axis by data; the axes of `i` take its place."""
         (axis,) = self._axes(axis)

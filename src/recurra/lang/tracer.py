@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import Cmp, Expr, both, evaluate, negate, symbols
+from recurra.ir.expr import Cmp, Expr, Sym, both, evaluate, negate
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
@@ -146,13 +146,13 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
 
 def excludes(a: Expr, b: Expr) -> bool:
     """Are `d == c` and `d >= c+1` (and the like) plainly disjoint? False when unsure."""
-    if not isinstance(a, Cmp) or not isinstance(b, Cmp):
-        return False
-    names = symbols(a) | symbols(b)
-    if len(names) != 1:
-        return False
-    (name,) = names
-    return not any(evaluate(a, {name: v}) and evaluate(b, {name: v}) for v in range(-64, 65))
+    match a, b:
+        case Cmp(a=Sym(name=d), b=int(x)), Cmp(a=Sym(name=e), b=int(y)) if d == e:
+            # both are constant between and beyond these points
+            spots = {v for c in (x, y) for v in (c - 1, c, c + 1)}
+            return not any(evaluate(a, {d: v}) and evaluate(b, {d: v}) for v in spots)
+        case _:
+            return False
 
 
 _ACTIVE: list[Tracer] = []

@@ -184,6 +184,8 @@ def _from_c(e: ast.expr) -> Expr | int:
                     return x * y
                 case ast.Mod():
                     return x % y
+                case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
+                    return x // y
                 case _:
                     raise SyntaxError(ast.unparse(e))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):

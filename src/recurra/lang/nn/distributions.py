@@ -20,7 +20,7 @@ class Categorical:
         """i32[]; inverse CDF of one uniform draw per point: how many of p₀, p₀+p₁, .. it exceeds."""
         last = self.logits.shape[-1]
         u = uniform(self.logits.domain, dtype=self.logits.dtype)
-        below = self.probs.cumsum(axis=0)[: last - 1] < u
+        below = self.probs.cumsum(axis=0).cut(0, last - 1) < u
         return below.cast("i32").sum(axis=0)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
