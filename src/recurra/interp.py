@@ -6,7 +6,8 @@ Slow on purpose. Every pass, schedule, plan and backend is checked against it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -96,11 +97,23 @@ def run(
     seed: int = 0,
 ) -> dict[str, Array]:
     """All points of every output, stacked over its domain: [*domain, *shape]."""
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     oracle = Oracle(graph, bounds, inputs or {}, seed)
-    return {
-        o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs
-    }
+    with _deep_recursion():
+        return {
+            o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
+            for o in graph.outputs
+        }
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """A point may depend on all points before it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 100_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:

@@ -90,15 +90,24 @@ def _ref(e: ast.expr, domains: Mapping[str, Domain]) -> Ref:
 
 def _index(e: ast.expr) -> Index:
     match e:
-        case ast.Slice(lower=None) | ast.Slice(upper=None):
+        case ast.Slice(lower=ast.expr() as lo, upper=ast.expr() as hi, step=step):
+            every, pad = _step(step)
+            return Slice(from_ast(lo), from_ast(hi), every, pad)
+        case ast.Slice():
             raise SyntaxError(f"a range needs both ends: {ast.unparse(e)!r}")
-        case ast.Slice(lower=lo, upper=hi, step=ast.Call(func=ast.Name(id="pad"), args=[n, *step])):
-            every = from_ast(step[0]) if step else 1
-            return Slice(from_ast(lo), from_ast(hi), every, from_ast(n))  # type: ignore
-        case ast.Slice(lower=lo, upper=hi, step=step):
-            return Slice(from_ast(lo), from_ast(hi), 1 if step is None else from_ast(step))  # type: ignore
         case _:
             return from_ast(e)
+
+
+def _step(e: ast.expr | None) -> tuple[int, Expr | int | None]:
+    """Step and pad of lo:hi, lo:hi:2, lo:hi:pad(8) and lo:hi:pad(8, 2)."""
+    match e:
+        case None:
+            return 1, None
+        case ast.Call(func=ast.Name(id="pad"), args=[size, *step]):
+            return (from_ast(step[0]) if step else 1), from_ast(size)
+        case _:
+            return from_ast(e), None
 
 
 _NUMBERS = {"inf": math.inf, "nan": math.nan}

@@ -34,11 +34,8 @@ def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
         dims = op.mentions() & set(tracer.dim_names())
         stem = "value"
-    elif isinstance(x, (bool, int, float)):
-        op, stem = Const(value=x, dtype=dtype or _weak_type(x)), "const"
-    elif np.ndim(x) == 0:
-        array = _array(x, dtype)
-        op, stem = Const(value=array.item(), dtype=SHORT_NAME[array.dtype.name]), "const"
+    elif np.ndim(x) == 0 and isinstance(value := _python(x), (bool, int, float)):
+        op, stem = Const(value=value, dtype=dtype or _weak_type(value)), "const"
     else:
         key = f"data{len(Data.table)}"
         Data.table[key] = _array(x, dtype)
@@ -53,6 +50,10 @@ def _array(x: Any, dtype: str | None) -> np.ndarray:
     if to is None or (array.dtype.kind not in "biuf" and array.dtype.name not in SHORT_NAME):
         raise ShapeError(f"no tensor has the type {array.dtype}", facts=f"of {x!r}", loc=here())
     return array.astype(NUMPY_NAME[to])
+
+
+def _python(x: Any) -> Any:
+    return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
 
 
 def _weak_type(x: Any) -> str:
@@ -110,7 +111,7 @@ def _is_array(x: Any) -> bool:
 def _weak_kind(x: Any) -> str:
     if isinstance(x, Index):
         return "bool" if is_condition(x.expr) else "i32"
-    return _weak_type(x.item() if isinstance(x, (np.generic, np.ndarray)) else x)
+    return _weak_type(_python(x))
 
 
 def _common_shape(
