@@ -6,7 +6,7 @@ Slow on purpose. Every pass, schedule, plan and backend is checked against it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import recurra.ops as _ops  # noqa: F401  (fills the registry)
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
-from recurra.ir.types import NUMPY_NAME
+from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 
@@ -106,7 +106,7 @@ def run(
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def _deep_recursion() -> Generator[None]:
     """A point may depend on all points before it."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 100_000))
@@ -123,5 +123,6 @@ def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], A
     lead = tuple(r.size(env) for r in domain)
     if not rows:
         type_ = graph[name].type
+        assert isinstance(type_, Type), f"{name} has no points and no array type"
         return np.zeros((*lead, *type_.sizes(env)), NUMPY_NAME[type_.dtype])
     return np.reshape(np.stack(rows), (*lead, *np.shape(rows[0])))

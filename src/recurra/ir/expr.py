@@ -203,7 +203,7 @@ def _factors(e: Expr) -> tuple[Expr, ...]:
 
 
 def div(a: Expr | int, n: int) -> Expr | int:
-    if not isinstance(n, int) or n <= 0:
+    if n <= 0:
         raise ValueError(f"// needs a positive constant, got {n}")
     whole, left = _multiples(a, n)
     return lin(
@@ -213,7 +213,7 @@ def div(a: Expr | int, n: int) -> Expr | int:
 
 
 def mod(a: Expr | int, n: int) -> Expr | int:
-    if not isinstance(n, int) or n <= 0:
+    if n <= 0:
         raise ValueError(f"% needs a positive constant, got {n}")
     _, left = _multiples(a, n)
     return Mod(left, n) if isinstance(left, Expr) else left % n

@@ -23,7 +23,10 @@ Array = Any
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name."""
+    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name.
+
+    The open signatures (`*xs, **_`) let an op name its operands: its arity is its signature.
+    """
 
     registry: ClassVar[dict[str, type[Op]]] = {}
     abstract: ClassVar[bool] = True
@@ -39,19 +42,19 @@ class Op:
             assert cls.name not in Op.registry, f"two ops are called {cls.name}"
             Op.registry[cls.name] = cls
 
-    def infer(self, *xs: Any) -> AnyType:
+    def infer(self, *xs: Any, **_: Any) -> AnyType:
         """Result type; raises TypeError when the operands do not fit."""
         raise NotImplementedError
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: Any, *xs: Any, **_: Any) -> Array:
         """Meaning on the array namespace `xp`."""
         raise NotImplementedError
 
-    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         """`eval` at a point; only symbolic ops look at `env`."""
         return self.eval(xp, *xs)
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Any, y: Any, *xs: Any, **_: Any) -> tuple[Any, ...]:
         """Cotangents of `xs` given the cotangent `g` of `y`; None where there is none."""
         return (None,) * len(xs)
 
@@ -139,7 +142,7 @@ class Elementwise(Op, abstract=True):
             raise TypeError(f"{self.name}: operands have types {', '.join(dtypes)}")
         return dtypes[0]
 
-    def apply(self, xp: Any, *xs: Array) -> Array:
+    def apply(self, xp: Any, *xs: Any, **_: Any) -> Array:
         """Meaning on operands that broadcast from the right."""
         raise NotImplementedError
 
@@ -249,10 +252,10 @@ class Axis(Op, abstract=True):
 class Symbolic(Op, abstract=True):
     """Reads dims as numbers; `bind` names those that are axes of the result: (dim, size, axis)."""
 
-    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         return self.eval_at(xp, self.bound(xp, env), *xs)
 
-    def eval_at(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def eval_at(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         raise NotImplementedError
 
     def bound(self, xp: Any, env: Any) -> Any:

@@ -47,7 +47,9 @@ from recurra.sets import isl
 def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
     tracer = loss.tracer
-    leaves = list(tracer.params if wrt is None else [wrt] if isinstance(wrt, Read) else wrt)
+    leaves: list[Any] = list(
+        tracer.params if wrt is None else [wrt] if isinstance(wrt, Read) else wrt
+    )
     if loss.shape:
         raise RecurraError(
             "backward() needs a scalar loss",

@@ -88,7 +88,9 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
 
 def promote(*xs: Any) -> list[RecurrentTensor]:
     """Operands in one type; numbers take that of the tensors, or make integers a float."""
-    strong = [x for x in (as_tensor(x) if _is_array(x) else x for x in xs) if isinstance(x, Read)]
+    strong: list[Any] = [
+        x for x in (as_tensor(x) if _is_array(x) else x for x in xs) if isinstance(x, Read)
+    ]
     weak = [_weak_kind(x) for x in xs if not isinstance(x, Read) and not _is_array(x)]
     dtype = strong[0].dtype if strong else None
     for x in strong[1:]:
@@ -98,7 +100,7 @@ def promote(*xs: Any) -> list[RecurrentTensor]:
     elif "i32" in weak and dtype in (None, "bool"):
         dtype = "i32"
     given = iter(strong)
-    tensors = [
+    tensors: list[Any] = [
         next(given) if isinstance(x, Read) or _is_array(x) else as_tensor(x, dtype) for x in xs
     ]
     return [x.cast(dtype) if dtype else x for x in tensors]

@@ -143,7 +143,7 @@ class Pad(Axis):
 class Concat(Axis):
     """y = the operands one after another along an axis"""
 
-    def infer(self, *xs: Type) -> Type:
+    def infer(self, *xs: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         for x in xs:
             rest = [s for k, s in enumerate(x.shape) if k != self.axis]
             if x.dtype != xs[0].dtype or rest != [

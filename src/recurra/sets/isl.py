@@ -115,7 +115,7 @@ def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
         (isl.dim_type.set, s.dim(isl.dim_type.set)),
     )
     return {
-        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python()
+        str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
         for kind, n in kinds
         for k in range(n)
     }
