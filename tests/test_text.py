@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import recurra.ops as _ops  # noqa: F401  (fills the registry)
+from recurra.errors import ShapeError
 from recurra.ir.graph import Slice
 from recurra.ir.op import Op
 from recurra.ir.text import parse
@@ -146,3 +147,22 @@ def test_slice_counts_its_points() -> None:
 def test_attributes_that_are_defaults_are_left_out() -> None:
     assert str(Const(value=1.0)) == "const(value=1.0)"
     assert str(Op.registry["pad"](axis=0, before=1, after=0)) == "pad(axis=0, before=1, after=0)"
+
+
+@pytest.mark.parametrize(
+    ("equation", "message"),
+    [
+        ("y[t<T]: f32[3] = tanh(x)", r"y is declared f32\[3\], its equation gives f32\[2\]"),
+        ("y[t<T]: f32[2] = add(x, i)", "operands have types f32, i32"),
+        ("y: f32[2] = tanh(x[t])", r"y reads x\[t\], which mentions {'t'}"),
+        ("y: i32[] = value(expr=t+1)", "y: its attributes mention {'t'}"),
+        ("y: f32[t,2] = const(value=0.0, shape=(t, 2))", "its attributes mention {'t'}"),
+        ("y[t<T]: f32[2] = merge(x, x, when=(t == 0,))", "2 branches have 1 conditions"),
+    ],
+)
+def test_what_is_no_legal_graph(equation: str, message: str) -> None:
+    x, i = (f"{d}[2] = input(dtype='{d}', shape=(2,))" for d in ("f32", "i32"))
+    given = f"x[t<T]: {x}\ni: {i}"
+    graph = parse(f"dims t<T\n{given}\n{equation}\nreturn y")
+    with pytest.raises((AssertionError, ShapeError), match=message):
+        verify(graph)
