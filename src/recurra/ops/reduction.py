@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from recurra.ir.op import LETTERS, Array, Op, Reduction
-from recurra.ir.types import Type
+from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Equal
 from recurra.ops.movement import Expand
 
@@ -109,11 +111,32 @@ class Fold(Op):
 REDUCTION: dict[str, type[Reduction]] = {
     c.monoid: c for c in (Sum, Max, Min, Any_, All) if c.monoid is not None
 }
-IDENTITY = {
-    "add": 0.0,
-    "maximum": -float("inf"),
-    "minimum": float("inf"),
-    "logical_or": False,
-    "logical_and": True,
-}
+
+
+def identity(monoid: str, dtype: str) -> float:
+    """What leaves every number of the type as it is: 0 of add, the lowest of maximum."""
+    match monoid:
+        case "add" | "logical_or":
+            return 0.0 if is_float(dtype) else 0 if dtype != "bool" else False
+        case "logical_and":
+            return True
+        case "maximum":
+            return lowest(dtype)
+        case _:
+            assert monoid == "minimum", f"{monoid} has no identity"
+            return highest(dtype)
+
+
+def lowest(dtype: str) -> float:
+    """The least number of a type."""
+    if is_float(dtype):
+        return -float("inf")
+    return False if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).min)
+
+
+def highest(dtype: str) -> float:
+    """The greatest number of a type."""
+    if is_float(dtype):
+        return float("inf")
+    return True if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).max)
 

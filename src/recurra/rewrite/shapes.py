@@ -14,7 +14,7 @@ from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
-from recurra.ops.source import Const
+from recurra.ops.source import Const, Input
 from recurra.rewrite.rule import Rewriting, reach, rule
 
 
@@ -207,7 +207,7 @@ def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
 @rule(Op)
 def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
     """x over dims that nothing in it mentions → x without them"""
-    if not n.op.pure or not len(n.domain):
+    if not n.op.pure or not len(n.domain) or isinstance(n.op, Input):
         return None
     used = reach(n)
     if isinstance(n.type, Type):
