@@ -111,4 +111,5 @@ def test_case(path: Path, k: int) -> None:
 @pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
 def test_titles_are_told_apart(path: Path) -> None:
     titles = [c.title for c in cases(path)]
-    assert titles and len(set(titles)) == len(titles)
+    assert titles
+    assert len(set(titles)) == len(titles)
