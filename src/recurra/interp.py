@@ -101,4 +101,7 @@ def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], A
     domain = graph[name].domain
     rows = [at(p) for p in points(graph, name, env)]
     lead = tuple(r.size(env) for r in domain)
+    if not rows:
+        type_ = graph[name].type
+        return np.zeros((*lead, *(evaluate(s, env) for s in type_.shape)), NUMPY_NAME[type_.dtype])
     return np.reshape(np.stack(rows), (*lead, *rows[0].shape))

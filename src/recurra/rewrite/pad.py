@@ -30,6 +30,13 @@ def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
     `sizes` are used only where the largest of a length is no closed expression of bounds.
     """
+    return pad_with_fills(graph, sizes)[0]
+
+
+def pad_with_fills(
+    graph: Graph, sizes: Mapping[str, int]
+) -> tuple[Graph, Mapping[str, tuple[Fill | None, ...]]]:
+    """`pad`, and what each equation holds in the padding of each axis (None: it has none)."""
     graph = graph.live()
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
     dims = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
@@ -53,7 +60,7 @@ def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             p.n = n
             _merge(p)
     order = [k for n in graph.nodes for k in (*p.extra.get(n, ()), n)]
-    return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live()
+    return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
 
 
 def _unused(graph: Graph, dims: set[str]) -> str:

@@ -125,6 +125,11 @@ class Padding:
             self.refuse(f"the length {e} has no largest value that can be written down")
         return top
 
+    def excess(self, e: Expr | int) -> Any:
+        """max(e, 0) of a size, without the max where no domain of this equation is empty."""
+        top = isl.largest(e, self.n.domain)
+        return maximum(e, 0) if top is None else top
+
     def below(self, at: Expr | int, length: Expr | int) -> bool:
         """Is a position before the end of an axis at every point?"""
         return isl.always(compare("<", at, length), self.n.domain)
@@ -184,7 +189,7 @@ class Padding:
         labels = join_labels((axes[axis], axes, ""), axes)
         mask = self.mask(self.size(x, axis), x.valid[axis])
         other = self.emit(Const(value=value, dtype=self.g.type(x.ref).dtype), (), "fill")
-        ref = self.emit(Where(labels=labels), (mask, x.ref, other), f"{x.ref.name}_masked")
+        ref = self.emit(Where(labels=labels), (mask, x.ref, other), _stem(x, "masked"))
         return self.now(x, ref, axis, value)
 
     def now(self, x: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
@@ -204,13 +209,13 @@ class Padding:
             s: Any = x.ref.index[k]
             index = (*x.ref.index[:k], replace(s, pad=size), *x.ref.index[k + 1 :])
             return replace(x, ref=Ref(x.ref.name, index))
-        after = maximum(gap, 0)
+        after = self.excess(gap)
         if after != 0:
             f = x.fill[axis]
-            ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), f"{x.ref.name}_grown")
+            ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), _stem(x, "grown"))
             x = self.now(x, ref, axis, 0.0 if f is None else join(f, 0.0))
         if self.size(x, axis) != size:
-            cut = self.emit(Cut(axis=axis, start=0, size=size), (x.ref,), f"{x.ref.name}_cut")
+            cut = self.emit(Cut(axis=axis, start=0, size=size), (x.ref,), _stem(x, "cut"))
             x = replace(x, ref=cut)
         return x
 
@@ -231,12 +236,12 @@ class Padding:
         x = self.masked(x, axis, value)
         have = self.size(x, axis)
         lead: Any = self.static(before)
-        after = maximum(size - have - (0 if self.varies(before) else before), 0)
+        after = self.excess(size - have - (0 if self.varies(before) else before))
         wide = Pad(axis=axis, before=lead, after=after, value=value)
         if lead - before == 0 and lead + have + after == size:
             return wide, x.ref
         if lead != 0 or after != 0:
-            x = replace(x, ref=self.emit(wide, (x.ref,), f"{x.ref.name}_wide"))
+            x = replace(x, ref=self.emit(wide, (x.ref,), _stem(x, "wide")))
         return Cut(axis=axis, start=lead - before, size=size), x.ref
 
 
@@ -248,3 +253,8 @@ def least(sizes: Sequence[Any]) -> Any:
 
 def shape_of(type_: Any) -> tuple[Expr | int, ...]:
     return type_.shape if isinstance(type_, Type) else ()
+
+
+def _stem(x: Operand, how: str) -> str:
+    """A name for what becomes of an operand; a mask of a mask is a mask."""
+    return f"{x.ref.name.removesuffix('_' + how)}_{how}"

@@ -26,7 +26,6 @@ from recurra.ir.expr import (
     from_ast,
     maximum,
     minimum,
-    symbols,
 )
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
@@ -156,7 +155,7 @@ def largest(e: Expr | int, domain: Domain) -> Expr | int | None:
 
 
 def _above(e: Expr | int) -> list[Expr | int]:
-    """Expressions that are no less than `e`: one argument of each min, and of each max subtracted."""
+    """Expressions no less than `e`: one argument of each min, and of each max subtracted."""
     match e:
         case Ext(op="min", args=args):
             return [b for a in args for b in _above(a)]
@@ -173,7 +172,7 @@ def _above(e: Expr | int) -> list[Expr | int]:
 def _top(e: Expr | int, domain: Domain) -> Expr | int | None:
     """The largest of max(e, 0), where it is one expression."""
     try:
-        constraints = (f"{_LARGEST} = max(0, {text(e)})", *_points(domain, e))
+        constraints = (f"{_LARGEST} = max(0, {text(e)})", *inside(domain))
     except ValueError:
         return None
     names = tuple(sorted(mentioned(constraints) - {_LARGEST, *domain.dims}))
@@ -191,16 +190,11 @@ _LARGEST = "largest_"
 def always(condition: Expr, domain: Domain) -> bool:
     """Does `condition` hold at every point of a box, whatever its bounds? False when unsure."""
     try:
-        constraints = (f"not {text(condition)}", *_points(domain, condition))
+        constraints = (f"not {text(condition)}", *inside(domain))
     except ValueError:
         return False
     names = tuple(sorted(mentioned(constraints) - set(domain.dims)))
     return make_set(domain.dims, constraints, names).is_empty()
-
-
-def _points(domain: Domain, e: Expr | int) -> list[str]:
-    """The constraints of a box on the dims that `e` mentions."""
-    return inside(Domain(tuple(r for r in domain if r.dim in symbols(e))))
 
 
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
