@@ -91,9 +91,16 @@ def run(
     seed: int = 0,
 ) -> dict[str, Array]:
     """All points of every output, stacked over its domain: [*domain, *shape]."""
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     oracle = Oracle(graph, bounds, inputs or {}, seed)
-    return {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))  # a recurrence is as deep as it is long
+    try:
+        return {
+            o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
+            for o in graph.outputs
+        }
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:

@@ -88,7 +88,7 @@ def cut(p: Padding, x: Operand) -> Made:
         return Made(op, (x.ref,), fill)
     size: Any = p.static(op.size)
     top: Any = p.static(op.start)
-    beyond = p.excess(top + size - p.size(x, op.axis))
+    beyond = p.excess(x, top + size - p.size(x, op.axis))
     if beyond != 0:
         wide = Pad(axis=op.axis, before=0, after=beyond)
         x = replace(x, ref=p.emit(wide, (x.ref,), f"{x.ref.name}_wide"))

@@ -125,9 +125,11 @@ class Padding:
             self.refuse(f"the length {e} has no largest value that can be written down")
         return top
 
-    def excess(self, e: Expr | int) -> Any:
-        """max(e, 0) of a size, without the max where no domain of this equation is empty."""
-        top = isl.largest(e, self.n.domain)
+    def excess(self, x: Operand, e: Expr | int) -> Any:
+        """max(e, 0) of a size; without the max where that follows from `x` being read at all."""
+        mine = self.n.domain.ranges
+        other = (r for r in self.g.source(x.ref).domain if r.dim not in self.n.domain)
+        top = isl.largest(e, Domain((*mine, *other)))
         return maximum(e, 0) if top is None else top
 
     def below(self, at: Expr | int, length: Expr | int) -> bool:
@@ -209,7 +211,7 @@ class Padding:
             s: Any = x.ref.index[k]
             index = (*x.ref.index[:k], replace(s, pad=size), *x.ref.index[k + 1 :])
             return replace(x, ref=Ref(x.ref.name, index))
-        after = self.excess(gap)
+        after = self.excess(x, gap)
         if after != 0:
             f = x.fill[axis]
             ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), _stem(x, "grown"))
@@ -236,7 +238,7 @@ class Padding:
         x = self.masked(x, axis, value)
         have = self.size(x, axis)
         lead: Any = self.static(before)
-        after = self.excess(size - have - (0 if self.varies(before) else before))
+        after = self.excess(x, size - have - (0 if self.varies(before) else before))
         wide = Pad(axis=axis, before=lead, after=after, value=value)
         if lead - before == 0 and lead + have + after == size:
             return wide, x.ref

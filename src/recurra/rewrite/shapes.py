@@ -198,10 +198,10 @@ def _inside(n: Node, g: Rewriting) -> bool:
 
 @rule(Const)
 def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
-    """a constant over a domain → the same constant over none"""
-    if not len(n.domain):
+    """a constant over a domain → the same constant over the dims of its shape"""
+    if not set(n.domain.dims) - n.op.mentions():
         return None
-    return g.emit(n.op, (), Domain(), n.name)
+    return g.emit(n.op, (), n.domain, n.name)
 
 
 @rule(Op)
