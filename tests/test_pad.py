@@ -164,7 +164,7 @@ def programs(draw: st.DrawFn) -> tuple[Any, ...]:
     return read, chosen, draw(st.booleans()), reduce, einsum, draw(st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(programs(), st.sampled_from(SIZES))
 def test_random_programs(program: tuple[Any, ...], sizes: Mapping[str, int]) -> None:
     graph = written(*program)
@@ -174,3 +174,114 @@ def test_random_programs(program: tuple[Any, ...], sizes: Mapping[str, int]) -> 
     same_answers(graph, check(small, sizes), sizes)
     lifted = verify(lift(small, sizes))
     same_answers(graph, check(lifted, sizes), sizes)
+
+
+PATTERNS = [
+    (["log", "times"], "sum", "row"),
+    (["inverse", "times", "flip"], "discounted", "matmul"),
+    (["exp", "cumsum", "copied"], "at", "gram"),
+    (["chosen", "centred", "scale"], "index", "row"),
+    (["turned", "twice", "larger"], "sum", None),
+    (["cos", "share", "square"], "discounted", "gram"),
+]
+
+
+@pytest.mark.parametrize("read", [*READS, *EMPTY])
+@pytest.mark.parametrize("k", range(len(PATTERNS)))
+def test_every_range_with_its_gradients(read: str, k: int) -> None:
+    steps, reduce, einsum = PATTERNS[k]
+    graph = written(read, steps, k % 2 == 0, reduce, einsum)
+    for sizes in SIZES[k % 2 :: 2]:
+        same_answers(graph, check(simplify(graph, sizes), sizes), sizes)
+
+
+def test_learning_through_causal_attention() -> None:
+    """A key cache, a softmax over the past, a loss over windows ahead: values and gradients."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32[3], domain=(b, t), name="x")
+        r = rc.input(rc.f32[()], domain=(b, t), name="r")
+        wk = rc.input(rc.f32[3, 2], name="wk")
+        wq = rc.input(rc.f32[3, 2], name="wq")
+        key, query = x @ wk, (x @ wq) * 0.7
+        near = slice(rc.max(t - 2, 0), t + 1)
+        full = rc.einsum("d,kd->k", query, key[b, 0 : t + 1]).softmax()
+        part = rc.einsum("d,kd->k", query, key[b, near]).log_softmax()
+        out = rc.einsum("k,kd->d", full, key[b, 0 : t + 1]) + rc.einsum(
+            "k,kd->d", part.exp(), x[b, near] @ wq
+        )
+        g = r[b, t : rc.min(t + 3, T)].discounted_sum(0.9)
+        best = part.max() + out.sum() * g
+        loss = best[0:B, 0:T].mean()
+        loss.backward(wrt=[wk, wq, x])
+        rc.output(loss=loss, dk=wk.grad, dq=wq.grad, dx=x.grad)
+    graph = verify(ctx.graph)
+    for sizes in SIZES:
+        check(graph, sizes)
+        small = simplify(graph, sizes)
+        same_answers(graph, check(small, sizes), sizes)
+        same_answers(graph, check(lift(small, sizes), sizes), sizes)
+
+
+# ---- refusals
+
+REFUSED = {
+    "the output y has a length that changes with a dim": """
+        x[t<T]: f32[] = input(dtype='f32')
+        y[t<T]: f32[t+1] = exp(x[0:t+1])
+        return y""",
+    "input: it cannot take an axis whose length changes with a dim": """
+        x[t<T]: f32[t+1] = input(dtype='f32', shape=(t+1,))
+        y[t<T]: f32[] = sum(x, axes=(0,))
+        return y""",
+    "foreign: it cannot take an axis whose length changes with a dim": """
+        x[t<T]: f32[] = input(dtype='f32')
+        y[t<T]: f32[] = foreign(x[0:t+1], fn='f', out=0, dtype='f32', shape=())
+        return y""",
+    "call: it cannot take an axis whose length changes with a dim": """
+        x[t<T]: f32[] = input(dtype='f32')
+        c[t<T]: (f32[]) = call(x[0:t+1], fn='f', results=(('f32', ()),))
+        y[t<T]: f32[] = item(c, k=0)
+        return y""",
+    "call: the results of a call cannot have a length": """
+        x[t<T]: f32[] = input(dtype='f32')
+        c[t<T]: (f32[t+1]) = call(x, fn='f', results=(('f32', (t+1,)),))
+        return x""",
+    "sum: the elements of u[0:T] have different lengths, t+1": """
+        x[t<T]: f32[] = input(dtype='f32')
+        u[t<T]: f32[t+1] = exp(x[0:t+1])
+        y: f32[t+1] = sum(u[0:T], axes=(0,))
+        z: f32[] = sum(y, axes=(0,))
+        return z""",
+    "merge: a recurrence cannot carry a length that changes with a dim": """
+        x[t<T]: f32[] = input(dtype='f32')
+        m[t<T]: f32[T-t] = merge(x[t:T], n, when=(t == 0, t > 0))
+        n[t<T]: f32[T-t] = add(c, x[t:T])
+        c[t<T]: f32[T-t] = cut(m[t-1], axis=0, start=0, size=T-t)
+        y[t<T]: f32[] = sum(m, axes=(0,))
+        return y""",
+    "reshape: f32[2,t+1] and f32[2*t+2] share no leading axis": """
+        x[t<T]: f32[] = input(dtype='f32')
+        w: f32[2] = input(dtype='f32', shape=(2,))
+        u[t<T]: f32[2,t+1] = mul(w, x[0:t+1], labels='a,b->ab')
+        v[t<T]: f32[2*t+2] = reshape(u, shape=(2*t+2,))
+        y[t<T]: f32[] = sum(v, axes=(0,))
+        return y""",
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what: str) -> None:
+    with pytest.raises(RecurraError) as e:
+        pad(parse("dims t<T\n" + REFUSED[what]), {"T": 4})
+    assert str(e.value).startswith(what)
+
+
+def test_a_refusal_names_the_users_line() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, _),):
+        x = rc.input(rc.f32[()], domain=(t,), name="x")
+        wide = x[0 : t + 1].expand(2, axis=0)
+        rc.output(y=wide.reshape((t + 1) * 2).sum())
+    with pytest.raises(RecurraError, match=r"test_pad.py:\d+ +rc.output\(y=wide.reshape"):
+        pad(ctx.graph, {"T": 4})
