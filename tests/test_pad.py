@@ -1,4 +1,4 @@
-"""pad: every element that the program has keeps its value, and padding holds what is claimed of it."""
+"""pad: every element of the program keeps its value, and padding holds what is claimed of it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import recurra as rc
 from recurra.errors import RecurraError
 from recurra.interp import Oracle, points
-from recurra.ir.expr import evaluate, symbols
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
-from recurra.ops.control import Merge
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad, pad_with_fills
 from recurra.rewrite.padding import Unknown
@@ -132,7 +131,7 @@ def contractions(kind: str, u: Any, x: Any, row: Any, q: Any) -> Any:
 def written(
     read: str, steps: list[str], over_b: bool, reduce: str, einsum: str | None, grad: bool = True
 ) -> Graph:
-    """A program: a range of x, functions of it, a reduction, perhaps a contraction and gradients."""
+    """A range of x, functions of it, a reduction, perhaps a contraction and gradients."""
     ctx = rc.Context(dims="b t")
     with ctx as ((b, _), (t, T)):
         x = rc.input(rc.f32[2], domain=(t,), name="x")

@@ -130,6 +130,7 @@ def _put(p: Padding, made: Made) -> None:
         assert have == want if not p.varies(want) else not p.varies(have), f"{n} became {type_}"
     p.g.put(replace(n, op=made.op, args=made.args, type=type_))
     fills = zip(made.fill, valid, strict=True)
+    p.lengths[n.name] = valid
     p.fills[n.name] = tuple(f if p.varies(s) else None for f, s in fills)
 
 
@@ -186,6 +187,7 @@ def _merge(p: Padding) -> None:
         for column, s in zip(zip(*fills, strict=True), n.type.shape, strict=True)
     )
     p.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
+    p.lengths[n.name] = n.type.shape
     p.fills[n.name] = fill
 
 
@@ -201,10 +203,12 @@ def _branch(
     ranges = tuple(r for r, f in zip(source.domain, free, strict=True) if f)
     inner = tuple(r.sym if f else e for r, e, f in zip(source.domain, ref.index, free, strict=True))
     x = Operand(Ref(ref.name, inner), shape, fill)
-    at, p.n = p.n, replace(p.n, domain=Domain(ranges))
-    for k, size in enumerate(shape):
-        x = p.fitted(x, k, size)
-    p.n = at
-    outer = {r.dim: e for r, e, f in zip(source.domain, ref.index, free, strict=True) if f}
-    index = tuple(outer[r.dim] for r in p.g.source(x.ref).domain)
-    return Ref(x.ref.name, index), x.fill
+
+    def fit() -> Operand:
+        y = x
+        for k, size in enumerate(shape):
+            y = p.fitted(y, k, size)
+        return y
+
+    y = p.outside(p.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)
+    return y.ref, y.fill

@@ -11,7 +11,7 @@ Finite math: a number of the program that is not finite makes what it is summed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import isfinite, isnan
@@ -97,8 +97,10 @@ class Padding:
     dims: set[str]
     iota: str
     n: Node
+    # of each equation: its fills, the equations written for it, its lengths in the program
     fills: dict[str, tuple[Fill | None, ...]] = field(default_factory=dict)
     extra: dict[str, list[str]] = field(default_factory=dict)
+    lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         facts = f"in {self.n.text(self.graph.is_identity)}"
@@ -177,6 +179,19 @@ class Padding:
             self.g.nodes[ref.name] = replace(self.g[ref.name], loc=self.n.loc)
         return ref
 
+    def within(self, domain: Domain, write: Callable[[], Operand]) -> Operand:
+        """What `write` makes, its equations over another domain."""
+        n, self.n = self.n, replace(self.n, domain=domain)
+        made = write()
+        self.n = n
+        return made
+
+    def outside(self, y: Operand, x: Operand, domain: Domain) -> Operand:
+        """`y`, made over the domain of the source of `x`, read where `x` is."""
+        by = dict(zip(domain.dims, x.ref.index, strict=True))
+        index = tuple(by[r.dim] for r in self.g.source(y.ref).domain)
+        return Operand(Ref(y.ref.name, index), x.valid, y.fill)
+
     def mask(self, size: Expr | int, length: Expr | int) -> Ref:
         """k < length, along an axis."""
         inside = compare("<", Sym(self.iota), length)
@@ -187,6 +202,12 @@ class Padding:
         """`x` with `value` in the padding of an axis."""
         if x.fill[axis] is None or x.fill[axis] == value:
             return x
+        source = self.g.source(x.ref)
+        valid = self.lengths.get(x.ref.name)
+        if valid and _renames(x.ref, source.domain):  # one mask of the source for all its readers
+            inner = Operand(self.g.read(source.name), valid, x.fill)
+            y = self.within(source.domain, lambda: self.masked(inner, axis, value))
+            return self.outside(y, x, source.domain)
         axes = LETTERS[: x.rank]
         labels = join_labels((axes[axis], axes, ""), axes)
         mask = self.mask(self.size(x, axis), x.valid[axis])
@@ -198,6 +219,7 @@ class Padding:
         """`x` as `ref`, some of whose padding along `axis` was set to `value`."""
         fill = [f if f is None else join(f, value) for f in x.fill]
         fill[axis] = None if x.fill[axis] is None else value
+        self.lengths[ref.name] = x.valid
         return Operand(ref, x.valid, tuple(fill))
 
     def fitted(self, x: Operand, axis: int, size: Expr | int) -> Operand:
@@ -255,6 +277,12 @@ def least(sizes: Sequence[Any]) -> Any:
 
 def shape_of(type_: Any) -> tuple[Expr | int, ...]:
     return type_.shape if isinstance(type_, Type) else ()
+
+
+def _renames(ref: Ref, domain: Domain) -> bool:
+    """Is every dim read at another one?"""
+    plain = all(isinstance(e, Sym) for e in ref.index) and len(set(ref.index)) == len(domain)
+    return plain and ref.index != domain.identity
 
 
 def _stem(x: Operand, how: str) -> str:
