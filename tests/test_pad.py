@@ -15,11 +15,13 @@ from recurra.errors import RecurraError
 from recurra.interp import Oracle, points
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
+from recurra.ir.op import Op
 from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad, pad_with_fills
+from recurra.rewrite.pad_rules import rule_of
 from recurra.rewrite.padding import Unknown
 from recurra.rewrite.simplify import simplify
 from test_passes import inputs, same_answers
@@ -274,6 +276,11 @@ def test_refused(what: str) -> None:
     with pytest.raises(RecurraError) as e:
         pad(parse("dims t<T\n" + REFUSED[what]), {"T": 4})
     assert str(e.value).startswith(what)
+
+
+def test_every_op_has_a_rule_or_refuses() -> None:
+    without = {name for name, op in Op.registry.items() if rule_of(op) is None}
+    assert without == {"call", "data", "foreign", "input", "item", "merge"}  # merge: see pad.py
 
 
 def test_a_refusal_names_the_users_line() -> None:

@@ -111,7 +111,7 @@ def _rebuild(p: Padding) -> None:
     if not ragged and not any(x.ragged for x in xs):
         p.g.put(replace(n, args=tuple(x.ref for x in xs)))
         return
-    rule = rule_of(n.op)
+    rule = rule_of(type(n.op))
     if rule is None:
         p.refuse(
             "it cannot take an axis whose length changes with a dim",

@@ -24,9 +24,9 @@ from recurra.rewrite.padding import ANY, FINITE, Fill, Made, Operand, Padding, f
 PadRule = Callable[..., Made]
 
 
-def rule_of(op: Op) -> PadRule | None:
+def rule_of(op: type[Op]) -> PadRule | None:
     """The rule of an op, or of its family."""
-    return next((RULES[c] for c in type(op).__mro__ if c in RULES), None)
+    return next((RULES[c] for c in op.__mro__ if c in RULES), None)
 
 
 def _elementwise(p: Padding, *xs: Operand) -> Made:
