@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,25 +12,40 @@ from recurra.ir.verify import verify
 from recurra.memory.plan import Plan, plan
 from recurra.program.lower import CHUNK, Program, lower
 from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import Axes, Decision, granularity, output_axes
+from recurra.rewrite.granularity import (
+    Axes,
+    Decision,
+    batch_dims,
+    granularity,
+    loops,
+    output_axes,
+)
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
-from recurra.rewrite.simplify import simplify
+from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.tile import tile, tiles
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
+
+Pass = Callable[[Graph, Mapping[str, int]], Graph]
 
 
 @dataclass
 class Stages:
     """Every stage of one compilation, for people and for tests."""
 
+    sizes: Mapping[str, int]
     graphs: dict[str, Graph] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[str] = field(default_factory=list)
 
-    def add(self, name: str, before: Graph, after: Graph, started: float) -> Graph:
-        ms = (time.perf_counter() - started) * 1e3
-        self.rows.append({"name": name, "before": len(before.nodes), "after": len(after.nodes), "ms": ms})
+    def run(self, name: str, f: Pass, before: Graph) -> Graph:
+        """One pass: the graph verifies before and after."""
+        start = time.perf_counter()
+        after = verify(f(before, self.sizes))
+        ms = (time.perf_counter() - start) * 1e3
+        counts = {"before": len(before.nodes), "after": len(after.nodes)}
+        self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
         self.graphs[name] = after
         return after
 
@@ -43,44 +58,50 @@ class Compiled:
     schedule: Schedule
     plan: Plan
     program: Program
-    axes: Mapping[str, Axes]  # of each output, by its name in the source graph
+    outputs: Mapping[str, str]  # of the source graph -> of the program
+    axes: Mapping[str, Axes]  # of each output of the program
 
 
 def compile_graph(
     graph: Graph, sizes: Mapping[str, int], *, last: bool | None = None, chunk: int = CHUNK
 ) -> Compiled:
-    """Graph to program, for bounds that are known."""
-    stages = Stages({"trace": graph})
-
-    def step(name: str, f: Any, g: Graph) -> Graph:
-        started = time.perf_counter()
-        return stages.add(name, g, verify(f(g, sizes)), started)
-
-    g = step("simplify", simplify, graph)
-    g = step("lift", lift, g)
-    before = g
+    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide)."""
+    stages = Stages(sizes, {"trace": graph})
+    g = stages.run("simplify", simplify, graph)
+    g = stages.run("lift", lift, g)
+    batch = batch_dims(g)
+    split: list[str] = []
     decided: tuple[Decision, ...] = ()
 
-    def axes(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        nonlocal decided
-        new, decided = granularity(g, sizes, last)
-        stages.decisions += map(str, decided)
-        return new
-
-    g = step("granularity", axes, g)
-    g = step("simplify again", simplify, g)
-    g = step("accumulate", accumulate, g)
-    g = step("contract", simplify, g)
-
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes)))
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))))
         stages.decisions += map(str, choices)
         return new
 
-    g = step("keep", stored, g)
+    def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(batch))), loops(g), set(batch))
+        for t in found:
+            g = tile(g, t)
+            split.append(t.inner)
+            stages.decisions.append(str(t))
+        return g
+
+    def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        nonlocal decided
+        new, decided = granularity(g, sizes, [*split, *batch], last)
+        stages.decisions += map(str, decided)
+        return new
+
+    g = stages.run("keep", stored, g)
+    g = stages.run("tile", tiled, g)
+    before = g
+    g = stages.run("granularity", batched, g)
+    g = stages.run("absorb", contract, g)
+    g = stages.run("accumulate", accumulate, g)
+    g = stages.run("contract", contract, g)
+    where = output_axes(before, decided)
     s = schedule(g, sizes)
     p = plan(s, sizes)
-    where = output_axes(before, decided)
-    names = dict(zip(graph.outputs, g.outputs, strict=True))
-    kept = {names[o]: where[b] for o, b in zip(graph.outputs, before.outputs, strict=True)}
-    return Compiled(stages, s, p, lower(p, chunk), kept)
+    outputs = dict(zip(graph.outputs, g.outputs, strict=True))
+    axes = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
+    return Compiled(stages, s, p, lower(p, chunk), outputs, axes)

@@ -10,6 +10,20 @@ from recurra.ir.types import Type
 from recurra.ops.movement import Expand
 
 
+def _inseparable(labels: tuple[str, ...]) -> str | None:
+    """Two labels that stand side by side wherever they stand: one axis would do."""
+    for s in labels:
+        for pair in (s[k : k + 2] for k in range(len(s) - 1)):
+            if all((pair in t) or not set(pair) & set(t) for t in labels):
+                return pair
+    return None
+
+
+def _size(label: str, ins: tuple[str, ...], xs: tuple[Array, ...]) -> int:
+    """The length of a label's axis."""
+    return next(x.shape[s.index(label)] for s, x in zip(ins, xs, strict=True) if label in s)
+
+
 class Einsum(Op):
     """y = Σ over the labels that the result lacks of the product of the operands"""
 
@@ -33,7 +47,22 @@ class Einsum(Op):
         return Type(xs[0].dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, *xs: Array) -> Array:
-        return xp.einsum(self.labels, *xs)
+        ins, out = self.parts()
+        if len(xs) != 2:
+            return xp.einsum(self.labels, *xs)
+        sizes = {c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)}
+        first = next((c for c in out if not set(ins) <= {s for s in ins if c in s}), "")
+        if first and first not in ins[0]:  # a product gives the axes of its left operand first
+            ins, xs = ins[::-1], xs[::-1]
+        (a, b), narrow = ins, out
+        while (pair := _inseparable((a, b, narrow))) is not None:
+            a, b, narrow = (s.replace(pair, pair[0]) for s in (a, b, narrow))
+            sizes[pair[0]] *= sizes[pair[1]]
+        x, y = (
+            xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True)
+        )
+        shape = tuple(_size(c, ins, xs) for c in out)
+        return xp.reshape(xp.einsum(f"{a},{b}->{narrow}", x, y), shape)
 
     def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
         ins, out = self.parts()

@@ -17,7 +17,7 @@ from recurra.rewrite.rule import Rewriting, apply, rule
 
 
 def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    return apply(graph, (stream,), sizes)
+    return apply(graph, (stream,), sizes, share=False)
 
 
 @rule(Reduction)

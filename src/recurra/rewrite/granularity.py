@@ -6,12 +6,11 @@ cycle moves along stays a loop, and what is free along it is left for `tile`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recurra.ir.graph import Graph, merge_condition
 from recurra.ir.order import components
-from recurra.ir.types import Tuple
 from recurra.rewrite.vectorise import candidates, vectorise
 from recurra.sets.lag import Lag, lag, spans
 
@@ -87,40 +86,35 @@ def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
 SMALL_WIDTH = 128  # up to here the batch axis last is faster (measured: 1.6x at 32, even at 128)
 
 
-def batch_last(graph: Graph, dim: str) -> bool:
-    """Is the widest contraction over `dim` narrow enough for the axis to go last?"""
+def batch_dims(graph: Graph) -> list[str]:
+    """The dims that order nothing: no cycle moves along them, and some equation can have them as axes."""
+    ordered = loops(graph)
+    return [r.dim for r in graph.dims if not ordered[r.dim] and candidates(graph, r.dim)]
+
+
+def batch_last(graph: Graph, dims: Sequence[str]) -> bool:
+    """Is the widest contraction over the batch narrow enough for its axes to go last?"""
     widest = 0
     for n in graph.nodes.values():
-        if dim in n.domain and n.op.name == "einsum" and not isinstance(n.type, Tuple):
+        if n.op.name == "einsum" and any(d in n.domain for d in dims):
             for a in n.args:
-                t = graph.read_type(a)
-                widest = max([widest, *(s for s in t.shape if isinstance(s, int))])
+                widest = max([widest, *(s for s in graph.read_type(a).shape if isinstance(s, int))])
     return 0 < widest <= SMALL_WIDTH
 
 
-def decide(graph: Graph, dim: str, last: bool | None = None) -> Decision | None:
-    """The choice for one dim of `graph`; None where it stays a loop."""
-    if loops(graph)[dim]:
-        return None
-    members = frozenset(candidates(graph, dim))
-    if not members:
-        return None
-    if last is None:
-        last = batch_last(graph, dim)
-    width = "narrow layers" if last else "wide or no layers"
-    return Decision(dim, members, last, f"no cycle moves along it; {width}")
-
-
 def granularity(
-    graph: Graph, sizes: Mapping[str, int], last: bool | None = None
+    graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[Graph, tuple[Decision, ...]]:
-    """The graph with its batch dims as axes, and what was decided."""
+    """The graph with `dims` as axes, the first of them outermost in memory, and what was decided."""
+    why = "asked for" if last is not None else "by the width of its layers"
+    if last is None:
+        last = batch_last(graph, dims)
     made: list[Decision] = []
-    for r in graph.dims:
-        d = decide(graph, r.dim, last)
-        if d is not None:
-            graph = vectorise(graph, d.dim, set(d.members), sizes, d.last)
-            made.append(d)
+    for dim in dims if last else reversed(dims):
+        members = frozenset(candidates(graph, dim))
+        if members:
+            graph = vectorise(graph, dim, set(members), sizes, last)
+            made.append(Decision(dim, members, last, why))
     return graph, tuple(made)
 
 

@@ -182,13 +182,18 @@ class Rewriting:
         return True
 
 
-def apply(graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], fuel: int = 100_000) -> Graph:
-    """Rewrites to a fixpoint, shares equal equations, drops dead ones. Out of fuel is a bug: it raises."""
-    return run(graph, rules, sizes, fuel)[0]
+def apply(
+    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], share: bool = True, fuel: int = 100_000
+) -> Graph:
+    """Rewrites to a fixpoint and drops what is dead; with `share`, equal equations become one.
+
+    Out of fuel is a bug: it raises.
+    """
+    return run(graph, rules, sizes, share, fuel)[0]
 
 
 def run(
-    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], fuel: int = 100_000
+    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], share: bool = True, fuel: int = 100_000
 ) -> tuple[Graph, dict[str, int]]:
     """`apply`, with how often each law fired."""
     by_op: dict[type[Op], list[Rule]] = {}
@@ -206,7 +211,7 @@ def run(
         fuel -= 1
         if fuel < 0:
             raise RecursionError(f"no fixpoint; the laws that fired: {state.fired}")
-        if not _share(state, node):
+        if not (share and _share(state, node)):
             _first(state, node, by_op[type(node.op)])
     out = Graph(state.nodes, state.outputs, graph.dims).live()
     return Graph({n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims), state.fired

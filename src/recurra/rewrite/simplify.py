@@ -18,3 +18,8 @@ def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return apply(graph, (*SHAPES, *ALGEBRA), sizes)
 
 
+def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """simplify once copies have been made on purpose: sums of products become contractions."""
+    return apply(graph, (*SHAPES, *ALGEBRA), sizes, share=False)
+
+

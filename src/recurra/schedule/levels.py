@@ -30,12 +30,15 @@ from recurra.schedule.tree import (
 from recurra.sets.lag import Lag, lag, spans
 
 
-def schedule(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
-    """An order for every point of every equation; raises ScheduleError where there is none."""
+def schedule(graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()) -> Schedule:
+    """An order for every point of every equation; raises ScheduleError where there is none.
+
+    Dims in `axes` are about to become axes: no loop is made for them.
+    """
     work = _Levels(graph, sizes)
-    every = list(reads(graph))
-    items = work.order(list(statements(graph)), every, {s: set(domain_of(graph, s).dims) for s in statements(graph)})
-    return Schedule(graph, items)
+    every = list(statements(graph))
+    left = {s: set(domain_of(graph, s).dims) - axes for s in every}
+    return Schedule(graph, work.order(every, list(reads(graph)), left))
 
 
 @dataclass
