@@ -9,6 +9,7 @@ from typing import Any
 
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
+from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.program.lower import CHUNK, Program, lower
 from recurra.rewrite.accumulate import accumulate
@@ -65,7 +66,12 @@ class Compiled:
 def compile_graph(
     graph: Graph, sizes: Mapping[str, int], *, last: bool | None = None, chunk: int = CHUNK
 ) -> Compiled:
-    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide)."""
+    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide).
+
+    Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
+    """
+    check(graph, sizes)
+    sizes = known_bounds(graph, sizes)
     stages = Stages(sizes, {"trace": graph})
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
