@@ -22,6 +22,7 @@ from recurra.rewrite.granularity import (
 )
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
+from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import tile, tiles
 from recurra.schedule.levels import schedule
@@ -54,6 +55,7 @@ def compile_graph(
     stages.dump("trace", str(graph))
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
+    g = stages.run("pad", pad, g)
     batch = batch_dims(g)
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
