@@ -86,6 +86,7 @@ def compile_graph(
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
+    g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     where = output_axes(before, decided)
     s = schedule(g, sizes)
     broken = violations(s, sizes)
