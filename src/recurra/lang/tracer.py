@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +35,7 @@ class Tracer:
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     draws: int = 0
 
     def range(self, dim: str) -> Range:
@@ -99,20 +99,15 @@ class Tracer:
         self.branches[name].append(Branch(when, value, here()))
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an equation the name the user gave it, everywhere."""
+        """Gives an equation the name the user gave it, everywhere; handles follow `renamed`."""
         if old == new or new in self.nodes:
             return
-        swap: Callable[[Ref], Ref] = lambda r: Ref(new, r.index) if r.name == old else r  # noqa: E731
-        self.nodes = {
-            (new if k == old else k): replace(
-                n, name=new if k == old else k, args=tuple(map(swap, n.args))
-            )
-            for k, n in self.nodes.items()
-        }
+        self.nodes = renamed(self.nodes, old, new)
         self.branches = {
-            (new if k == old else k): [Branch(b.when, swap(b.value), b.loc) for b in bs]
+            (new if k == old else k): [replace(b, value=_named(b.value, old, new)) for b in bs]
             for k, bs in self.branches.items()
         }
+        self.renamed.append((old, new))
         self.outputs = [new if o == old else o for o in self.outputs]
         self.logs = {k: new if v == old else v for k, v in self.logs.items()}
         self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
@@ -137,6 +132,20 @@ class Tracer:
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
         return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+
+
+def renamed(nodes: dict[str, Node], old: str, new: str) -> dict[str, Node]:
+    """The equations in their order, with `old` called `new`."""
+    out: dict[str, Node] = {}
+    for k, n in nodes.items():
+        if any(a.name == old for a in n.args):
+            n = replace(n, args=tuple(_named(a, old, new) for a in n.args))
+        out[new if k == old else k] = replace(n, name=new) if k == old else n
+    return out
+
+
+def _named(r: Ref, old: str, new: str) -> Ref:
+    return Ref(new, r.index) if r.name == old else r
 
 
 def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
