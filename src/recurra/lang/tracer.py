@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import Expr, Prod, both, negate, walk
+from recurra.ir.expr import TRUE, Expr, Prod, both, negate, walk
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Merge
+from recurra.ops.source import Input
 from recurra.sets import isl
 
 
@@ -112,10 +115,25 @@ class Tracer:
         self.logs = {k: new if v == old else v for k, v in self.logs.items()}
         self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
 
+    def suggest(self, value: Ref, name: str) -> None:
+        """Names a new equation after what it is for, unless it has a name already."""
+        if self.unnamed(value):
+            self.rename(value.name, self.fresh(name))
+
+    def unnamed(self, value: Ref) -> bool:
+        """Is it an equation, read at the identity, that is called after its op?"""
+        node = self.nodes[value.name]
+        return (
+            re.fullmatch(rf"{node.op.name}(_\d+)?", node.name) is not None
+            and node.name not in self.branches
+            and not isinstance(node.op, Input)
+            and value.index == node.domain.identity
+        )
+
     def graph(self) -> Graph:
         """The finished system: declared tensors become merges with disjoint conditions."""
         nodes = dict(self.nodes)
-        for name, branches in self.branches.items():
+        for name, branches in self._every_point().items():
             if not branches:
                 node = nodes[name]
                 raise DomainError(
@@ -131,7 +149,32 @@ class Tracer:
                 locs=tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        for value, name in self._aliases(outputs).items():
+            del nodes[name]
+            nodes = renamed(nodes, value, name)
         return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+
+    def _every_point(self) -> dict[str, list[Branch]]:
+        """The branches; a parameter that nothing trains keeps its first value."""
+        out = dict(self.branches)
+        for p in self.params:
+            if len(out[p.name]) == 1:
+                out[p.name] = [replace(out[p.name][0], when=TRUE)]
+        return out
+
+    def _aliases(self, outputs: Collection[str]) -> dict[str, str]:
+        """y[t] = x + 1 is one equation, called y: by the name of the value, the declared one."""
+        out: dict[str, str] = {}
+        for name, branches in self.branches.items():
+            value = branches[0].value
+            if (
+                branches[0].when == TRUE
+                and value.name not in outputs
+                and self.unnamed(value)
+                and self.nodes[value.name].domain == self.nodes[name].domain
+            ):
+                out.setdefault(value.name, name)
+        return out
 
 
 def renamed(nodes: dict[str, Node], old: str, new: str) -> dict[str, Node]:
