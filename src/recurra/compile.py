@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recurra.cost.model import HELD
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
 from recurra.memory.plan import Plan, plan
@@ -23,7 +24,7 @@ from recurra.rewrite.granularity import (
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.simplify import contract, simplify
-from recurra.rewrite.tile import tile, tiles
+from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 
@@ -63,9 +64,19 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, sizes: Mapping[str, int], *, last: bool | None = None, chunk: int = CHUNK
+    graph: Graph,
+    sizes: Mapping[str, int],
+    *,
+    last: bool | None = None,
+    chunk: int = CHUNK,
+    rows: int = ROWS,
+    held: float = HELD,
 ) -> Compiled:
-    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide)."""
+    """Graph to program, for bounds that are known.
+
+    `last`: the batch axes go last (None: decide). `chunk`: steps of the outermost loop per launch.
+    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+    """
     stages = Stages(sizes, {"trace": graph})
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
@@ -74,12 +85,13 @@ def compile_graph(
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))))
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(batch))), loops(g), set(batch))
+        at = phases(schedule(g, sizes, frozenset(batch)))
+        found = tiles(g, sizes, at, loops(g), set(batch), rows)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
