@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from recurra.cost.model import HELD
 from recurra.ir.graph import Graph
-from recurra.ir.verify import verify
+from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
+from recurra.memory.validate import validate
 from recurra.program.lower import CHUNK, Program, lower
+from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.granularity import (
     Axes,
@@ -26,30 +26,9 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.levels import schedule
+from recurra.schedule.legal import violations
 from recurra.schedule.tree import Schedule, phases
-
-Pass = Callable[[Graph, Mapping[str, int]], Graph]
-
-
-@dataclass
-class Stages:
-    """Every stage of one compilation, for people and for tests."""
-
-    sizes: Mapping[str, int]
-    graphs: dict[str, Graph] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    decisions: list[str] = field(default_factory=list)
-
-    def run(self, name: str, f: Pass, before: Graph) -> Graph:
-        """One pass: the graph verifies before and after."""
-        start = time.perf_counter()
-        after = verify(f(before, self.sizes))
-        ms = (time.perf_counter() - start) * 1e3
-        counts = {"before": len(before.nodes), "after": len(after.nodes)}
-        self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
-        self.graphs[name] = after
-        return after
-
+from recurra.trace import Stages
 
 @dataclass(frozen=True)
 class Compiled:
@@ -76,8 +55,13 @@ def compile_graph(
 
     `last`: the batch axes go last (None: decide). `chunk`: steps of the outermost loop per launch.
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+
+    Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
+    check(graph, sizes)
+    sizes = known_bounds(graph, sizes)
     stages = Stages(sizes, {"trace": graph})
+    stages.dump("trace", str(graph))
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     batch = batch_dims(g)
@@ -113,7 +97,15 @@ def compile_graph(
     g = stages.run("contract", contract, g)
     where = output_axes(before, decided)
     s = schedule(g, sizes)
+    broken = violations(s, sizes)
+    assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = plan(s, sizes)
+    if stages.asked.check:
+        wrong = validate(p)
+        assert not wrong, wrong[0]
+    program = lower(p, chunk)
+    for name, text in (("schedule", str(s)), ("plan", str(program.plan)), ("host", source(program))):
+        stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     axes = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
-    return Compiled(stages, s, p, lower(p, chunk), outputs, axes)
+    return Compiled(stages, s, p, program, outputs, axes)

@@ -25,10 +25,14 @@ class Lag:
         return self.low if self.low == self.high else None
 
     def __neg__(self) -> Lag:
-        return Lag(None if self.high is None else -self.high, None if self.low is None else -self.low)
+        return Lag(
+            None if self.high is None else -self.high, None if self.low is None else -self.low
+        )
 
     def __add__(self, c: int) -> Lag:
-        return Lag(None if self.low is None else self.low + c, None if self.high is None else self.high + c)
+        return Lag(
+            None if self.low is None else self.low + c, None if self.high is None else self.high + c
+        )
 
 
 Spans = Mapping[str, Lag]
@@ -72,9 +76,14 @@ def lag(dim: str, index: Index, at: Spans, when: Expr | None = None) -> Lag:
     """Bounds of p - q along `dim`, p in `at`, q = `index` (any point of a slice)."""
     if when is not None and not isinstance(index, Slice):
         for c in _conjuncts(when):  # t == T-1 makes x[T-1] a read of the same point
-            if isinstance(c, Cmp) and c.op == "==" and c in (
-                compare("==", Sym(dim), index),
-                compare("==", index, Sym(dim)),
+            if (
+                isinstance(c, Cmp)
+                and c.op == "=="
+                and c
+                in (
+                    compare("==", Sym(dim), index),
+                    compare("==", index, Sym(dim)),
+                )
             ):
                 return Lag(0, 0)
     if isinstance(index, Slice):
@@ -125,7 +134,9 @@ def interval(e: Expr | int, at: Spans) -> Lag:
             return Lag(0, n - 1)
         case Div(a=a, n=n):
             s = interval(a, at)
-            return Lag(None if s.low is None else s.low // n, None if s.high is None else s.high // n)
+            return Lag(
+                None if s.low is None else s.low // n, None if s.high is None else s.high // n
+            )
         case Lin(terms=terms, const=const):
             low: int | None = const
             high: int | None = const

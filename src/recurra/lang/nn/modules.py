@@ -1,8 +1,9 @@
-"""Modules: named parameters and a forward equation. Names and shapes as in torch.nn, weights [in, out]."""
+"""Modules: named parameters and a forward equation. As in torch.nn, but weights [in, out]."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
 
@@ -117,7 +118,9 @@ def constant(x: float) -> Initialiser:
 class Linear(Module):
     """y = x W + b;  x [.., in], W [in, out], b [out]"""
 
-    def __init__(self, inputs: int, outputs: int, domain: Sequence[Any], init: Initialiser | None = None):
+    def __init__(
+        self, inputs: int, outputs: int, domain: Sequence[Any], init: Initialiser | None = None
+    ):
         self.weight = Parameter((init or he_normal())((inputs, outputs)), domain, "W")
         self.bias = Parameter(constant(0.0)((outputs,)), domain, "b")
 
@@ -149,7 +152,7 @@ class MLP(Sequential):
 
     def __init__(self, sizes: Sequence[int], domain: Sequence[Any], last_gain: float = 1.0):
         layers: list[Module] = []
-        for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for k, (a, b) in enumerate(pairwise(sizes)):
             final = k == len(sizes) - 2
             layers.append(Linear(a, b, domain, he_normal(last_gain if final else 1.0)))
             if not final:
@@ -168,7 +171,7 @@ class Policy(Module):
 
 
 class DNNBuilder:
-    """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: observation -> distribution."""
+    """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: a policy."""
 
     def __init__(self, domain: Sequence[Any]):
         self.domain, self.sizes = domain, list[int]()
