@@ -70,7 +70,7 @@ def test_what_is_donated_is_the_state_and_the_plan():
 @pytest.mark.parametrize(("B", "T"), CASES)
 def test_no_loop_writes_a_whole_store(B: int, T: int):
     e = emitted(B, T)
-    assert len(e.stores) > 3
+    assert len(e.stores) >= 3
     assert hlo.written_whole(e.text, e.stores) == []
 
 
