@@ -1,23 +1,23 @@
-"""What the JAX backend emits: stores donated and updated in place, one executable for all launches."""
+"""What the JAX backend emits: stores updated in place, one executable for all launches."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, NamedTuple
 
-import hlo
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from reinforce import GRADIENTS, SEED, reinforce
 
+import hlo
 from recurra.backend.jax.region import JaxBackend
 from recurra.executable import Executable
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments
 from recurra.program.region import Region
+from reinforce import GRADIENTS, SEED, reinforce
 
 CASES = [pytest.param(*c, id=f"B={c[0]} T={c[1]}") for c in ((64, 50), (512, 250))]
 
@@ -70,12 +70,12 @@ def test_what_is_donated_is_the_state_and_the_plan():
 @pytest.mark.parametrize(("B", "T"), CASES)
 def test_no_loop_writes_a_whole_store(B: int, T: int):
     e = emitted(B, T)
-    assert len(e.stores) > 3
+    assert len(e.stores) >= 3
     assert hlo.written_whole(e.text, e.stores) == []
 
 
 def window(read: str) -> str:
-    """A control: a window of 5 slots that is written, read, and read by its `old` version or not."""
+    """A control: 5 slots, one of them written and then one read, of the new version or the old."""
 
     def step(t: Any, c: Any) -> Any:
         old, x, total = c
@@ -88,7 +88,7 @@ def window(read: str) -> str:
     def run(store: Any, x: Any) -> Any:
         return lax.fori_loop(0, 50, step, (store, x, 0.0))
 
-    shapes = jax.ShapeDtypeStruct((5, 64, 32), "float32"), jax.ShapeDtypeStruct((64, 32), "float32")
+    shapes = (jax.ShapeDtypeStruct(s, "float32") for s in ((5, 64, 32), (64, 32)))
     return jax.jit(run, donate_argnums=0).lower(*shapes).compile().as_text()
 
 
