@@ -23,6 +23,7 @@ from recurra.rewrite.granularity import (
 )
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
+from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.levels import schedule
@@ -64,6 +65,7 @@ def compile_graph(
     stages.dump("trace", str(graph))
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
+    g = stages.run("pad", pad, g)
     batch = batch_dims(g)
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
@@ -95,6 +97,7 @@ def compile_graph(
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
+    g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     where = output_axes(before, decided)
     s = schedule(g, sizes)
     broken = violations(s, sizes)

@@ -17,7 +17,7 @@ import numpy as np
 from recurra.cost.model import HELD, compute_ns, keep_ns
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
-from recurra.ops.reduction import Fold
+from recurra.ops.reduction import Fold, Reduction
 
 Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
 _NEVER = 10**9
@@ -63,7 +63,7 @@ def _read_everywhere(graph: Graph, phases: Mapping[str, Phase]) -> set[str]:
     for n in graph.nodes.values():
         for a in n.args:
             if a.name in phases and not isinstance(n.op, Merge) and not graph.is_identity(a):
-                if not isinstance(n.op, Fold):
+                if not isinstance(n.op, (Fold, Reduction)):  # a reduction streams
                     out.add(a.name)
     return out
 
