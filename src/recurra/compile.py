@@ -63,23 +63,32 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, sizes: Mapping[str, int], *, last: bool | None = None, chunk: int = CHUNK
+    graph: Graph,
+    sizes: Mapping[str, int],
+    *,
+    batch: bool = True,
+    last: bool | None = None,
+    chunk: int = CHUNK,
 ) -> Compiled:
-    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide)."""
+    """Graph to program, for bounds that are known.
+
+    `batch`: dims that order nothing become axes, else every dim is a loop; `last`: those axes go last
+    (None: decide); `chunk`: steps of the outermost loop per launch.
+    """
     stages = Stages(sizes, {"trace": graph})
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
-    batch = batch_dims(g)
+    free = batch_dims(g) if batch else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))))
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(free))))
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(batch))), loops(g), set(batch))
+        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(free))), loops(g), set(free))
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -88,7 +97,7 @@ def compile_graph(
 
     def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
         nonlocal decided
-        new, decided = granularity(g, sizes, [*split, *batch], last)
+        new, decided = granularity(g, sizes, [*split, *free], last)
         stages.decisions += map(str, decided)
         return new
 
