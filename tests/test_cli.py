@@ -201,11 +201,11 @@ def test_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(core, "suite", lambda quick: [])
+    monkeypatch.setattr(core, "suite", lambda program, quick: [])
     assert cli.main(["bench", "core", "--json", "--quick"]) == 0
     assert json.loads(capsys.readouterr().out)["bench"] == "core"
 
-    def disagree(quick: bool) -> list[Any]:
+    def disagree(program: Any, quick: bool) -> list[Any]:
         raise Disagreement("a and b do not agree")
 
     monkeypatch.setattr(core, "suite", disagree)

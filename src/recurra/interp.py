@@ -6,7 +6,8 @@ Slow on purpose. Every pass, schedule, plan and backend is checked against it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import recurra.ops as _ops  # noqa: F401  (fills the registry)
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
-from recurra.ir.types import NUMPY_NAME
+from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 
@@ -59,9 +60,10 @@ class Oracle:
             inside = evaluate(r.lo, env) <= p < evaluate(r.hi, env)
             assert inside, f"{name} is asked for at {point}, outside {node.domain}"
         match node.op:
-            case Input():
-                given = np.asarray(self.inputs[name])
-                return given[point] if point else given
+            case Input() as op:
+                given = np.asarray(self.inputs[name], NUMPY_NAME[op.dtype])
+                lows = (evaluate(r.lo, env) for r in node.domain)
+                return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]
             case Merge() as merge:
                 return self.read(node.args[merge.arm(env)], env)
             case op:
@@ -102,13 +104,27 @@ def run(
     show: Show | None = None,
 ) -> dict[str, Array]:
     """All points of every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     oracle = Oracle(graph, bounds, inputs or {}, seed, show)
-    found = {o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p)) for o in graph.outputs}
-    for name in (n.name for n in graph.nodes.values() if not n.op.pure):
-        for point in points(graph, name, oracle.env):
-            oracle.value(name, point)
+    with _deep_recursion():
+        found = {
+            o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
+            for o in graph.outputs
+        }
+        for name in (n.name for n in graph.nodes.values() if not n.op.pure):
+            for point in points(graph, name, oracle.env):
+                oracle.value(name, point)
     return found
+
+
+@contextmanager
+def _deep_recursion() -> Generator[None]:
+    """A point may depend on all points before it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 100_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:
@@ -116,4 +132,8 @@ def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], A
     domain = graph[name].domain
     rows = [at(p) for p in points(graph, name, env)]
     lead = tuple(r.size(env) for r in domain)
-    return np.reshape(np.stack(rows), (*lead, *rows[0].shape))
+    if not rows:
+        type_ = graph[name].type
+        assert isinstance(type_, Type), f"{name} has no points and no array type"
+        return np.zeros((*lead, *type_.sizes(env)), NUMPY_NAME[type_.dtype])
+    return np.reshape(np.stack(rows), (*lead, *np.shape(rows[0])))

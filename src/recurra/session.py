@@ -123,8 +123,6 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     Foreign.table[key] = traced
 
     def apply(*xs: Any) -> Any:
-        import jax
-
         tensors = [as_tensor(x) for x in xs]
         types: list[Type] = [x.type for x in tensors]
         try:
@@ -136,7 +134,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
                 hint="jax_fn takes a pure function of jax arrays; for others use rc.call",
                 loc=here(),
             ) from None
-        return jax.tree.unflatten(tree, foreign(key, results, tensors))
+        return traced.unflatten(tree, foreign(key, results, tensors))
 
     return apply
 

@@ -1,7 +1,8 @@
 """Index expressions: quasi-affine integers and conditions over dims and bounds.
 
-`t-1`, `min(t+5, T)`, `(i+1) % 5 == 0`. Sums are normalised (`t+1-1` is `t`), so equality of
-expressions is equality of normal forms. Python ints stand for constants everywhere.
+`t-1`, `min(t+5, T)`, `(i+1) % 5 == 0`. Sums, products and conditions are normalised (`t+1-1` is
+`t`, `(4*k+j)//4` is `k+j//4`), so that equal polynomials are equal objects. Python ints stand for
+constants everywhere.
 """
 
 from __future__ import annotations
@@ -70,14 +71,16 @@ class Lin(Expr):
         out = ""
         positive_first = sorted(self.terms, key=lambda p: p[1] < 0)
         for e, k in positive_first:
-            body = str(e) if abs(k) == 1 else f"{abs(k)}*{_atom(e)}"
+            # a leading minus binds tighter than // and %: -(t//4), not -t//4
+            bare = abs(k) == 1 and (out or k > 0)
+            body = str(e) if bare else _atom(e) if abs(k) == 1 else f"{abs(k)}*{_atom(e)}"
             out += ("-" if k < 0 else "+" if out else "") + body
         return out + (f"{self.const:+d}" if self.const else "")
 
 
 @dataclass(frozen=True, repr=False)
 class Prod(Expr):
-    """a · b of two unknowns: a value such as B*T, never an index."""
+    """a · b of two unknowns, sorted by their text: a value such as B*T, never an index."""
 
     a: Expr
     b: Expr
@@ -174,24 +177,56 @@ def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
 
 
 def mul(a: Expr | int, b: Expr | int) -> Expr | int:
-    if isinstance(a, int):
-        return a * b if isinstance(b, int) else lin([(b, a)])
-    if isinstance(b, int):
-        return lin([(a, b)])
-    x, y = sorted((a, b), key=str)
-    return Prod(x, y)
+    """The normal form of a · b: products of sums are multiplied out."""
+    if isinstance(a, int) or isinstance(b, int):
+        return lin([(b, a)] if isinstance(a, int) else [(a, b)])  # pyright: ignore[reportArgumentType]
+    return lin([(_monomial(x, y), j * k) for x, j in _terms(a) for y, k in _terms(b)])
+
+
+def _terms(e: Expr | int) -> list[tuple[Expr | int, int]]:
+    """`e` as Σ factor · term, a constant as factor of 1."""
+    if isinstance(e, Lin):
+        return [*e.terms, (1, e.const)] if e.const else list(e.terms)
+    return [(1, e)] if isinstance(e, int) else [(e, 1)]
+
+
+def _monomial(a: Expr | int, b: Expr | int) -> Expr | int:
+    """a · b of two that are no sums."""
+    if isinstance(a, int) or isinstance(b, int):  # a factor of 1
+        return b if isinstance(a, int) else a
+    first, *rest = sorted((*_factors(a), *_factors(b)), key=str, reverse=True)
+    return reduce(lambda out, x: Prod(x, out), rest, first)
+
+
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Prod) else (e,)
 
 
 def div(a: Expr | int, n: int) -> Expr | int:
     if n <= 0:
         raise ValueError(f"// needs a positive constant, got {n}")
-    return a // n if isinstance(a, int) else a if n == 1 else Div(a, n)
+    whole, left = _multiples(a, n)
+    return lin(
+        [(e, k // n) for e, k in whole]
+        + [(Div(left, n) if isinstance(left, Expr) else left // n, 1)]
+    )
 
 
 def mod(a: Expr | int, n: int) -> Expr | int:
     if n <= 0:
         raise ValueError(f"% needs a positive constant, got {n}")
-    return a % n if isinstance(a, int) else 0 if n == 1 else Mod(a, n)
+    _, left = _multiples(a, n)
+    return Mod(left, n) if isinstance(left, Expr) else left % n
+
+
+def _multiples(a: Expr | int, n: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
+    """`a` as (terms that n divides) + the rest: they leave ⌊a/n⌋ and do not change a mod n."""
+    terms = _terms(a)
+    const = sum(k for e, k in terms if isinstance(e, int))
+    whole = [(e, k) for e, k in terms if isinstance(e, Expr) and k % n == 0]
+    rest = [(e, k) for e, k in terms if isinstance(e, Expr) and k % n]
+    kept = abs(const) % n * (1 if const > 0 else -1)  # (t-1)//4 stays as it is
+    return [*whole, (1, const - kept)], lin([*rest, (kept, 1)])
 
 
 def _ext(op: str, pick: Callable[..., int], args: tuple[Expr | int, ...]) -> Expr | int:
@@ -243,25 +278,25 @@ def compare(op: str, a: Expr | int, b: Expr | int) -> Expr:
     return Cmp(op, lin([(a, 1), (-k, 1)]), lin([(b, 1), (-k, 1)])) if k else Cmp(op, a, b)
 
 
-def _flat(op: str, conditions: tuple[Expr, ...]) -> Iterator[Expr]:
-    for c in conditions:
-        yield from c.args if isinstance(c, Logic) and c.op == op else (c,)
-
-
 def both(*conditions: Expr) -> Expr:
     """Conjunction, flat; drops what is true."""
-    kept = list(dict.fromkeys(_flat("&", conditions)))
-    if FALSE in kept:
-        return FALSE
-    return TRUE if not kept else kept[0] if len(kept) == 1 else Logic("&", tuple(kept))
+    return _logic("&", conditions)
 
 
 def either(*conditions: Expr) -> Expr:
     """Disjunction, flat; drops what is false."""
-    kept = list(dict.fromkeys(_flat("|", conditions)))
-    if TRUE in kept:
-        return TRUE
-    return FALSE if not kept else kept[0] if len(kept) == 1 else Logic("|", tuple(kept))
+    return _logic("|", conditions)
+
+
+def _logic(op: str, conditions: tuple[Expr, ...]) -> Expr:
+    flat: list[Expr] = []
+    for c in conditions:
+        flat += c.args if isinstance(c, Logic) and c.op == op else (c,)
+    kept = tuple(dict.fromkeys(flat))
+    zero = FALSE if op == "&" else TRUE
+    if zero in kept:
+        return zero
+    return kept[0] if len(kept) == 1 else Logic(op, kept)
 
 
 def negate(c: Expr) -> Expr:
@@ -408,14 +443,17 @@ def from_ast(e: ast.expr) -> Any:
             return FALSE
         case ast.Name(id=name):
             return Sym(name)
-        case ast.BinOp(left=a, op=op, right=b):
-            return _BINARY[type(op)](from_ast(a), from_ast(b))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
+            try:
+                return _BINARY[type(op)](from_ast(a), from_ast(b))
+            except (TypeError, ValueError) as why:
+                raise SyntaxError(f"not an index expression: {ast.unparse(e)}: {why}") from None
         case ast.UnaryOp(op=ast.USub(), operand=a):
             return -from_ast(a)
         case ast.UnaryOp(op=ast.Invert(), operand=a):
-            return Logic("~", (from_ast(a),))
-        case ast.Compare(left=a, ops=[op], comparators=[b]):
-            return Cmp(_AST_COMPARE[type(op)], from_ast(a), from_ast(b))
+            return negate(from_ast(a))
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _AST_COMPARE:
+            return compare(_AST_COMPARE[type(op)], from_ast(a), from_ast(b))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return (minimum if name == "min" else maximum)(*map(from_ast, args))
         case _:

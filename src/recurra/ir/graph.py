@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from recurra.errors import Loc
+from recurra.errors import Loc, ShapeError, here
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.op import Op
-from recurra.ir.types import AnyType, Domain, Range
+from recurra.ir.types import AnyType, Domain, Range, Tuple
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,19 @@ class Graph:
             for r, e in zip(node.domain, ref.index, strict=True)
             if not isinstance(e, Slice)
         }
-        type_ = node.type.at(by) if not hasattr(node.type, "items") else node.type
         lead = tuple(s.size for s in ref.slices)
-        return replace(type_, shape=(*lead, *type_.shape)) if lead else type_
+        if isinstance(node.type, Tuple):
+            assert not lead, f"{ref} stacks the results of a call"
+            return node.type
+        ragged = [d for d in node.domain.dims if d not in by and d in node.type.mentions()]
+        if ragged:
+            raise ShapeError(
+                f"{ref} stacks rows of different length",
+                facts=f"{node.name} is {node.type}, which varies with {', '.join(ragged)}",
+                hint="read one point of it, or pad its rows to one length",
+                loc=here(),
+            )
+        return replace(node.type, shape=(*lead, *node.type.at(by).shape))
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[Node, int]]]:

@@ -16,14 +16,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
-from recurra.ir.types import AnyType, Type
+from recurra.ir.types import AnyType, Type, is_float
 
 Array = Any
 
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name."""
+    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name.
+
+    The open signatures (`*xs, **_`) let an op name its operands: its arity is its signature.
+    """
 
     registry: ClassVar[dict[str, type[Op]]] = {}
     abstract: ClassVar[bool] = True
@@ -39,19 +42,19 @@ class Op:
             assert cls.name not in Op.registry, f"two ops are called {cls.name}"
             Op.registry[cls.name] = cls
 
-    def infer(self, *xs: Any) -> AnyType:
+    def infer(self, *xs: Any, **_: Any) -> AnyType:
         """Result type; raises TypeError when the operands do not fit."""
         raise NotImplementedError
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: Any, *xs: Any, **_: Any) -> Array:
         """Meaning on the array namespace `xp`."""
         raise NotImplementedError
 
-    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         """`eval` at a point; only symbolic ops look at `env`."""
         return self.eval(xp, *xs)
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Any, y: Any, *xs: Any, **_: Any) -> tuple[Any, ...]:
         """Cotangents of `xs` given the cotangent `g` of `y`; None where there is none."""
         return (None,) * len(xs)
 
@@ -139,7 +142,7 @@ class Elementwise(Op, abstract=True):
             raise TypeError(f"{self.name}: operands have types {', '.join(dtypes)}")
         return dtypes[0]
 
-    def apply(self, xp: Any, *xs: Array) -> Array:
+    def apply(self, xp: Any, *xs: Any, **_: Any) -> Array:
         """Meaning on operands that broadcast from the right."""
         raise NotImplementedError
 
@@ -178,6 +181,8 @@ def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[s
     """Size of every label; raises when two operands disagree."""
     sizes: dict[str, Expr | int] = {}
     for x, axes in zip(xs, ins, strict=True):
+        if len(set(axes)) != len(axes):
+            raise TypeError(f"{name}: labels {axes!r} name an axis of one operand twice")
         if len(axes) != x.rank:
             raise TypeError(
                 f"{name}: operand {x} has {x.rank} axes, its labels {axes!r} name {len(axes)}"
@@ -201,13 +206,26 @@ def align(xp: Any, x: Array, axes: str, out: str) -> Array:
     return xp.reshape(x, tuple(next(shape) if c in axes else 1 for c in out))
 
 
+class Floating(Elementwise, abstract=True):
+    """Elementwise, of floats only: an integer would silently become one."""
+
+    def dtype(self, *dtypes: str) -> str:
+        return floating(self.name, super().dtype(*dtypes))
+
+
+def floating(name: str, dtype: str) -> str:
+    if not is_float(dtype):
+        raise TypeError(f"{name}: the operand has type {dtype}, not a float")
+    return dtype
+
+
 class Reduction(Op, abstract=True):
     """Folds the axes `axes` away."""
 
     axes: tuple[int, ...]
 
     def infer(self, x: Type) -> Type:
-        if not all(0 <= a < x.rank for a in self.axes):
+        if len(set(self.axes)) != len(self.axes) or not all(0 <= a < x.rank for a in self.axes):
             raise TypeError(f"{self.name}: {x} has no axes {self.axes}")
         return Type(x.dtype, tuple(s for a, s in enumerate(x.shape) if a not in self.axes))
 
@@ -232,12 +250,12 @@ class Axis(Op, abstract=True):
 
 
 class Symbolic(Op, abstract=True):
-    """Reads dims as numbers. `bind` names those that have become axes of the result: (dim, size, axis)."""
+    """Reads dims as numbers; `bind` names those that are axes of the result: (dim, size, axis)."""
 
-    def run(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         return self.eval_at(xp, self.bound(xp, env), *xs)
 
-    def eval_at(self, xp: Any, env: Any, *xs: Array) -> Array:
+    def eval_at(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
         raise NotImplementedError
 
     def bound(self, xp: Any, env: Any) -> Any:

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from recurra.ir.expr import Expr, from_ast
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Op
-from recurra.ir.types import AnyType, Domain, Range, Tuple, Type
+from recurra.ir.types import NUMPY_NAME, AnyType, Domain, Range, Tuple, Type
 
 _HEAD = re.compile(
     r"(?P<name>\w+)(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
 )
+_COMMENT = re.compile(r"(?P<string>'[^']*'|\"[^\"]*\")|#.*")
 
 
 def parse(text: str) -> Graph:
-    """The graph that prints as `text`; # starts a comment."""
-    lines = [ln for raw in text.splitlines() if (ln := raw.split("#")[0].strip())]
+    """The graph that prints as `text`; # starts a comment. Raises SyntaxError."""
     dims: tuple[Range, ...] = ()
     outputs: tuple[str, ...] = ()
     heads: dict[str, tuple[Domain, AnyType, ast.Call]] = {}
-    for line in lines:
+    for raw in text.splitlines():
+        line = _COMMENT.sub(lambda m: m["string"] or "", raw).strip()
         if line.startswith("dims "):
             dims = domain(line[5:]).ranges
-        elif line.startswith("return"):
+        elif line.split(" ")[0] == "return":
             outputs = tuple(x.strip() for x in line[6:].split(",") if x.strip())
-        else:
+        elif line:
             name, dom, type_, rhs = _equation(line)
             if name in heads:
                 raise SyntaxError(f"{name} is defined twice")
             heads[name] = (dom, type_, rhs)
-    nodes = {n: _node(n, *h, {k: v[0] for k, v in heads.items()}) for n, h in heads.items()}
+    domains = {n: dom for n, (dom, _, _) in heads.items()}
+    for o in outputs:
+        if o not in heads:
+            raise SyntaxError(f"the output {o} has no equation")
+    nodes = {n: _node(n, *head, domains) for n, head in heads.items()}
     return Graph(nodes, outputs, dims)
 
 
@@ -40,55 +47,80 @@ def _equation(line: str) -> tuple[str, Domain, AnyType, ast.Call]:
     m = _HEAD.match(line)
     if m is None:
         raise SyntaxError(f"not an equation: {line!r}")
-    rhs = ast.parse(m["rhs"], mode="eval").body
+    rhs = _python(m["rhs"])
     if not isinstance(rhs, ast.Call) or not isinstance(rhs.func, ast.Name):
         raise SyntaxError(f"the right side is not an op: {m['rhs']!r}")
     return m["name"], domain(m["dom"] or ""), _type(m["type"]), rhs
 
 
+def _python(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as e:
+        raise SyntaxError(f"{e.msg}: {text.strip()!r}") from None
+
+
 def _node(
-    name: str, dom: Domain, type_: AnyType, rhs: ast.Call, domains: dict[str, Domain]
+    name: str, dom: Domain, type_: AnyType, rhs: ast.Call, domains: Mapping[str, Domain]
 ) -> Node:
     assert isinstance(rhs.func, ast.Name)
     if rhs.func.id not in Op.registry:
         raise SyntaxError(f"{name}: there is no op {rhs.func.id!r}")
     attrs = {k.arg: _attribute(k.value) for k in rhs.keywords if k.arg}
-    op = Op.registry[rhs.func.id](**attrs)
+    try:
+        op = Op.registry[rhs.func.id](**attrs)
+    except TypeError as e:
+        raise SyntaxError(f"{name}: {rhs.func.id}: {e}") from None
     return Node(name, op, tuple(_ref(a, domains) for a in rhs.args), dom, type_)
 
 
-def _ref(e: ast.expr, domains: dict[str, Domain]) -> Ref:
-    if isinstance(e, ast.Name):
-        return Ref(e.id, domains[e.id].identity)
-    assert isinstance(e, ast.Subscript) and isinstance(e.value, ast.Name), ast.unparse(e)
-    parts = e.slice.elts if isinstance(e.slice, ast.Tuple) else [e.slice]
-    return Ref(e.value.id, tuple(map(_index, parts)))
+def _ref(e: ast.expr, domains: Mapping[str, Domain]) -> Ref:
+    name, index = (e.value, e.slice) if isinstance(e, ast.Subscript) else (e, None)
+    if not isinstance(name, ast.Name):
+        raise SyntaxError(f"an operand is name or name[index], not {ast.unparse(e)!r}")
+    if name.id not in domains:
+        raise SyntaxError(f"{ast.unparse(e)} is read, but {name.id} has no equation")
+    if index is None:
+        return Ref(name.id, domains[name.id].identity)
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    if len(parts) != len(domains[name.id]):
+        raise SyntaxError(f"{ast.unparse(e)}: the domain of {name.id} is {domains[name.id]}")
+    return Ref(name.id, tuple(map(_index, parts)))
 
 
 def _index(e: ast.expr) -> Index:
-    if not isinstance(e, ast.Slice):
-        return from_ast(e)
-    assert e.lower is not None and e.upper is not None
-    lo, hi = from_ast(e.lower), from_ast(e.upper)
-    match e.step:
+    match e:
+        case ast.Slice(lower=ast.expr() as lo, upper=ast.expr() as hi, step=step):
+            every, pad = _step(step)
+            return Slice(from_ast(lo), from_ast(hi), every, pad)
+        case ast.Slice():
+            raise SyntaxError(f"a range needs both ends: {ast.unparse(e)!r}")
+        case _:
+            return from_ast(e)
+
+
+def _step(e: ast.expr | None) -> tuple[int, Expr | int | None]:
+    """Step and pad of lo:hi, lo:hi:2, lo:hi:pad(8) and lo:hi:pad(8, 2)."""
+    match e:
         case None:
-            return Slice(lo, hi)
-        case ast.Call(func=ast.Name(id="pad"), args=[size]):
-            return Slice(lo, hi, 1, from_ast(size))
-        case ast.Call(func=ast.Name(id="pad"), args=[size, step]):
-            return Slice(lo, hi, from_ast(step), from_ast(size))
-        case step:
-            return Slice(lo, hi, from_ast(step))
+            return 1, None
+        case ast.Call(func=ast.Name(id="pad"), args=[size, *step]):
+            return (from_ast(step[0]) if step else 1), from_ast(size)
+        case _:
+            return from_ast(e), None
+
+
+_NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
 def _attribute(e: ast.expr) -> Any:
     match e:
         case ast.Tuple(elts=elts):
             return tuple(map(_attribute, elts))
-        case ast.Name(id="inf"):
-            return float("inf")
+        case ast.Name(id="inf" | "nan" as name):
+            return _NUMBERS[name]
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
-            return -float("inf")
+            return -math.inf
         case _:
             return from_ast(e)
 
@@ -98,13 +130,13 @@ def domain(text: str) -> Domain:
 
 
 def _range(text: str) -> Range:
-    e = ast.parse(text, mode="eval").body
-    assert isinstance(e, ast.Compare), text
-    if len(e.ops) == 1:
-        assert isinstance(e.left, ast.Name)
-        return Range(e.left.id, from_ast(e.comparators[0]))
-    assert isinstance(e.comparators[0], ast.Name)
-    return Range(e.comparators[0].id, from_ast(e.comparators[1]), from_ast(e.left))
+    match _python(text):
+        case ast.Compare(left=ast.Name(id=dim), ops=[ast.Lt()], comparators=[hi]):
+            return Range(dim, from_ast(hi))
+        case ast.Compare(left=lo, ops=[ast.LtE(), ast.Lt()], comparators=[ast.Name(id=dim), hi]):
+            return Range(dim, from_ast(hi), from_ast(lo))
+        case _:
+            raise SyntaxError(f"a range is dim<hi or lo<=dim<hi, not {text!r}")
 
 
 def _type(text: str) -> AnyType:
@@ -115,11 +147,13 @@ def _type(text: str) -> AnyType:
 
 def _array_type(text: str) -> Type:
     dtype, shape = text.strip().rstrip("]").split("[", 1)
+    if dtype not in NUMPY_NAME:
+        raise SyntaxError(f"there is no element type {dtype!r}")
     return Type(dtype, tuple(expression(s) for s in _split(shape)))
 
 
 def expression(text: str) -> Expr | int:
-    return from_ast(ast.parse(text.strip(), mode="eval").body)
+    return from_ast(_python(text))
 
 
 def _split(text: str) -> list[str]:

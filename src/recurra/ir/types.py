@@ -36,7 +36,7 @@ def join(a: str, b: str) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """dtype and shape of one array; sizes are ints or expressions of bounds (and of dims, if ragged)."""
+    """dtype and shape of one array; sizes are ints or expressions, of dims too where ragged."""
 
     dtype: str
     shape: tuple[Expr | int, ...] = ()
@@ -47,6 +47,10 @@ class Type:
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    def mentions(self) -> set[str]:
+        """The symbols its sizes read."""
+        return set().union(*map(symbols, self.shape))
 
     def at(self, by: Mapping[str, Expr | int]) -> Type:
         return Type(self.dtype, tuple(substitute(s, by) for s in self.shape))

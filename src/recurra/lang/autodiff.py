@@ -10,18 +10,18 @@ which is back-propagation through time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import (
+    FALSE,
     TRUE,
     Expr,
     Sym,
     both,
     compare,
-    evaluate,
+    lin,
     mul,
     negate,
     substitute,
@@ -31,6 +31,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_float, is_shift
 from recurra.lang.dims import wrap
+from recurra.lang.read import Read
 from recurra.lang.tensor import RecurrentTensor, as_tensor, zeros
 from recurra.lang.tracer import Tracer, disjoint
 from recurra.ops.control import Merge
@@ -42,9 +43,11 @@ from recurra.sets.dependence import readers
 
 
 def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
-    """Gives every tensor of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
+    """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
     tracer = loss.tracer
-    leaves = list(tracer.params if wrt is None else wrt if isinstance(wrt, Iterable) else [wrt])
+    leaves: list[Any] = list(
+        tracer.params if wrt is None else [wrt] if isinstance(wrt, Read) else wrt
+    )
     if loss.shape:
         raise RecurraError(
             "backward() needs a scalar loss",
@@ -52,6 +55,7 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
             hint="reduce it: .mean() or .sum()",
             loc=here(),
         )
+    loss = _named(loss)
     names = {p.name for p in leaves}
     graph = _snapshot(tracer)
     stop = set[str]() if through_updates else names
@@ -168,7 +172,8 @@ class _Cotangents:
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
                 pulled = pull(self.tracer, self.graph, node, k, d)
-                self.terms[a.name].append(pulled)
+                if pulled is not None:
+                    self.terms[a.name].append(pulled)
 
     def _elementwise(
         self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]
@@ -192,25 +197,54 @@ class _Cotangents:
         )
 
 
-def pull(tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor) -> RecurrentTensor:
-    """∇x's share from operand `k` of `node`: `d` is the cotangent of the value that was read."""
+@dataclass(frozen=True)
+class Inverse:
+    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and its free dims."""
+
+    source: Domain
+    free: tuple[Range, ...]  # dims of the reader that q leaves open, by names that q has not
+    fixed: dict[str, Expr | int]  # dims of the reader that q determines: p = q - c
+    by: dict[str, Expr | int]  # every dim of the reader
+    ref: Ref  # the read at that point
+    when: Expr  # does the reader read there at all
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        return {r.dim: r for r in (*self.source, *self.free)}
+
+
+def invert(tracer: Tracer, graph: Graph, node: Node, k: int) -> Inverse:
+    """The inverse of operand `k` of `node`."""
     ref, source = node.args[k], graph[node.args[k].name].domain
     fixed = _fixed(node.domain, ref, source)
-    free = [r for r in node.domain if r.dim not in fixed]
-    renamed = {r.dim: _apart(tracer, r, source) for r in free}
-    by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in renamed.items()}}
-    edges = [g for g in _edges(node, source, fixed) if not _implied(g, source)]
-    guards = [g for g in _guards(node, k, ref, source, by) if not _implied(g, source)]
-    value = _view(d, by)
-    if ref.slices:  # picking an element reads the value, also where no reader is
-        value, edges = _guarded(tracer, value, both(*edges), source), []
-    for e, r in zip(ref.index, source, strict=True):
+    renamed = {r.dim: _apart(tracer, r, source, node.domain) for r in node.domain}
+    free = {p: r for p, r in renamed.items() if p not in fixed}
+    known = tracer.dim_names()
+    tracer.dims += [r for r in free.values() if r.dim not in known]
+    by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
+    when = merge_condition(node, k)
+    chosen = TRUE if when is None else substitute(when, by)
+    return Inverse(source, tuple(free.values()), fixed, by, ref.at(by), chosen)
+
+
+def pull(
+    tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor
+) -> RecurrentTensor | None:
+    """∇x's share from operand `k` of `node`: `d` is the cotangent of the value that was read."""
+    inv = invert(tracer, graph, node, k)
+    edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
+    guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
+    value = _view(d, inv.by)
+    if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
+        # picking an element reads the value, also where no reader is
+        value, edges = _guarded(tracer, value, both(*edges), inv), []
+    for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
-            value = _unslice(value, e.at(by), r, guards)
-    value = _guarded(tracer, value, both(*edges, *guards), source)
-    if not free:
-        return value
-    return _total(value, [renamed[r.dim] for r in free], source, node, k, ref, by)
+            value = _unslice(value, e, r, guards)
+    cond = both(*edges, *guards)
+    if cond == FALSE:
+        return None
+    return _total(_guarded(tracer, value, cond, inv), inv)
 
 
 def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
@@ -226,42 +260,37 @@ def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
     return out
 
 
-def _apart(tracer: Tracer, r: Range, source: Domain) -> Range:
-    """The range of a free dim, under another name where the source has the same one."""
+def _apart(tracer: Tracer, r: Range, source: Domain, reader: Domain) -> Range:
+    """The range of a dim of the reader, under another name where the source has the same one."""
     if r.dim not in source:
         return r
     name = r.dim + "_"
-    while any(x.dim == name and (x.lo, x.hi) != (r.lo, r.hi) for x in tracer.dims):
+    taken = {*source.dims, *reader.dims}
+    while name in taken or any(x.dim == name and x != Range(name, r.hi, r.lo) for x in tracer.dims):
         name += "_"
-    new = Range(name, r.hi, r.lo)
-    if new not in tracer.dims:
-        tracer.dims.append(new)
-    return new
+    return Range(name, r.hi, r.lo)
 
 
-def _edges(node: Node, source: Domain, fixed: dict[str, Expr | int]) -> list[Expr]:
+def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
     """What must hold at q for the point that would read it to be a point of the reader."""
     out: list[Expr] = []
-    for p, e in fixed.items():
-        r = node.domain[p]
-        q = next(s for s in source if s.dim in symbols(e))
-        shift = evaluate_shift(e, q.dim)
-        if _reaches_below(r, q, shift):
+    for p, e in inv.fixed.items():
+        r = domain[p]
+        q = next(s for s in inv.source if s.dim in symbols(e))
+        c = is_shift(e, q.dim) or 0
+        if _less(lin([(q.lo, 1), (c, 1)]), r.lo):
             out.append(compare(">=", e, r.lo))
-        if _reaches_above(r, q, shift):
+        if _less(r.hi, lin([(q.hi, 1), (c, 1)])):
             out.append(compare("<", e, r.hi))
     return out
 
 
-def _guards(node: Node, k: int, ref: Ref, source: Domain, by: dict[str, Expr | int]) -> list[Expr]:
+def _guards(inv: Inverse) -> list[Expr]:
     """What else must hold at (q, free dims) for q to be read there."""
-    out: list[Expr] = []
-    when = merge_condition(node, k)
-    if when is not None:
-        out.append(substitute(when, by))
-    for e, r in zip(ref.index, source, strict=True):
-        if not isinstance(e, Slice) and substitute(e, by) != r.sym:
-            out.append(compare("==", r.sym, substitute(e, by)))
+    out = [inv.when]
+    for e, r in zip(inv.ref.index, inv.source, strict=True):
+        if not isinstance(e, Slice) and e != r.sym:
+            out.append(compare("==", r.sym, e))
     return out
 
 
@@ -270,24 +299,10 @@ def _implied(g: Expr, source: Domain) -> bool:
     return any(g in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
 
 
-def evaluate_shift(e: Expr | int, dim: str) -> int:
-    """c of q + c."""
-    return evaluate(e, {dim: 0})
-
-
-def _reaches_below(r: Range, q: Range, shift: int) -> bool:
-    gap = _difference(q.lo, r.lo)
-    return gap is None or gap + shift < 0
-
-
-def _reaches_above(r: Range, q: Range, shift: int) -> bool:
-    gap = _difference(q.hi, r.hi)
-    return gap is None or gap + shift > 0
-
-
-def _difference(a: Expr | int, b: Expr | int) -> int | None:
-    gap: Any = a - b
-    return gap if isinstance(gap, int) else None
+def _less(a: Expr | int, b: Expr | int) -> bool:
+    """Can a < b be?"""
+    gap = lin([(b, 1), (a, -1)])
+    return gap > 0 if isinstance(gap, int) else True
 
 
 def _view(d: RecurrentTensor, by: dict[str, Expr | int]) -> RecurrentTensor:
@@ -303,51 +318,41 @@ def _unslice(value: RecurrentTensor, s: Slice, r: Range, guards: list[Expr]) -> 
     if s.step != 1:
         guards.append(compare("==", at % s.step, 0))
         at = at // s.step
+    if s.pad is not None:
+        guards.append(compare("<", r.sym, s.hi))
     return value.apply(Pick(axis=0, at_=at), value)
 
 
-def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, source: Domain) -> RecurrentTensor:
-    """`value` where `cond` holds, else zero."""
-    if cond == TRUE:
+def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:
+    """`value` where `cond` holds, else zero, over all of the inverse's box."""
+    have = value.domain
+    if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
         return value
-    dims = (symbols(cond) & set(tracer.dim_names())) | set(value.domain.dims)
-    ranges = {r.dim: r for r in source}
-    node = tracer.declare("guarded", tracer.domain(dims, ranges), value.type)
-    zero = value.apply(zeros(value.type))
+    dims = (symbols(cond) & set(tracer.dim_names())) | set(have.dims)
+    node = tracer.declare("guarded", tracer.domain(dims, inv.ranges), value.type)
     tracer.define(node.name, cond, value.ref)
-    tracer.define(node.name, negate(cond), zero.ref)
+    if cond != TRUE:
+        tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def _total(
-    value: RecurrentTensor,
-    free: list[Range],
-    source: Domain,
-    node: Node,
-    k: int,
-    ref: Ref,
-    by: dict[str, Expr | int],
-) -> RecurrentTensor:
+def _total(value: RecurrentTensor, inv: Inverse) -> RecurrentTensor:
     """Σ over the free dims, each over the tightest interval that the read allows."""
-    tracer = value.tracer
-    varying = [r for r in free if r.dim in value.domain]
-    times: Any = 1
-    for r in free:
-        if r not in varying:  # the value does not depend on it: count the points
-            times = mul(times, r.hi - r.lo)  # pyright: ignore
-    index: list[Any] = []
     have = value.domain
-    value = _named(value)
-    when = merge_condition(node, k)
-    chosen = TRUE if when is None else substitute(when, by)
-    for r in have:
-        if r in varying:
-            lo, hi = readers(r, varying, source, ref.at(by).index, chosen)
-            index.append(Slice(lo, hi))
-        else:
-            index.append(r.sym)
+    varying = [r for r in inv.free if r.dim in have]
+    times: Expr | int = 1
+    for r in inv.free:
+        if r not in varying:  # the value does not depend on it: count the points
+            times = mul(times, lin([(r.hi, 1), (r.lo, -1)]))
     if varying:
-        read = RecurrentTensor(tracer, Ref(value.name, tuple(index)), indexed=True)
+        value = _named(value)
+        index = tuple(
+            Slice(*readers(r, inv.free, inv.source, inv.ref.index, inv.when))
+            if r in varying
+            else r.sym
+            for r in have
+        )
+        read = RecurrentTensor(value.tracer, Ref(value.name, index), indexed=True)
         value = read.apply(Sum(axes=tuple(range(len(varying)))), read)
     return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
 

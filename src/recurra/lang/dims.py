@@ -1,4 +1,4 @@
-"""What the user writes in brackets: dims and bounds with arithmetic, and numbers where they are read."""
+"""What the user writes in brackets: dims and bounds, with arithmetic; numbers where read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recurra.ir.expr import Expr
 
 
 class Index:
-    """An index expression. Quasi-affine arithmetic stays symbolic; anything else reads it as a tensor."""
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
 
     __slots__ = ("expr",)
 
@@ -62,7 +62,7 @@ class Index:
         if type(n) is not int or n <= 0:
             raise DomainError(
                 f"{self} {sign} {n}: the right side must be a positive constant",
-                facts="index expressions are quasi-affine, so that dependences can be inverted exactly",
+                facts="index expressions are quasi-affine, so that reads can be inverted exactly",
                 hint="use a constant, or read the dim as a number: rc.value(...)",
                 loc=here(),
             )
@@ -81,11 +81,12 @@ class Index:
         return self._read(o, lambda a, b: b**a)
 
     def _read(self, o: Any, f: Any) -> Any:
-        from recurra.lang.tensor import RecurrentTensor, as_tensor
+        from recurra.lang.build import as_tensor
+        from recurra.lang.read import Read
 
-        return f(
-            as_tensor(self, "f32"), o if isinstance(o, RecurrentTensor) else as_tensor(o, "f32")
-        )
+        if not isinstance(o, Read):
+            return f(as_tensor(self, "f32"), as_tensor(o, "f32"))
+        return f(as_tensor(self, "i32" if o.dtype == "bool" else o.dtype), o)
 
     def __eq__(self, o: object) -> Any:
         return self._compare("==", o)

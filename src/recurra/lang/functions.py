@@ -9,8 +9,9 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import Domain, Range, Type
+from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
-from recurra.lang.tensor import RecurrentTensor, as_tensor, elementwise
+from recurra.lang.tensor import RecurrentTensor
 from recurra.lang.tracer import current
 from recurra.ops import elementwise as el
 from recurra.ops import movement
@@ -58,13 +59,13 @@ def input(of: Type, domain: Sequence[Any] = (), name: str = "input") -> Recurren
 
 
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
-    """`a` where `cond` holds, else `b`. A condition on dims is a branch: only the chosen side is read."""
+    """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     if isinstance(cond, Index) and is_condition(cond.expr):
-        a = as_tensor(a, b.dtype if isinstance(b, RecurrentTensor) else None)
-        b = as_tensor(b, a.dtype)
+        a, b = promote(a, b)
         tracer = current()
         dims = {r.dim for x in (a, b, as_tensor(cond)) for r in x.domain}
-        node = tracer.declare("where", tracer.domain(dims), a.type if a.shape else b.type)
+        longest = a if len(a.shape) >= len(b.shape) else b
+        node = tracer.declare("where", tracer.domain(dims), longest.type)
         out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
         out[cond] = a
         out[~cond] = b
@@ -141,7 +142,7 @@ def call(
     token: RecurrentTensor | None = None,
     stem: str = "call",
 ) -> tuple[RecurrentTensor, ...]:
-    """The results of the registered host function `fn`; runs once per point of `domain` without `batch`.
+    """The results of the host function `fn`, run once per point of `domain` without `batch`.
 
     Dims in `batch` are taken whole: operands that vary with them are read over all of them, and
     results, whose types are those of one row, are given back per row. With a `token` (i32[], without

@@ -1,4 +1,4 @@
-"""The primitives. Adding one means adding one class in one of these files, and nothing elsewhere."""
+"""The primitives: adding one means adding one class in one of these files, nothing elsewhere."""
 
 from recurra.ops import (
     contraction,

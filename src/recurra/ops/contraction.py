@@ -40,6 +40,10 @@ class Einsum(Op):
         if len({x.dtype for x in xs}) != 1:
             raise TypeError(f"einsum: operands have types {', '.join(x.dtype for x in xs)}")
         sizes = label_sizes("einsum", ins, xs)
+        if set(out) - set(sizes) or len(set(out)) != len(out):
+            raise TypeError(
+                f"einsum: the result of {self.labels} is not made of its operands' axes"
+            )
         return Type(xs[0].dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, *xs: Array) -> Array:

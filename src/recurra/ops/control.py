@@ -16,6 +16,8 @@ class Merge(Op):
     when: tuple[Expr, ...]
 
     def infer(self, *xs: Type) -> Type:
+        if len(self.when) != len(xs):
+            raise TypeError(f"merge: {len(xs)} branches have {len(self.when)} conditions")
         if len(set(xs)) != 1:
             raise TypeError(f"merge: branches have types {', '.join(map(str, xs))}")
         return xs[0]
@@ -40,7 +42,7 @@ class Traceable(Protocol):
 class Foreign(Op):
     """y = result `out` of a pure traceable function, by its name in `Foreign.table`
 
-    `vmaps` lists the axes it was mapped over, innermost first: (which operands have it, is it last).
+    `vmaps`: the axes it was mapped over, innermost first: (which operands have it, is last, size).
     """
 
     fn: str

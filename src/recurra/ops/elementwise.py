@@ -1,14 +1,21 @@
 """Pointwise arithmetic. Inside `vjp`, operands and cotangent all have the shape of the result.
 
-Ties of max, min, abs and clip have one fixed gradient: it goes to the first operand, and abs has 0 at 0.
+Ties of max, min and clip have one fixed gradient: it goes to the first operand; abs has 0 at 0.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from recurra.ir.op import Array, Elementwise
+from recurra.ir.op import Array, Elementwise, Floating
 from recurra.ir.types import NUMPY_NAME, is_float
+from recurra.ops.source import Const
+
+
+def select(c: Any, g: Any) -> tuple[Any, Any]:
+    """`g` where `c` holds, and `g` where it does not; zero elsewhere, whatever `g` is."""
+    zero = g.apply(Const(value=0.0, dtype=g.type.dtype, shape=g.type.shape))
+    return g.apply(Where(), c, g, zero), g.apply(Where(), c, zero, g)
 
 
 class Add(Elementwise):
@@ -41,7 +48,7 @@ class Mul(Elementwise):
         return g * b, g * a
 
 
-class Div(Elementwise):
+class Div(Floating):
     """y = a / b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
@@ -51,15 +58,18 @@ class Div(Elementwise):
         return g / b, -(g * y) / b
 
 
-class Pow(Elementwise):
+class Pow(Floating):
     """y = aᵇ"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
         return a**b
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        safe = a.apply(Where(), a > 0, a, a * 0 + 1)
-        return g * b * a ** (b - 1), g * y * safe.apply(Log(), safe)
+        # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
+        one = g.apply(Const(value=1.0, dtype=g.type.dtype, shape=g.type.shape))
+        power = b.apply(Where(), b == 0.0, one, b - 1)
+        safe = a.apply(Where(), a > 0.0, a, one)
+        return g * b * a**power, g * y * safe.apply(Log(), safe)
 
 
 class Maximum(Elementwise):
@@ -69,7 +79,7 @@ class Maximum(Elementwise):
         return xp.maximum(a, b)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return g.apply(Where(), a >= b, g, g * 0), g.apply(Where(), a >= b, g * 0, g)
+        return select(a >= b, g)
 
 
 class Minimum(Elementwise):
@@ -79,7 +89,7 @@ class Minimum(Elementwise):
         return xp.minimum(a, b)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return g.apply(Where(), a <= b, g, g * 0), g.apply(Where(), a <= b, g * 0, g)
+        return select(a <= b, g)
 
 
 class Mod(Elementwise):
@@ -87,6 +97,10 @@ class Mod(Elementwise):
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
         return a % b
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        turns = a / b
+        return g, -(g * turns.apply(Floor(), turns))
 
 
 class Neg(Elementwise):
@@ -133,7 +147,7 @@ class Square(Elementwise):
         return (g * (x * 2),)
 
 
-class Sqrt(Elementwise):
+class Sqrt(Floating):
     """y = √x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -143,7 +157,7 @@ class Sqrt(Elementwise):
         return (g / (y * 2),)
 
 
-class Exp(Elementwise):
+class Exp(Floating):
     """y = eˣ"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -153,7 +167,7 @@ class Exp(Elementwise):
         return (g * y,)
 
 
-class Log(Elementwise):
+class Log(Floating):
     """y = ln x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -163,7 +177,7 @@ class Log(Elementwise):
         return (g / x,)
 
 
-class Tanh(Elementwise):
+class Tanh(Floating):
     """y = tanh x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -173,7 +187,7 @@ class Tanh(Elementwise):
         return (g * (1 - y.apply(Square(), y)),)
 
 
-class Sigmoid(Elementwise):
+class Sigmoid(Floating):
     """y = 1 / (1 + e⁻ˣ)"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -183,7 +197,7 @@ class Sigmoid(Elementwise):
         return (g * (y * (1 - y)),)
 
 
-class Sin(Elementwise):
+class Sin(Floating):
     """y = sin x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -193,7 +207,7 @@ class Sin(Elementwise):
         return (g * x.apply(Cos(), x),)
 
 
-class Cos(Elementwise):
+class Cos(Floating):
     """y = cos x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -238,7 +252,7 @@ class Where(Elementwise):
         return xp.where(c, a, b)
 
     def vjp(self, g: Any, y: Any, c: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return None, g.apply(Where(), c, g, g * 0), g.apply(Where(), c, g * 0, g)
+        return None, *select(c, g)
 
 
 class Comparison(Elementwise, abstract=True):
@@ -277,21 +291,30 @@ class LessEqual(Comparison, name="less_equal"):
         return a <= b
 
 
-class And(Elementwise, name="logical_and"):
+class Logical(Elementwise, abstract=True):
+    """Of truth values only."""
+
+    def dtype(self, *dtypes: str) -> str:
+        if set(dtypes) != {"bool"}:
+            raise TypeError(f"{self.name}: operands have types {', '.join(dtypes)}, not bool")
+        return "bool"
+
+
+class And(Logical, name="logical_and"):
     """y = a and b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
         return xp.logical_and(a, b)
 
 
-class Or(Elementwise, name="logical_or"):
+class Or(Logical, name="logical_or"):
     """y = a or b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
         return xp.logical_or(a, b)
 
 
-class Not(Elementwise, name="logical_not"):
+class Not(Logical, name="logical_not"):
     """y = not x"""
 
     def apply(self, xp: Any, x: Array) -> Array:

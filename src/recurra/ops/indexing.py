@@ -1,4 +1,4 @@
-"""Indexing inside a tensor: by a dim (`pick`), by data (`take`), and back (`onehot`, `scatter_add`)."""
+"""Indexing inside a tensor: by a dim (`pick`, and back `place`), by data (`take`, `onehot`)."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ class Take(Op):
         if i.dtype not in ("i32", "i64", "u32", "u8"):
             raise TypeError(f"take: the index has type {i.dtype}, not an integer")
         sizes = label_sizes("take", (lx, li), (x, i))
+        if self.axis not in lx or set(out) != (set(lx) | set(li)) - {self.axis}:
+            raise TypeError(f"take: {self.labels} does not index {self.axis!r} away")
         return Type(x.dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, x: Array, i: Array) -> Array:
@@ -89,12 +91,8 @@ class Take(Op):
             have = lx[:k] + li + lx[k + 1 :]
             return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
         wide = out + self.axis
-        rows = xp.expand_dims(
-            align(xp, i, li, out) if not out.endswith(li) or len(out) != len(li) else i, axis=-1
-        )
-        rows = xp.reshape(rows, (*(1,) * (len(wide) - len(rows.shape)), *rows.shape))
-        full = align(xp, x, lx, wide)
-        full = xp.reshape(full, (*(1,) * (len(wide) - len(full.shape)), *full.shape))
+        rows = _full_rank(xp, xp.expand_dims(align(xp, i, li, out), axis=-1), len(wide))
+        full = _full_rank(xp, align(xp, x, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
 
     def vjp(self, g: Any, y: Any, x: Any, i: Any) -> tuple[Any, ...]:
@@ -109,6 +107,10 @@ class Take(Op):
         lx, li, out = self.parts()
         new = add_label((lx, li), out, flags, last)
         return replace(self, labels=new)
+
+
+def _full_rank(xp: Any, x: Array, rank: int) -> Array:
+    return xp.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
 
 
 class OneHot(Op):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Self
 
-from recurra.ir.expr import Expr, evaluate
-from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label
+from recurra.ir.expr import Expr, evaluate, lin, mul
+from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label, label_sizes
 from recurra.ir.types import Type
 
 
@@ -18,7 +19,9 @@ class Expand(Symbolic):
 
     def infer(self, x: Type) -> Type:
         src, out = self.labels.split("->")
-        have = dict(zip(src, x.shape, strict=True))
+        have = label_sizes("expand", (src,), (x,))
+        if set(src) - set(out) or len(out) - len(src) != len(self.sizes):
+            raise TypeError(f"expand: {self.labels} does not add {len(self.sizes)} axes to {x}")
         new = iter(self.sizes)
         return Type(x.dtype, tuple(have[c] if c in have else next(new) for c in out))
 
@@ -67,6 +70,9 @@ class Reshape(Symbolic):
     shape: tuple[Expr | int, ...]
 
     def infer(self, x: Type) -> Type:
+        gap = lin([(reduce(mul, x.shape, 1), 1), (reduce(mul, self.shape, 1), -1)])
+        if isinstance(gap, int) and gap:
+            raise TypeError(f"reshape: {x} has not the size of {Type(x.dtype, self.shape)}")
         return Type(x.dtype, self.shape)
 
     def eval_at(self, xp: Any, env: Any, x: Array) -> Array:
@@ -87,6 +93,11 @@ class Cut(Axis):
 
     def infer(self, x: Type) -> Type:
         super().infer(x)
+        left = lin([(x.shape[self.axis], 1), (self.start, -1), (self.size, -1)])
+        if any(isinstance(n, int) and n < 0 for n in (self.start, self.size, left)):
+            raise TypeError(
+                f"cut: {x} has no {self.start}:{self.start + self.size} on axis {self.axis}"
+            )
         return Type(
             x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape))
         )
@@ -94,6 +105,8 @@ class Cut(Axis):
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
+            inside = start >= 0 and start + size <= x.shape[self.axis]
+            assert inside, f"cut {start}:{start + size} of {x.shape[self.axis]}"
             key = tuple(
                 slice(start, start + size) if k == self.axis else slice(None)
                 for k in range(len(x.shape))
@@ -130,7 +143,7 @@ class Pad(Axis):
 class Concat(Axis):
     """y = the operands one after another along an axis"""
 
-    def infer(self, *xs: Type) -> Type:
+    def infer(self, *xs: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         for x in xs:
             rest = [s for k, s in enumerate(x.shape) if k != self.axis]
             if x.dtype != xs[0].dtype or rest != [

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from recurra.ir.op import LETTERS, Array, Op, Reduction
-from recurra.ir.types import Type
-from recurra.ops.elementwise import Equal
+from recurra.ir.types import SHORT_NAME, Type, is_float
+from recurra.ops.elementwise import Equal, Maximum
 from recurra.ops.movement import Expand
 
 
@@ -22,6 +23,11 @@ class Sum(Reduction):
 
     monoid = "add"
 
+    def infer(self, x: Type) -> Type:
+        if x.dtype == "bool":
+            raise TypeError("sum: the operand has type bool; count truth values as numbers")
+        return super().infer(x)
+
     def eval(self, xp: Any, x: Array) -> Array:
         return xp.sum(x, axis=self.axes, dtype=x.dtype)
 
@@ -30,12 +36,20 @@ class Sum(Reduction):
 
 
 class Extremum(Reduction, abstract=True):
-    """The largest or smallest; ties share the cotangent."""
+    """The largest or smallest, of nothing the identity; ties share the cotangent."""
+
+    def whole(self, xp: Any, x: Array) -> Array:
+        """`x`, or where an axis to fold is empty, one row of the identity."""
+        if all(x.shape[a] for a in self.axes):
+            return x
+        shape = tuple(1 if k in self.axes else n for k, n in enumerate(x.shape))
+        return xp.full(shape, identity(xp, str(self.monoid), x.dtype), dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)
         count = hit.apply(Sum(axes=self.axes), hit)
-        return (spread(g / count, x, self.axes) * hit,)
+        some = count.apply(Maximum(), count, count * 0 + 1)  # of nothing, nothing is the largest
+        return (spread(g / some, x, self.axes) * hit,)
 
 
 class Max(Extremum):
@@ -44,7 +58,7 @@ class Max(Extremum):
     monoid = "maximum"
 
     def eval(self, xp: Any, x: Array) -> Array:
-        return xp.max(x, axis=self.axes)
+        return xp.max(self.whole(xp, x), axis=self.axes)
 
 
 class Min(Extremum):
@@ -53,7 +67,7 @@ class Min(Extremum):
     monoid = "minimum"
 
     def eval(self, xp: Any, x: Array) -> Array:
-        return xp.min(x, axis=self.axes)
+        return xp.min(self.whole(xp, x), axis=self.axes)
 
 
 class Any_(Reduction, name="any"):
@@ -78,6 +92,8 @@ class ArgMax(Reduction):
     """y = the first position of the largest along one axis"""
 
     def infer(self, x: Type) -> Type:
+        if len(self.axes) != 1:
+            raise TypeError(f"argmax: along one axis, not {self.axes}")
         return Type("i32", super().infer(x).shape)
 
     def eval(self, xp: Any, x: Array) -> Array:
@@ -94,6 +110,8 @@ class Fold(Op):
     rank: int = 1
 
     def infer(self, x: Type) -> Type:
+        if self.monoid_of not in REDUCTION or self.rank > x.rank:
+            raise TypeError(f"fold: no {self.monoid_of!r} over {self.rank} axes of {x}")
         return Type(x.dtype, x.shape[self.rank :])
 
     def eval(self, xp: Any, x: Array) -> Array:
@@ -116,3 +134,12 @@ IDENTITY = {
     "logical_or": False,
     "logical_and": True,
 }
+
+
+def identity(xp: Any, monoid: str, dtype: Any) -> Any:
+    """The element that leaves every other as it is, in a type: integers have no infinity."""
+    e = IDENTITY[monoid]
+    if abs(e) == math.inf and not is_float(SHORT_NAME[str(dtype).split(".")[-1]]):
+        limits = xp.iinfo(dtype)
+        return limits.max if e > 0 else limits.min
+    return e

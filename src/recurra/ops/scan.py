@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-from recurra.ir.expr import evaluate
-from recurra.ir.op import Array, Axis, Op
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Axis, Op, floating
 from recurra.ir.types import Type
 from recurra.ops.movement import Flip
 
@@ -15,11 +15,17 @@ class CumSum(Axis):
     """y[k] = x[0] + .. + x[k]"""
 
     def eval(self, xp: Any, x: Array) -> Array:
-        return xp.cumsum(x, axis=self.axis)
+        return xp.cumsum(x, axis=self.axis, dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         turned = g.apply(Flip(axis=self.axis), g)
         return (g.apply(Flip(axis=self.axis), turned.apply(self, turned)),)
+
+
+def powers(xp: Any, gamma: float, n: int, dtype: Any, axis: int, rank: int) -> Array:
+    """γᵏ for k < n, along one of `rank` axes"""
+    w = xp.asarray(gamma, dtype=dtype) ** xp.arange(n, dtype=dtype)
+    return xp.reshape(w, tuple(n if k == axis else 1 for k in range(rank)))
 
 
 class DiscountedSum(Op, name="discounted_sum"):
@@ -29,15 +35,15 @@ class DiscountedSum(Op, name="discounted_sum"):
     axis: int = 0
 
     def infer(self, x: Type) -> Type:
+        floating(self.name, x.dtype)
+        if not 0 <= self.axis < x.rank:
+            raise TypeError(f"{self.name}: {x} has no axis {self.axis}")
         return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
 
     def eval(self, xp: Any, x: Array) -> Array:
-        shape = tuple(-1 if k == self.axis else 1 for k in range(len(x.shape)))
-        return xp.sum(x * xp.reshape(self.weights(xp, x), shape), axis=self.axis, dtype=x.dtype)
-
-    def weights(self, xp: Any, x: Array) -> Array:
-        n = x.shape[self.axis]
-        return xp.asarray(self.gamma, dtype=x.dtype) ** xp.arange(n, dtype=x.dtype)
+        n, rank = x.shape[self.axis], len(x.shape)
+        w = powers(xp, self.gamma, n, x.dtype, self.axis, rank)
+        return xp.sum(x * w, axis=self.axis, dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (g.apply(Discounts(gamma=self.gamma, axis=self.axis, size=x.shape[self.axis]), g),)
@@ -51,16 +57,16 @@ class Discounts(Op):
 
     gamma: float
     axis: int
-    size: Any
+    size: Expr | int
 
     def infer(self, x: Type) -> Type:
+        floating(self.name, x.dtype)
         return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
 
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         n = evaluate(self.size, env)
-        w = xp.asarray(self.gamma, dtype=x.dtype) ** xp.arange(n, dtype=x.dtype)
-        shape = tuple(n if k == self.axis else 1 for k in range(len(x.shape) + 1))
-        return xp.expand_dims(x, axis=self.axis) * xp.reshape(w, shape)
+        w = powers(xp, self.gamma, n, x.dtype, self.axis, len(x.shape) + 1)
+        return xp.expand_dims(x, axis=self.axis) * w
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (g.apply(DiscountedSum(gamma=self.gamma, axis=self.axis), g),)

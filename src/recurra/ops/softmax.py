@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from recurra.ir.op import Array, Axis
+from recurra.ir.op import Array, Axis, floating
+from recurra.ir.types import Type
 from recurra.ops.reduction import Sum, spread
 
 
-class Softmax(Axis):
+class Normalised(Axis, abstract=True):
+    """Of floats, along an axis; of no elements there is nothing to normalise."""
+
+    def infer(self, x: Type) -> Type:
+        floating(self.name, x.dtype)
+        return super().infer(x)
+
+    def shifted(self, xp: Any, x: Array) -> Array:
+        """x - max x, which keeps eˣ in range."""
+        return x - xp.max(x, axis=self.axis, keepdims=True) if x.shape[self.axis] else x
+
+
+class Softmax(Normalised):
     """y = eˣ / Σ eˣ"""
 
     def eval(self, xp: Any, x: Array) -> Array:
-        e = xp.exp(x - xp.max(x, axis=self.axis, keepdims=True))
+        e = xp.exp(self.shifted(xp, x))
         return e / xp.sum(e, axis=self.axis, keepdims=True)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
@@ -20,11 +33,11 @@ class Softmax(Axis):
         return (y * (g - spread(inner, x, (self.axis,))),)
 
 
-class LogSoftmax(Axis, name="log_softmax"):
+class LogSoftmax(Normalised, name="log_softmax"):
     """y = x - ln Σ eˣ"""
 
     def eval(self, xp: Any, x: Array) -> Array:
-        x = x - xp.max(x, axis=self.axis, keepdims=True)
+        x = self.shifted(xp, x)
         return x - xp.log(xp.sum(xp.exp(x), axis=self.axis, keepdims=True))
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:

@@ -88,7 +88,7 @@ def _bind(
 class Uniform(Symbolic):
     """y ~ U[0, 1), the same in every schedule: a pure function of (seed, id, key, counter)
 
-    Element k of a shaped draw is the second counter; whatever does not fit two counters is in the key.
+    Element k of a shaped draw is the second counter; what does not fit two counters is in the key.
     """
 
     id: int
@@ -99,6 +99,8 @@ class Uniform(Symbolic):
     bind: tuple[tuple[str, Expr | int, int], ...] = ()
 
     def infer(self) -> Type:
+        if len(self.counter) + bool(self.shape) > 2:
+            raise TypeError(f"uniform: {self.counter} and the elements do not fit two counters")
         shape: list[Any] = list(self.shape)
         for _, size, axis in sorted(self.bind, key=lambda b: b[2]):
             shape.insert(axis, size)
@@ -108,11 +110,7 @@ class Uniform(Symbolic):
         return len(self.bind) + len(self.shape)
 
     def eval_at(self, xp: Any, env: Any) -> Array:
-        full = (
-            self.infer().sizes(env)
-            if not self.bind
-            else tuple(evaluate(s, env) for s in self.infer().shape)
-        )
+        full = self.infer().sizes(env)
         counts = [evaluate(c, env, xp) for c in self.counter]
         if self.shape:
             bound = {a for *_, a in self.bind}

@@ -61,7 +61,7 @@ class Execution:
         variables) as a Step gave them: the outermost loop goes on from there.
         """
         run = _Run(self, resume)
-        _, stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
+        stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
         return run.results(stores)
 
 
@@ -73,16 +73,10 @@ class _Run:
 
     def __init__(self, execution: Execution, resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
-        self.regions, self.resume = execution.regions, resume
+        self.compiled, self.resume = execution.regions, resume
         self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
-        self.variables = _Blank(self.plan, self.backend)
-        self.calls = _Calls(self.plan, self.backend)
-        self.stores = {
-            n: self.backend.array(np.zeros(s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]))
-            for n, s in self.plan.stores.items()
-        }
 
     def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
         """Where the outermost loop starts, and with what."""
@@ -127,27 +121,20 @@ class _Run:
             out[name] = array
         return out
 
+    def regions(self, *names: str) -> tuple[Callable[..., Any], ...]:
+        return tuple(self.compiled[n] for n in names)
 
-def _streamed(program: Program) -> dict[str, int]:
-    """Outputs that leave with every launch, and the axis that they leave along."""
-    out: dict[str, int] = {}
-    for it in program.items:
-        if isinstance(it, ChunkLoop):
-            for n in it.region.stores:
-                store = program.plan.stores[n]
-                for k, a in enumerate(store.kept):
-                    if store.output and a.dim == it.loop.dim and a.kind == "window":
-                        out[n] = k
-    return out
+    def stores(self, *names: str) -> tuple[Any, ...]:
+        """Zeros: what is read under a mask before it is written must be finite."""
+        found = (self.plan.stores[n] for n in names)
+        shapes = ((s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]) for s in found)
+        return tuple(self.backend.array(np.zeros(*s)) for s in shapes)
 
+    def variables(self, *names: str) -> tuple[Any, ...]:
+        """Before anything has run constants have their value, the rest is zero."""
+        return tuple(map(self.blank, names))
 
-class _Blank:
-    """Variables before anything has run: constants have their value, the rest is zero."""
-
-    def __init__(self, plan: Plan, backend: Backend):
-        self.plan, self.backend = plan, backend
-
-    def __getitem__(self, name: str) -> Any:
+    def blank(self, name: str) -> Any:
         node = self.plan.graph[equation(name)]
         if isinstance(node.type, Tuple):
             return None
@@ -155,17 +142,13 @@ class _Blank:
             return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
         return self.backend.array(np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype]))
 
+    def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
+        return tuple(map(self.call, statements))
 
-class _Calls:
-    """Host calls: operands become NumPy arrays, results go back to the backend."""
-
-    def __init__(self, plan: Plan, backend: Backend):
-        self.plan, self.backend = plan, backend
-
-    def __getitem__(self, statement: str) -> Callable[..., Any]:
-        plan, backend = self.plan, self.backend
+    def call(self, statement: str) -> Callable[..., Any]:
+        """A host call: operands become NumPy arrays, results go back to the backend."""
+        plan, backend, walk = self.plan, self.backend, self.walk
         node = plan.graph[statement]
-        walk = Walk(plan, backend.machine)
         loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
 
         def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
@@ -181,3 +164,14 @@ class _Calls:
         return call
 
 
+def _streamed(program: Program) -> dict[str, int]:
+    """Outputs that leave with every launch, and the axis that they leave along."""
+    out: dict[str, int] = {}
+    for it in program.items:
+        if isinstance(it, ChunkLoop):
+            for n in it.region.stores:
+                store = program.plan.stores[n]
+                for k, a in enumerate(store.kept):
+                    if store.output and a.dim == it.loop.dim and a.kind == "window":
+                        out[n] = k
+    return out

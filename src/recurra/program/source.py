@@ -1,49 +1,190 @@
 """The host part of a program as Python source: readable, and what really runs.
 
-    for i_ in range(i_from, 100, 8):
-        i__end = min(i_ + 8, 100)
-        W_, b_ = region_2_i(seed, i_, i__end, W_, b_)
-        yield run.report('i', i_, i__end, {'length': length_store}, {'W': W_, 'b': b_})
+    W, b = copy(W_0), copy(b_0)
+    i_from, (W, b) = run.enter(0, {'W': W, 'b': b})
+    for i in range(i_from, 100, 8):
+        i_end = min(i + 8, 100)
+        W, b, o_store = region_2_i(seed, i, i_end, W, b, o_store)
+        yield run.report('i', i, i_end, {'length': length_store}, {'W': W, 'b': b})
 """
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from textwrap import wrap
 
 from recurra.program.lower import ChunkLoop, HostCall, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
-from recurra.schedule.tree import Loop, equation
+from recurra.schedule.tree import ADD, Loop, equation
+
+WIDTH = 100
+_GLUE = "\N{NO-BREAK SPACE}"  # outside brackets a line cannot be broken
+_TAKEN = {"run", "seed", "copy", "range", "min"}
 
 
 def source(program: Program) -> str:
-    """def main(run): ... over the program's regions; `run` holds the compiled functions and reports."""
-    body = [f"    {variable(x)} = run.neutral({x!r})" for x in program.starts]
-    body += _items(program, program.items, 1)
-    names = sorted({r.name for r in program.regions})
-    head = [f"    {n} = run.regions[{n!r}]" for n in names]
-    calls = sorted({c for c in _calls(program.items)})
-    head += [f"    {variable(c)}call = run.calls[{c!r}]" for c in calls]
-    state = _state(program)
-    head += [f"    {variable(v)} = run.variables[{v!r}]" for v in state]
-    head += [f"    {store(s)} = run.stores[{s!r}]" for s in program.plan.stores]
-    tail = ["    return " + _dict(state, variable) + ", " + _dict(program.plan.stores, store)]
-    body = body if any("yield" in line for line in body) else [*body, "    yield from ()"]
-    return "\n".join(["def main(run, seed, copy):", *head, *body, *tail])
+    """def main(run, seed, copy): ..., a generator that yields what each launch of the outermost loop made."""
+    w = _Writer(program)
+    w.line("def main(run, seed, copy):")
+    w.depth = 1
+    regions = sorted({r.name for r in program.regions})
+    w.group(regions, str, "run.regions")
+    w.group(_calls(program.items), w.call_name, "run.calls")
+    w.group(w.state, w.variable, "run.variables")
+    w.group(program.plan.stores, w.store, "run.stores")
+    for x in program.starts:
+        w.line(f"{w.variable(x)} = run.neutral({x!r})")
+    w.items(program.items)
+    if not any("yield" in text for text in w.lines):
+        w.line("yield from ()")
+    outputs = [n for n, s in program.plan.stores.items() if s.output]
+    w.line(f"return {w.dict(outputs, w.store)}")
+    return "\n".join(w.lines) + "\n"
 
 
-def _dict(names: Iterable[str], spell: Callable[[str], str]) -> str:
-    return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"
+@dataclass
+class _Writer:
+    """Lines of source, and how names are spelt in it."""
 
+    program: Program
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
 
-def variable(name: str) -> str:
-    """A Python name for a variable; the running value of a fold gets one of its own."""
-    plain = re.sub(r"\W", "_", equation(name))
-    return f"{plain}_so_far" if name.startswith("+") else f"{plain}_"
+    def __post_init__(self) -> None:
+        self.state = _state(self.program)
 
+    # ---- names
 
-def store(name: str) -> str:
-    return f"{re.sub(r'[^0-9a-zA-Z_]', '_', name)}_store"
+    def plain(self, name: str) -> str:
+        text = re.sub(r"\W", "_", name)
+        regions = {r.name for r in self.program.regions}
+        free = not keyword.iskeyword(text) and text not in _TAKEN | regions | self.clocks
+        return text if free else f"{text}_"
+
+    @property
+    def clocks(self) -> set[str]:
+        return {d + end for d in (r.dim for r in self.program.plan.graph.dims) for end in ("", "_end", "_from")}
+
+    def variable(self, name: str) -> str:
+        """The running value of a fold has a name of its own."""
+        return f"{self.plain(equation(name))}_so_far" if name.startswith(ADD) else self.plain(name)
+
+    def store(self, name: str) -> str:
+        return f"{self.plain(name)}_store"
+
+    def call_name(self, name: str) -> str:
+        return f"{self.plain(name)}_call"
+
+    def clock(self, loop: Loop) -> str:
+        return loop.dim if loop.step > 0 else f"{loop.dim}_back"
+
+    # ---- lines
+
+    def line(self, text: str) -> None:
+        """One statement; a long one is folded inside its brackets."""
+        pad, depth, glued = "    " * self.depth, 0, ""
+        for c in text:
+            depth += (c in "([{") - (c in ")]}")
+            glued += _GLUE if c == " " and depth == 0 else c
+        folded = wrap(
+            glued,
+            WIDTH - len(pad),
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.lines += [pad + part.replace(_GLUE, " ") for part in folded]
+
+    def group(self, names: Iterable[str], spell: Callable[[str], str], origin: str) -> None:
+        """Several names from one table."""
+        found = list(names)
+        if found:
+            keys = ", ".join(map(repr, found))
+            self.line(f"{self.tuple(map(spell, found))} = {origin}({keys})")
+
+    def tuple(self, names: Iterable[str]) -> str:
+        found = list(names)
+        return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+
+    def dict(self, names: Iterable[str], spell: Callable[[str], str]) -> str:
+        return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"
+
+    # ---- items
+
+    def items(self, items: tuple[HostItem, ...]) -> None:
+        for it in items:
+            match it:
+                case Launch(region=r):
+                    self.launch(r, [self.clock(x) for x in r.around])
+                case HostCall():
+                    self.call(it)
+                case ChunkLoop():
+                    self.chunk_loop(it)
+                case HostLoop():
+                    self.host_loop(it)
+
+    def launch(self, r: Region, ints: list[str]) -> None:
+        stores = [self.store(s) for s in r.stores]
+        given = [*map(self.variable, r.gives), *stores]
+        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried)), *stores]
+        call = f"{r.name}({', '.join(taken)})"
+        self.line(f"{self.tuple(given)} = {call}" if given else call)
+
+    def call(self, it: HostCall) -> None:
+        """Operands come as variables or as reads of stores; the results become a variable."""
+        plan = self.program.plan
+        args = [self.tuple(self.clock(x) for x in it.around)]
+        for k, a in enumerate(plan.graph[it.statement].args):
+            stored = plan.accesses[it.statement, k].how == "store"
+            args.append(self.store(a.name) if stored else self.variable(a.name))
+        self.line(f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})")
+
+    def seeds(self, seeds: tuple[tuple[str, str], ...]) -> None:
+        if seeds:
+            left = self.tuple(self.variable(x) for x, _ in seeds)
+            self.line(f"{left} = {self.tuple(f'copy({self.variable(init)})' for _, init in seeds)}")
+
+    def enter(self, loop: Loop, lo: int, state: tuple[str, ...]) -> str:
+        """Where a resumed run goes on: the time, and the variables that travel along the loop."""
+        start = f"{self.clock(loop)}_from"
+        names = self.tuple(map(self.variable, state))
+        self.line(f"{start}, {names} = run.enter({lo}, {self.dict(state, self.variable)})")
+        return start
+
+    def report(self, loop: Loop, end: str, stores: Iterable[str], state: tuple[str, ...]) -> None:
+        outs = [s for s in stores if self.program.plan.stores[s].output]
+        parts = [repr(loop.dim), self.clock(loop), end]
+        parts += [self.dict(outs, self.store), self.dict(state, self.variable)]
+        self.line(f"yield run.report({', '.join(parts)})")
+
+    def chunk_loop(self, it: ChunkLoop) -> None:
+        self.seeds(it.seeds)
+        u, state = self.clock(it.loop), it.region.carried
+        start = self.enter(it.loop, it.lo, state)
+        self.line(f"for {u} in range({start}, {it.hi}, {it.size}):")
+        self.depth += 1
+        self.line(f"{u}_end = min({u} + {it.size}, {it.hi})")
+        self.launch(it.region, [u, f"{u}_end"])
+        self.report(it.loop, f"{u}_end", it.region.stores, state)
+        self.depth -= 1
+
+    def host_loop(self, it: HostLoop) -> None:
+        self.seeds(it.seeds)
+        u, outer = self.clock(it.loop), self.depth == 1
+        carried = self.program.plan.carried.get(id(it.loop), frozenset())
+        state = tuple(v for v in self.state if v in carried)
+        start = self.enter(it.loop, it.lo, state) if outer else str(it.lo)
+        self.line(f"for {u} in range({start}, {it.hi}):")
+        self.depth += 1
+        for x in it.starts:
+            self.line(f"{self.variable(x)} = run.neutral({x!r})")
+        self.items(it.body)
+        if outer:
+            self.report(it.loop, f"{u} + 1", self.program.plan.stores, state)
+        self.depth -= 1
 
 
 def _state(program: Program) -> list[str]:
@@ -75,67 +216,3 @@ def _calls(items: tuple[HostItem, ...]) -> Iterator[str]:
             yield it.statement
         elif isinstance(it, HostLoop):
             yield from _calls(it.body)
-
-
-def _items(program: Program, items: tuple[HostItem, ...], depth: int) -> Iterator[str]:
-    pad = "    " * depth
-    for it in items:
-        match it:
-            case Launch(region=r):
-                yield pad + _launch(r, [clock(x) for x in r.around])
-            case HostCall(statement=s, around=around):
-                yield pad + _call(program, s, around)
-            case ChunkLoop():
-                for x, init in it.seeds:
-                    yield f"{pad}{variable(x)} = copy({variable(init)})"
-                u = clock(it.loop)
-                state = it.region.carried
-                yield f"{pad}{_enter(it.loop, it.lo, state)}"
-                yield f"{pad}for {u} in range({u}from, {it.hi}, {it.size}):"
-                yield f"{pad}    {u}_end = min({u} + {it.size}, {it.hi})"
-                yield f"{pad}    {_launch(it.region, [u, f'{u}_end'])}"
-                yield f"{pad}    {_report(program, it.loop, f'{u}_end', it.region.stores, state)}"
-            case HostLoop():
-                for x, init in it.seeds:
-                    yield f"{pad}{variable(x)} = copy({variable(init)})"
-                u, outer = clock(it.loop), depth == 1
-                state = tuple(v for v in _state(program) if v in program.plan.carried.get(id(it.loop), ()))
-                if outer:
-                    yield f"{pad}{_enter(it.loop, it.lo, state)}"
-                yield f"{pad}for {u} in range({f'{u}from' if outer else it.lo}, {it.hi}):"
-                yield from (f"{pad}    {variable(x)} = run.neutral({x!r})" for x in it.starts)
-                yield from _items(program, it.body, depth + 1)
-                if outer:
-                    yield f"{pad}    {_report(program, it.loop, f'{u} + 1', tuple(program.plan.stores), state)}"
-
-
-def clock(loop: Loop) -> str:
-    return f"{loop.dim}_" if loop.step > 0 else f"{loop.dim}_back"
-
-
-def _enter(loop: Loop, lo: int, state: tuple[str, ...]) -> str:
-    """Where a resumed run goes on: the time, and the variables that travel along the loop."""
-    names = ", ".join(map(variable, state))
-    return f"{clock(loop)}from, ({names}{',' if len(state) == 1 else ''}) = run.enter({lo}, {_dict(state, variable)})"
-
-
-def _report(program: Program, loop: Loop, end: str, stores: tuple[str, ...], state: tuple[str, ...]) -> str:
-    outs = [s for s in stores if program.plan.stores[s].output]
-    return f"yield run.report({loop.dim!r}, {clock(loop)}, {end}, {_dict(outs, store)}, {_dict(state, variable)})"
-
-
-def _launch(r: Region, ints: list[str]) -> str:
-    given = [*map(variable, r.gives), *map(store, r.stores)]
-    taken = ["seed", *ints, *map(variable, (*r.held, *r.carried)), *map(store, r.stores)]
-    call = f"{r.name}({', '.join(taken)})"
-    return f"{', '.join(given)}{',' if len(given) == 1 else ''} = {call}" if given else call
-
-
-def _call(program: Program, s: str, around: tuple[Loop, ...]) -> str:
-    """Operands come as variables or as reads of stores; the results become a variable."""
-    args: list[str] = []
-    for k, a in enumerate(program.plan.graph[s].args):
-        how = program.plan.accesses[s, k].how
-        args.append(variable(a.name) if how != "store" else store(a.name))
-    times = "(" + "".join(f"{clock(x)}, " for x in around) + ")"
-    return f"{variable(s)} = {variable(s)}call({', '.join([times, *args])})"

@@ -27,7 +27,7 @@ from recurra.schedule.tree import (
     reads,
     statements,
 )
-from recurra.sets.lag import Lag, lag, spans
+from recurra.sets.lag import Lag, lag
 
 
 def schedule(graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()) -> Schedule:
@@ -62,7 +62,7 @@ class _Levels:
             else:
                 when = None if is_step(e.sink) else merge_condition(self.graph[e.sink], e.k)
                 index = e.ref.index[source.dims.index(dim)]
-                self.lags[key] = lag(dim, index, spans(sink, when), when)
+                self.lags[key] = lag(dim, index, sink, when)
         return self.lags[key]
 
     def order(self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]) -> tuple[Item, ...]:

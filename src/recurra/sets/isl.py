@@ -117,7 +117,7 @@ def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
         (isl.dim_type.set, s.dim(isl.dim_type.set)),
     )
     return {
-        s.get_dim_name(kind, k): p.get_coordinate_val(kind, k).to_python()
+        str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
         for kind, n in kinds
         for k in range(n)
     }
@@ -144,6 +144,21 @@ def satisfiable(where: Expr) -> bool:
     return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
 
 
+@cache
+def gap(
+    a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
+) -> tuple[int | None, int | None]:
+    """The least and greatest a - b; None: no bound. What is none of `dims` is a bound, at least 1."""
+    every = sorted({*dims, *mentioned(constraints)})
+    positive = [f"{n} >= 1" for n in every if n not in dims]
+    body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])
+    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", _CTX)
+    if s.is_empty():
+        return 0, 0
+    low, high = s.dim_min_val(0), s.dim_max_val(0)
+    return low.to_python() if low.is_int() else None, high.to_python() if high.is_int() else None
+
+
 _FLOORD = re.compile(r"floord\(")
 
 
@@ -151,7 +166,7 @@ _FLOORD = re.compile(r"floord\(")
 def span(
     dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[Expr | int, Expr | int] | None:
-    """lo and hi with lo <= dim < hi, the tightest interval, in terms of `names`; None where none is closed."""
+    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form."""
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
@@ -165,7 +180,14 @@ def span(
         return None
     if ends[0] is None or ends[1] is None:
         return None
-    return ends[0], ends[1] + 1
+    return ends[0], _after(ends[1])
+
+
+def _after(e: Expr | int) -> Expr | int:
+    """e + 1, inside of min and max."""
+    if isinstance(e, Ext):
+        return (minimum if e.op == "min" else maximum)(*(a + 1 for a in e.args))
+    return e + 1
 
 
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
@@ -201,6 +223,8 @@ def _from_c(e: ast.expr) -> Expr | int:
                     return x * y
                 case ast.Mod():
                     return x % y
+                case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
+                    return x // y
                 case _:
                     raise SyntaxError(ast.unparse(e))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):

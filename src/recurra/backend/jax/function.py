@@ -33,3 +33,7 @@ class Traced:
         out = jax.eval_shape(self.fn, *avals)
         leaves, tree = jax.tree.flatten(out)
         return tuple(Type(SHORT_NAME[y.dtype.name], tuple(y.shape)) for y in leaves), tree
+
+    def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
+        """Results in the tree that the function gave them in."""
+        return jax.tree.unflatten(tree, leaves)

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import TRUE, compare, symbols
+from recurra.ir.expr import TRUE, both, compare, symbols
 from recurra.ir.graph import Ref
 from recurra.ir.types import Type
 from recurra.lang.dims import Index, is_condition
@@ -26,7 +26,7 @@ class Parameter(RecurrentTensor):
         node = tracer.declare(name, dims_of(domain), initial.type)
         super().__init__(tracer, Ref(node.name, node.domain.identity))
         first = [compare("==", r.sym, r.lo) for r in node.domain]
-        tracer.define(node.name, *first or [compare("==", 0, 0)], initial.ref)
+        tracer.define(node.name, both(*first), initial.ref)
         tracer.params.append(self)
 
     @property

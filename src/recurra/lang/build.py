@@ -1,0 +1,136 @@
+"""Tensors from numbers, index expressions and arrays; operands brought to one shape and type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recurra.errors import ShapeError, here
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Ref
+from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_float, join
+from recurra.lang.dims import Index, is_condition
+from recurra.lang.read import Read, tensor
+from recurra.lang.tracer import current
+from recurra.ops import elementwise as el
+from recurra.ops import reduction
+from recurra.ops.source import Const, Data, Value
+
+if TYPE_CHECKING:
+    from recurra.lang.tensor import RecurrentTensor
+
+_NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
+
+
+def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
+    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
+    if isinstance(x, Read):
+        return x  # pyright: ignore[reportReturnType]
+    tracer = current()
+    dims: set[str] = set()
+    if isinstance(x, Index):
+        op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
+        dims = op.mentions() & set(tracer.dim_names())
+        stem = "value"
+    elif np.ndim(x) == 0 and isinstance(value := _python(x), (bool, int, float)):
+        op, stem = Const(value=value, dtype=dtype or _weak_type(value)), "const"
+    else:
+        key = f"data{len(Data.table)}"
+        Data.table[key] = _array(x, dtype)
+        op, stem = Data(key=key), "data"
+    node = tracer.emit(op, (), tracer.domain(dims), stem)
+    return tensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _array(x: Any, dtype: str | None) -> np.ndarray:
+    array = np.asarray(x)
+    to = dtype or _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
+    if to is None or (array.dtype.kind not in "biuf" and array.dtype.name not in SHORT_NAME):
+        raise ShapeError(f"no tensor has the type {array.dtype}", facts=f"of {x!r}", loc=here())
+    return array.astype(NUMPY_NAME[to])
+
+
+def _python(x: Any) -> Any:
+    return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
+
+
+def _weak_type(x: Any) -> str:
+    return "bool" if isinstance(x, bool) else "i32" if isinstance(x, int) else "f32"
+
+
+def zeros(type_: Type) -> Const:
+    return Const(value=0.0 if is_float(type_.dtype) else 0, dtype=type_.dtype, shape=type_.shape)
+
+
+def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
+    """`op` on operands that broadcast from the right and meet in one type."""
+    if op is el.Where:
+        tensors = [as_tensor(xs[0]), *promote(*xs[1:])]
+    elif op is el.Div:
+        tensors = [x if is_float(x.dtype) else x.cast("f32") for x in promote(*xs)]
+    else:
+        tensors = promote(*xs)
+    rank = max(len(x.shape) for x in tensors)
+    widest = _common_shape(op, tensors, rank)
+    ins: list[str] = []
+    for k, x in enumerate(tensors):
+        axes = LETTERS[rank - len(x.shape) : rank]
+        ones = tuple(a for a, c in enumerate(axes) if x.shape[a] == 1 and widest[c] != 1)
+        if ones:  # an axis of size 1 broadcasts: drop it
+            drop = reduction.Any_ if x.dtype == "bool" else reduction.Sum
+            tensors[k] = x.apply(drop(axes=ones), x)
+        ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
+    labels = join_labels(tuple(ins), LETTERS[:rank])
+    return tensors[0].apply(op(labels=labels), *tensors)
+
+
+def promote(*xs: Any) -> list[RecurrentTensor]:
+    """Operands in one type; numbers take that of the tensors, or make integers a float."""
+    strong: list[Any] = [
+        x for x in (as_tensor(x) if _is_array(x) else x for x in xs) if isinstance(x, Read)
+    ]
+    weak = [_weak_kind(x) for x in xs if not isinstance(x, Read) and not _is_array(x)]
+    dtype = strong[0].dtype if strong else None
+    for x in strong[1:]:
+        dtype = join(dtype or x.dtype, x.dtype)
+    if "f32" in weak and not is_float(dtype or ""):
+        dtype = "f32"
+    elif "i32" in weak and dtype in (None, "bool"):
+        dtype = "i32"
+    given = iter(strong)
+    tensors: list[Any] = [
+        next(given) if isinstance(x, Read) or _is_array(x) else as_tensor(x, dtype) for x in xs
+    ]
+    return [x.cast(dtype) if dtype else x for x in tensors]
+
+
+def _is_array(x: Any) -> bool:
+    return not isinstance(x, (Read, Index)) and np.ndim(x) > 0
+
+
+def _weak_kind(x: Any) -> str:
+    if isinstance(x, Index):
+        return "bool" if is_condition(x.expr) else "i32"
+    return _weak_type(_python(x))
+
+
+def _common_shape(
+    op: type[Elementwise], tensors: list[RecurrentTensor], rank: int
+) -> dict[str, Expr | int]:
+    """The size of each axis of the result, by label."""
+    sizes: dict[str, Expr | int] = {}
+    for x in tensors:
+        for c, n in zip(LETTERS[rank - len(x.shape) : rank], x.shape, strict=True):
+            known = sizes.get(c, 1)
+            if known != 1 and n not in (1, known):
+                shapes = " and ".join(str(t.type) for t in tensors)
+                raise ShapeError(
+                    f"{op.name} of {shapes}: sizes {known} and {n} do not match",
+                    facts="shapes meet axis by axis from the right",
+                    hint="expand, reshape or transpose one of them",
+                    loc=here(),
+                )
+            sizes[c] = n if known == 1 else known
+    return sizes

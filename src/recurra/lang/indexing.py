@@ -1,0 +1,178 @@
+"""Brackets: x[b, i, t:T] reads, x[b, i, t+1] = e defines, and more brackets index the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.errors import DomainError, ShapeError, here
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr, symbols
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.types import Domain, Range, is_shift
+from recurra.lang.affine import quasi_affine
+from recurra.lang.build import as_tensor
+from recurra.lang.dims import is_condition, unwrap
+from recurra.lang.read import Read, tensor
+from recurra.ops import movement
+from recurra.sets import isl
+
+
+def read(x: Any, keys: tuple[Any, ...]) -> Any:
+    """x[keys]: over its domain if it is not indexed yet, else inside of its value."""
+    source = x.graph[x.name].domain
+    if x.indexed or not len(source):
+        return inner(x, keys)
+    if len(keys) != len(source):
+        raise DomainError(
+            f"{x.name} is indexed with {len(keys)} expressions",
+            facts=f"its domain is {source}, with {len(source)} dims",
+            hint=f"index every dim: {x.name}[{', '.join(source.dims)}]",
+            loc=here(),
+        )
+    index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
+    return tensor(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _index(key: Any, r: Range) -> Any:
+    if isinstance(key, slice):
+        lo = r.lo if key.start is None else _place(key.start, r)
+        hi = r.hi if key.stop is None else _place(key.stop, r)
+        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
+        quasi_affine("the range", s, here())
+        return s
+    return _place(key, r)
+
+
+def _place(key: Any, r: Range) -> Expr | int:
+    """A quasi-affine position; a negative constant counts from the end."""
+    e = unwrap(key)
+    if type(e) is not int and not (
+        isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
+    ):
+        raise DomainError(
+            f"{key!r} is no index for dim {r.dim}",
+            facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
+            hint="for a choice by data use .take(i) or rc.where(...)",
+            loc=here(),
+        )
+    quasi_affine("the index", e, here())
+    return r.hi + e if isinstance(e, int) and e < 0 else e
+
+
+def inner(x: Any, keys: tuple[Any, ...]) -> Any:
+    """Indexing inside the value: numbers, index expressions, ranges and integer tensors."""
+    out, axis = x, 0
+    if len(keys) > len(x.shape):
+        raise ShapeError(
+            f"{len(keys)} expressions index {len(x.shape)} axes",
+            facts=f"{x.name} is {x!r}",
+            loc=here(),
+        )
+    for k in keys:
+        if isinstance(k, slice):
+            out = cut(out, k, axis)
+            axis += 1
+        elif isinstance(k, Read):
+            out = out.take(k, axis=axis)
+            axis += len(k.shape)
+        else:
+            out = out.index(k, axis=axis)
+    return out
+
+
+def cut(x: Any, k: slice, axis: int) -> Any:
+    if k.step not in (None, 1):
+        raise ShapeError(
+            f"a range inside a tensor has step {k.step}",
+            facts="only ranges over dims have steps",
+            hint="reshape, or .take(...) the positions",
+            loc=here(),
+        )
+    n = x.shape[axis]
+    lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
+    if lo == 0 and hi == n:
+        return x
+    size: Any = hi - lo
+    size = max(size, 0) if isinstance(size, int) else size
+    return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
+
+
+def _end(e: Any, n: Expr | int, default: Expr | int) -> Any:
+    """One end of a range on an axis of size n; constants as in Python."""
+    if e is None:
+        return default
+    e = unwrap(e)
+    if isinstance(e, int) and e < 0:
+        e = n + e
+    return min(max(e, 0), n) if isinstance(e, int) and isinstance(n, int) else e
+
+
+def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
+    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
+    node = x.graph[x.name]
+    value = as_tensor(value, node.type.dtype).broadcast_to(node.type.shape)
+    conditions: list[Expr] = [e for k in keys if is_condition(e := unwrap(k))]
+    places = [unwrap(k) for k in keys if not is_condition(unwrap(k))] or list(node.domain.identity)
+    if len(places) != len(node.domain):
+        raise DomainError(
+            f"{x.name} is defined at {len(places)} expressions",
+            facts=f"its domain is {node.domain}",
+            hint=f"write {x.name}[{', '.join(node.domain.dims)}] = ...",
+            loc=here(),
+        )
+    _no_other_dims(x.name, node.domain, value)
+    where: list[Expr] = []
+    back: dict[str, Expr | int] = {}
+    for r, e in zip(node.domain, places, strict=True):
+        c = None if isinstance(e, slice) else is_shift(e, r.dim)
+        if c is None:
+            where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
+        elif c:
+            back[r.dim] = r.sym - c
+    quasi_affine("the condition", ex.both(*conditions), here())
+    where += [ex.substitute(e, back) for e in conditions]
+    for r in node.domain:
+        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back))
+
+
+def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
+    edge = next((x for x in have if x.dim == r.dim), r)
+    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
+    return [c for c in inside if not _implied(c, box, where)]
+
+
+def _implied(c: Expr, box: Domain, where: list[Expr]) -> bool:
+    parts = [*isl.inside(box), *map(isl.text, where), isl.text(ex.negate(c))]
+    bounds = sorted(isl.mentioned(parts) - set(box.dims))
+    return isl.make_set(box.dims, parts, bounds).is_empty()
+
+
+def _fixed_place(x: Any, e: Any, r: Range) -> Expr | int:
+    """A place free of dims: x[b, i, 0] = ..."""
+    if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
+        raise DomainError(
+            f"{x.name} cannot be defined at {_written(e)}",
+            facts=f"the place of dim {r.dim} must be {r.dim}, {r.dim}+c, or free of dims",
+            hint=f"give a condition: {x.name}[..., {r.dim} >= 1] = ...",
+            loc=here(),
+        )
+    return _place(e, r)
+
+
+def _written(e: Any) -> str:
+    if not isinstance(e, slice):
+        return str(e)
+    return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
+
+
+def _no_other_dims(name: str, domain: Domain, value: Any) -> None:
+    extra = set(value.domain.dims) - set(domain.dims)
+    if extra:
+        raise DomainError(
+            f"{name} is defined by a value that varies with {', '.join(sorted(extra))}",
+            facts=f"{name} has the domain {domain}, the value {value.domain}",
+            hint="add the dim to its domain, or index the value",
+            loc=here(),
+        )

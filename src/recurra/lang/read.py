@@ -1,0 +1,123 @@
+"""Read: a read of an equation, what it is, and how a new equation is made from several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import DomainError, here
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.types import Domain, Range, is_shift
+from recurra.lang.tracer import Tracer
+
+if TYPE_CHECKING:
+    from recurra.lang.tensor import RecurrentTensor
+
+
+class Read:
+    """A value at every point of `domain`."""
+
+    def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
+        self.tracer, self.ref, self.indexed = tracer, ref, indexed
+
+    @property
+    def graph(self) -> Graph:
+        return Graph(self.tracer.nodes, ())
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    @property
+    def type(self) -> Any:
+        return self.graph.read_type(self.ref)
+
+    @property
+    def shape(self) -> tuple[Expr | int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def domain(self) -> Domain:
+        """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
+        source = self.graph[self.ref.name].domain
+        known = set(self.tracer.dim_names())
+        ranges: dict[str, Range] = {}
+        for r, e in zip(source, self.ref.index, strict=True):
+            for d in index_symbols(e) & known:
+                if d == r.dim and not isinstance(e, Slice) and is_shift(e, d) == 0:
+                    ranges[d] = r
+                else:
+                    ranges[d] = _within(ranges.get(d) or self.tracer.range(d), r, e)
+        return self.tracer.domain(set(ranges), ranges)
+
+    def apply(self, op: Op, *args: Read) -> RecurrentTensor:
+        """A new equation over the union of the operands' domains."""
+        domain = union(self.tracer, args, op)
+        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
+        return tensor(self.tracer, self.graph.read(node.name))
+
+    def __repr__(self) -> str:
+        dims = ", ".join(self.domain.dims)
+        return f"{self.type} over ({dims})" if dims else str(self.type)
+
+    def __hash__(self) -> int:
+        return hash(self.ref)
+
+    def __bool__(self) -> bool:
+        raise DomainError(
+            "a recurrent tensor has no truth value while the program is written",
+            facts=f"this one is {self!r}",
+            hint="choose with rc.where(cond, a, b)",
+            loc=here(),
+        )
+
+    def __iter__(self) -> Any:
+        raise DomainError(
+            "a recurrent tensor cannot be iterated over while the program is written",
+            facts=f"this one is {self!r}",
+            hint="index it: x[k]",
+            loc=here(),
+        )
+
+
+def _within(d: Range, source: Range, e: Index) -> Range:
+    """The part of `d` where index `e` is a point of `source`, as far as constants can tell."""
+    first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, e)
+    lo, hi = d.lo, d.hi
+    if (c := is_shift(first, d.dim)) is not None:
+        lo = _tighter(ex.maximum, lo, ex.lin([(source.lo, 1), (c, -1)]))
+    if (c := is_shift(last, d.dim)) is not None:
+        end = ex.lin([(source.hi, 1), (c, -1)])
+        hi = _tighter(ex.minimum, hi, ex.lin([(end, 1), (1, 1)]) if isinstance(e, Slice) else end)
+    return Range(d.dim, hi, lo)
+
+
+def _tighter(pick: Any, a: Expr | int, b: Expr | int) -> Expr | int:
+    best = pick(a, b)
+    return a if isinstance(best, ex.Ext) and best != a else best
+
+
+def tensor(tracer: Tracer, ref: Ref, indexed: bool = False) -> RecurrentTensor:
+    # Its operators are made of the functions below it, which in turn make tensors.
+    from recurra.lang.tensor import RecurrentTensor
+
+    return RecurrentTensor(tracer, ref, indexed)
+
+
+def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
+    """The dims of an equation over `args`; where they have several ranges, a point lies in all."""
+    dims = op.mentions() & set(tracer.dim_names())
+    ranges: dict[str, Range] = {}
+    for a in args:
+        for r in a.domain:
+            old = ranges.setdefault(r.dim, r)
+            if old != r:
+                ranges[r.dim] = Range(r.dim, ex.minimum(old.hi, r.hi), ex.maximum(old.lo, r.lo))
+        dims |= {r.dim for r in a.domain}
+    return tracer.domain(dims, ranges)

@@ -1,0 +1,39 @@
+"""Records a run in a folder: metrics as they come, progress, and report.html at the end or at a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recurra.report.progress import track
+from recurra.report.run_page import keep_compiled, write_page
+from recurra.report.runs import RunFolder
+
+if TYPE_CHECKING:
+    from recurra.executable import Executable
+
+
+def record(program: Executable, folder: str | Path, seed: int, **options: Any) -> dict[str, Any]:
+    """`program.run`, with everything a person wants to see of it in `folder`."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    run = RunFolder(Path(folder))
+    run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
+    run.write_config({"seed": seed, **program.sizes})
+    keep_compiled(run, program)
+    total = program.iterations
+    with run, track(total, run.path.name) as progress:
+
+        def step(first: int, metrics: Mapping[str, Any]) -> None:
+            count = max((len(x) for x in metrics.values()), default=0)
+            for k in range(count):
+                run.log(first + k + 1, **{name: float(x[k]) for name, x in metrics.items()})
+            if count:
+                progress.update(first + count, **{n: float(x[-1]) for n, x in metrics.items()})
+
+        try:
+            results = program.run(seed, on_step=step, **options)
+        finally:
+            page = write_page(run)
+    print(f"report: {page}")
+    return results
