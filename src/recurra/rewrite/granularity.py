@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from recurra.ir.graph import Graph, merge_condition
 from recurra.ir.order import components
 from recurra.rewrite.vectorise import candidates, vectorise
+from recurra.sets.dependence import happens
 from recurra.sets.lag import Lag, lag
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
@@ -38,7 +39,12 @@ def loops(graph: Graph) -> dict[str, set[str]]:
     carries are dropped and the rest is looked at again.
     """
     out: dict[str, set[str]] = {r.dim: set() for r in graph.dims}
-    edges = [(n.name, k) for n in graph.nodes.values() for k in range(len(n.args))]
+    edges = [
+        (n.name, k)
+        for n in graph.nodes.values()
+        for k in range(len(n.args))
+        if happens(n.domain, merge_condition(n, k))
+    ]
     _loops(graph, list(graph.nodes), edges, [r.dim for r in graph.dims], out)
     return out
 
