@@ -41,7 +41,7 @@ from recurra.ops.scan import CumSum, DiscountedSum
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Uniform, Value
 
-LARGEST = 6  # causal reads hold for every size of their dim up to here
+LARGEST = 8  # causal reads hold for every size of their dim up to here
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Program:
             return False
         bound = str(self.range(dim).hi)
         for size in range(1, LARGEST):
-            sizes = {**self.sizes, bound: size}
+            sizes = {**dict.fromkeys(self.sizes, 5), bound: size}
             for env in self.points(domain, {dim}, where, sizes):
                 if any(sign * (env[dim] - q) < strict for q in reached(e, env)):
                     return False
