@@ -530,7 +530,7 @@ def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
     m, n = draw(small), draw(small)
     p = Program(draw, sizes, dims, [(), (), (m,), (n,), (m, n)])
     uniform(p, p.domain(set()))
-    for _ in range(draw(st.integers(2, 9))):
+    for _ in range(draw(st.integers(3, 14))):
         action = draw(st.integers(0, 9))
         if action <= 1 and len(p.open) < 3:
             p.begin()
@@ -543,7 +543,7 @@ def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
     if p.chance(50):
         p.equation()
     names = list(p.nodes)
-    outputs = draw(st.lists(st.sampled_from(names), min_size=0, max_size=2))
+    outputs = draw(st.lists(st.sampled_from(names), min_size=0, max_size=3))
     graph = Graph(p.nodes, (*outputs, names[-1]), dims).live()
     return Case(verify(graph), sizes)
 
