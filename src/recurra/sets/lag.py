@@ -5,12 +5,12 @@ Bounds are taken for every size of the bounds, so a lag is finite only if it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, compare, lin
-from recurra.ir.graph import Index, Slice
+from recurra.ir.expr import Expr, Prod, symbols, walk
+from recurra.ir.graph import Index, Slice, index_symbols
 from recurra.ir.types import Domain, is_shift
+from recurra.sets import isl
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Lag:
         )
 
 
+<<<<<<< HEAD
 Spans = Mapping[str, Lag]
 
 
@@ -157,3 +158,19 @@ def interval(e: Expr | int, at: Spans) -> Lag:
             return Lag(None, None)
         case _:
             return Lag(None, None)
+=======
+def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
+    """The tightest bounds of p - q along `dim`, p in `sink` where `when` holds, q = `index` (or in it)."""
+    shift = None if isinstance(index, Slice) else is_shift(index, dim)
+    if shift is not None:
+        return Lag(-shift, -shift)
+    ends = (index.lo, index.hi) if isinstance(index, Slice) else (index,)
+    if any(isinstance(x, Prod) for e in ends for x in walk(e)):
+        return Lag(None, None)
+    used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
+    within = Domain(tuple(r for r in sink if r.dim in used))
+    chosen = [] if when is None else [isl.text(when)]
+    relation = isl.index_constraints([index], [f"{dim}'"])
+    constraints = tuple([*isl.inside(within), *chosen, *relation])
+    return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))
+>>>>>>> fuzz
