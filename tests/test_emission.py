@@ -138,7 +138,7 @@ def differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_launches_do_not_change_a_bit(backend: str):
-    runs = [run(reinforce(4, 8, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
+    runs = [run(reinforce(4, 12, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
     assert len(runs[0].variables) == 18
     assert np.ptp(runs[0].results["length"]) > 0
     for other in runs[1:]:
