@@ -110,8 +110,9 @@ def unrolled(theta: Any, B: int, T: int, n: int | None, dtype: Any) -> Any:
         alive = jnp.where(done, 0.0, alive)
         o = jax.lax.stop_gradient(jnp.where(r[t][:, None] > 0, moved, o))
     r = jnp.stack(r)
-    spans = [range(t, T if n is None else min(t + n, T)) for t in range(T)]
-    g = jnp.stack([sum(GAMMA ** (k - span.start) * r[k] for k in span) for span in spans])
+    ahead = np.arange(T) - np.arange(T)[:, None]
+    weights = np.where((ahead >= 0) & (ahead < (n or T)), GAMMA ** np.maximum(ahead, 0.0), 0.0)
+    g = weights.astype(dtype) @ r
     if n is None:
         live = g[r > 0]
         g = (g - live.mean()) / (live.std() + EPS)
@@ -123,5 +124,6 @@ def by_autodiff(B: int, T: int, n: int | None) -> tuple[float, dict[str, np.ndar
     """Mean length and gradients of the unrolled program, in float64."""
     with jax.enable_x64(True):
         theta = {k: jnp.array(x) for k, x in initial(SEED, np.float64).items()}
-        gradient, length = jax.grad(unrolled, has_aux=True)(theta, B, T, n, jnp.float64)
+        grad = jax.grad(unrolled, has_aux=True)
+        gradient, length = grad(theta, B, T, n, jnp.float64)
     return float(length), {f"d_{k}": np.array(x) for k, x in gradient.items()}

@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 
 import hlo
+import recurra as rc
 from recurra.backend.jax.region import JaxBackend
 from recurra.executable import Executable
 from recurra.memory.plan import Plan
@@ -19,7 +20,8 @@ from recurra.program.function import arguments
 from recurra.program.region import Region
 from reinforce import GRADIENTS, SEED, reinforce
 
-CASES = [pytest.param(*c, id=f"B={c[0]} T={c[1]}") for c in ((64, 50), (512, 250))]
+CASES = [(64, 50, None), (512, 250, None), (64, 50, 5), (512, 300, 64)]
+every_case = pytest.mark.parametrize(("B", "T", "n"), CASES)
 
 
 class Emitted(NamedTuple):
@@ -32,9 +34,18 @@ class Emitted(NamedTuple):
 
     @property
     def stores(self) -> set[hlo.Shape]:
-        """The shapes of stores longer than a page."""
-        stores = [self.plan.stores[s] for s in self.region.stores]
-        return {s.shape(self.plan.sizes) for s in stores if s.nbytes(self.plan.sizes) > 4096}
+        """The shapes of those that no equation reads whole: a window of n rewards is."""
+        nodes = self.plan.graph.nodes.values()
+        whole = {
+            a.name for n in nodes for a in n.args if a.slices and "window" in self.kinds(a.name)
+        }
+        kept = [self.plan.stores[s] for s in self.region.stores if s not in whole]
+        return {s.shape(self.plan.sizes) for s in kept if s.nbytes(self.plan.sizes) > 1000}
+
+    def kinds(self, store: str) -> set[str]:
+        return (
+            {a.kind for a in self.plan.stores[store].kept} if store in self.plan.stores else set()
+        )
 
     @property
     def bytes(self) -> int:
@@ -44,22 +55,22 @@ class Emitted(NamedTuple):
 
 
 @cache
-def emitted(B: int, T: int, **options: Any) -> Emitted:
-    program = reinforce(B, T, 100, **options).compiled.program
+def emitted(B: int, T: int, n: int | None = None) -> Emitted:
+    program = reinforce(B, T, 100, n).compiled.program
     (region,) = (r for r in program.regions if r.chunk is not None)
     compiled = JaxBackend().lowered(program.plan, region).compile()
     return Emitted(program.plan, region, compiled.as_text(), compiled.memory_analysis())
 
 
-@pytest.mark.parametrize(("B", "T"), CASES)
-def test_everything_donated_is_aliased(B: int, T: int):
-    e = emitted(B, T)
+@every_case
+def test_everything_donated_is_aliased(B: int, T: int, n: int | None):
+    e = emitted(B, T, n)
     assert hlo.aliased(e.text) == len(e.region.carried) + len(e.region.stores)
     assert e.memory.alias_size_in_bytes == e.bytes
 
 
 def test_what_is_donated_is_the_state_and_the_plan():
-    """18 arrays of parameters and moments, 1282 numbers each; the stores of the plan; nothing else."""
+    """Parameters and moments, 18 arrays, 3 x 1282 numbers; the stores of the plan; nothing else."""
     e = emitted(512, 250)
     plan = sum(s.nbytes(e.plan.sizes) for s in e.plan.stores.values())
     assert len(e.region.carried) == 18
@@ -67,11 +78,30 @@ def test_what_is_donated_is_the_state_and_the_plan():
     assert e.memory.argument_size_in_bytes - e.bytes < 100
 
 
-@pytest.mark.parametrize(("B", "T"), CASES)
-def test_no_loop_writes_a_whole_store(B: int, T: int):
-    e = emitted(B, T)
-    assert len(e.stores) >= 3
+@every_case
+def test_no_loop_writes_a_whole_store(B: int, T: int, n: int | None):
+    e = emitted(B, T, n)
+    assert len(e.stores) >= 2
     assert hlo.written_whole(e.text, e.stores) == []
+
+
+def second_order(D: int) -> str:
+    """x[t+3] = f(x[t], x[t+1]), with one more reader of x[t]."""
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32[D], domain=(t,))
+        for k in range(3):
+            x[k] = rc.constant(np.full(D, k, np.float32))
+        x[t + 3] = (x[t] * 0.9 + x[t + 1] * 0.1).tanh()
+        rc.log(y=x[0:T].sum())
+    program = ctx.compile({T: 50}).compiled.program
+    (region,) = program.regions
+    return JaxBackend().lowered(program.plan, region).compile().as_text()
+
+
+def test_a_store_read_before_it_is_written_is_copied():
+    """FIXME: x reads an old slot, the sum reads it again, one is overwritten: two copies a step."""
+    assert len(hlo.written_whole(second_order(2000), [(3, 2000)])) == 2
 
 
 def window(read: str) -> str:
@@ -148,7 +178,7 @@ def test_launches_do_not_change_a_bit(backend: str):
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
-    p = reinforce(4, 8, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)
+    p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)
     whole = run(p)
     saved: list[Any] = []
 

@@ -37,6 +37,13 @@ def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
     assert error(results(last=last, backend=backend)) < 1e-13
 
 
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("n", [1, 3, 5, 30])
+def test_gradient_of_n_steps(n: int, backend: str):
+    """Windows are cut short at the end of time, and shorter than n where n > T."""
+    assert error(results(n, backend=backend), n) < 1e-13
+
+
 def test_tiles_change_the_order_of_a_sum_and_nothing_else():
     whole = results()
     for rows in ROWS[:-1]:

@@ -82,15 +82,16 @@ def test_the_plan_is_right_point_by_point(n: int | None):
     assert validate(compiled(2, 9, n).plan) == []
 
 
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
 @pytest.mark.parametrize("n", [1, 3, 5])
-def test_n_steps_by_the_oracle(n: int):
+def test_n_steps_by_the_oracle(n: int, backend: str):
     """Three iterations, point by point."""
     B, T, I = 2, 9, 3
     ctx, bounds = context(n, shown=tuple(GRADIENTS))
     sizes = {str(d): x for d, x in zip(bounds, (B, I, T), strict=True)}
     graph = ctx.graph
     values = interp.run(graph, sizes, seed=SEED)
-    got = reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend="numpy").run(seed=SEED)
+    got = reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend=backend).run(seed=SEED)
     names = dict(ctx.tracer.logs)
     assert names.keys() == got.keys()
     for name, x in got.items():

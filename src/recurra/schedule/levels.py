@@ -79,6 +79,8 @@ class _Levels:
     sizes: Mapping[str, int]
     dims: tuple[str, ...] = ()
     lags: dict[tuple[Read, str], Lag | None] = field(default_factory=dict)
+    next_step: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, one step later
+    later: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, through a store
 
     def __post_init__(self) -> None:
         self.dims = tuple(r.dim for r in self.graph.dims)
@@ -123,13 +125,19 @@ class _Levels:
         return components(stmts, feeds.__getitem__)
 
     def sequence(self, stmts: list[str], edges: list[Read]) -> list[str]:
-        """A plain order of statements at one point."""
+        """A plain order of statements at one point, as the emission contract wants it.
+
+        What the next step reads is read before it is overwritten: it travels as a variable. What
+        later steps read is written first: a store has one version at a time.
+        """
         feeds: dict[str, set[str]] = {s: set() for s in stmts}
         for e in edges:
             feeds[e.sink].add(e.source)
         for part in components(stmts, lambda s: feeds[s]):
             if len(part) > 1 or part[0] in feeds[part[0]]:
                 raise self.no_order(part, self.within(part, edges), [])
+        for wishes in ({(b, a) for a, b in self.next_step}, self.later):
+            feeds = _wished(stmts, feeds, wishes)
         return topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
 
     def groups(
@@ -265,6 +273,10 @@ class _Levels:
             assert x.low is not None
             if x.low + shift[e.sink] - shift[e.source] <= 0:
                 open_.append(e)
+            else:
+                time = x + (shift[e.sink] - shift[e.source])
+                travels = time.exact == 1 and left[e.source] == {dim} and not e.ref.slices
+                (self.next_step if travels else self.later).add((e.source, e.sink))
         inside = {s: left[s] - {dim} for s in g.members}
         body = self.order(g.members, open_, inside)
         return (Loop(dim, g.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body),)
@@ -294,3 +306,15 @@ class _Group:
 
     step: int
     members: list[str]
+
+
+def _wished(
+    stmts: Sequence[str], feeds: dict[str, set[str]], wishes: set[tuple[str, str]]
+) -> dict[str, set[str]]:
+    """`feeds` with every wish (ahead, behind) that closes no cycle with the others."""
+    more = {s: set(x) for s, x in feeds.items()}
+    for ahead, behind in wishes:
+        if ahead in more and behind in more and ahead != behind:
+            more[behind].add(ahead)
+    part = {s: k for k, p in enumerate(components(stmts, more.__getitem__)) for s in p}
+    return {s: {a for a in x if a in feeds[s] or part[a] != part[s]} for s, x in more.items()}
