@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recurra.cost.model import HELD
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
@@ -24,7 +25,7 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
-from recurra.rewrite.tile import tile, tiles
+from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.levels import schedule
 from recurra.schedule.legal import violations
 from recurra.schedule.tree import Schedule, phases
@@ -43,9 +44,18 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, sizes: Mapping[str, int], *, last: bool | None = None, chunk: int = CHUNK
+    graph: Graph,
+    sizes: Mapping[str, int],
+    *,
+    last: bool | None = None,
+    chunk: int = CHUNK,
+    rows: int = ROWS,
+    held: float = HELD,
 ) -> Compiled:
-    """Graph to program, for bounds that are known. `last`: the batch axes go last (None: decide).
+    """Graph to program, for bounds that are known.
+
+    `last`: the batch axes go last (None: decide). `chunk`: steps of the outermost loop per launch.
+    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
 
     Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
@@ -61,12 +71,13 @@ def compile_graph(
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))))
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(batch))), loops(g), set(batch))
+        at = phases(schedule(g, sizes, frozenset(batch)))
+        found = tiles(g, sizes, at, loops(g), set(batch), rows)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -86,6 +97,7 @@ def compile_graph(
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
+    g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     where = output_axes(before, decided)
     s = schedule(g, sizes)
     broken = violations(s, sizes)
