@@ -12,8 +12,8 @@ from textwrap import wrap
 from typing import Any
 
 import pytest
-from markdown import ROOT, fenced, fill, table
 
+from documents import ROOT, fenced, fill, table
 from recurra.executable import Executable
 from recurra.ir.graph import Graph, Node
 
@@ -105,7 +105,9 @@ def host_loop(program: Executable) -> str:
         indent = " " * (len(line) - len(line.lstrip()))
         cut = re.sub(r"\(([^()]*)\)", lambda m: f"({few(m[1].split(', '), 5, ', ')})", line)
         cut = re.sub(r"\{([^{}]*)\}", lambda m: f"{{{few(m[1].split(', '), 2, ', ')}}}", cut)
-        cut = re.sub(r"^(\s*)([^=(]*) = ", lambda m: f"{m[1]}{few(m[2].split(', '), 5, ', ')} = ", cut)
+        cut = re.sub(
+            r"^(\s*)([^=(]*) = ", lambda m: f"{m[1]}{few(m[2].split(', '), 5, ', ')} = ", cut
+        )
         lines += wrap(cut.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent + "    ")
     return "\n".join(lines)
 
@@ -129,5 +131,7 @@ def folders() -> list[tuple[str, str]]:
         doc = ast.get_docstring(ast.parse(path.read_text())) or ""
         inside = path.relative_to(SOURCE)
         name = f"{inside.parent}/" if path.stem == "__init__" else str(inside)
-        rows.append((order.index(inside.parts[0].removesuffix(".py")), name, doc.partition("\n")[0]))
+        rows.append(
+            (order.index(inside.parts[0].removesuffix(".py")), name, doc.partition("\n")[0])
+        )
     return [(f"`{name}`", line) for _, name, line in sorted(rows)]

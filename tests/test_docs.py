@@ -6,6 +6,7 @@ Blocks of one file run in order, in one namespace. ```python no-run is only look
 
 from __future__ import annotations
 
+import inspect
 import io
 import linecache
 import re
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markdown import ROOT, Block, agrees, blocks, fenced, fill, output_of, replaced, table
 
+from documents import ROOT, Block, agrees, blocks, fenced, fill, output_of, replaced, table
 from recurra import cli, config
 from recurra.errors import RecurraError
+from recurra.ops.elementwise import Tanh
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 RUNS = tuple(p for p in FILES if any(b.info.startswith("python") for b in blocks(p.read_text())))
@@ -28,13 +30,14 @@ def run(block: Block, scope: dict[str, Any]) -> str:
     lines = block.text.splitlines(keepends=True)
     linecache.cache["program.py"] = (len(block.text), None, lines, "program.py")
     shown = io.StringIO()
-    try:
-        with redirect_stdout(shown):
-            exec(compile(block.text, "program.py", "exec"), scope)
-    except RecurraError as error:
-        assert block.info == "python refused", f"{error}\n---\n{block.text}"
-        return f"{shown.getvalue()}{type(error).__name__}: {error}\n"
-    assert block.info == "python", f"this is not refused:\n{block.text}"
+    code = compile(block.text, "program.py", "exec")
+    with redirect_stdout(shown):
+        if block.info == "python refused":
+            with pytest.raises(RecurraError) as refused:
+                exec(code, scope)
+            print(f"{refused.typename}: {refused.value}")
+        else:
+            exec(code, scope)
     return shown.getvalue()
 
 
@@ -78,9 +81,10 @@ def test_tables_of_commands() -> None:
     fill(ROOT / "README.md", {"commands": table(("command", "does"), rows)})
 
 
-def test_table_of_variables() -> None:
+def test_variables_and_an_operator() -> None:
     lines = [x for x in (config.__doc__ or "").splitlines() if x.startswith("|")]
-    fill(ROOT / "CONTRIBUTING.md", {"variables": "\n".join(lines)})
+    operator = fenced(inspect.getsource(Tanh), "python no-run")
+    fill(ROOT / "CONTRIBUTING.md", {"variables": "\n".join(lines), "operator": operator})
 
 
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from markdown import ROOT
 
+from documents import ROOT
 from recurra import cli
 
 OURS = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")])

@@ -1,7 +1,7 @@
 """Markdown as data: fenced blocks, and sections between markers that tests fill.
 
-    <!-- generated: NAME -->        what a test computes; `RECURRA_BLESS=1` writes it
-    <!-- end -->
+<!-- generated: NAME -->        what a test computes; `RECURRA_BLESS=1` writes it
+<!-- end -->
 """
 
 from __future__ import annotations
