@@ -46,8 +46,12 @@ def context(n: int | None = None, dtype: str = "f32", shown: tuple[str, ...] = (
     """
     ctx = rc.Context(num_dims=3)
     with ctx as ((b, B), (i, I), (t, T)):
+
+        def reset(u: jax.Array) -> jax.Array:
+            return cartpole.reset(u.astype(NUMPY_NAME[dtype]))
+
         env = rc.rl.env.traceable(
-            lambda u: cartpole.reset(u.astype(NUMPY_NAME[dtype])),
+            reset,
             cartpole.step,
             observation=Type(dtype, (4,)),
             actions=2,

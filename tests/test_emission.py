@@ -1,23 +1,23 @@
-"""What the JAX backend emits: stores donated and updated in place, one executable for all launches."""
+"""What the JAX backend emits: stores updated in place, one executable for all launches."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, NamedTuple
 
-import hlo
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from reinforce import GRADIENTS, SEED, reinforce
 
+import hlo
 from recurra.backend.jax.region import JaxBackend
 from recurra.executable import Executable
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments
 from recurra.program.region import Region
+from reinforce import GRADIENTS, SEED, reinforce
 
 CASES = [pytest.param(*c, id=f"B={c[0]} T={c[1]}") for c in ((64, 50), (512, 250))]
 
@@ -70,12 +70,12 @@ def test_what_is_donated_is_the_state_and_the_plan():
 @pytest.mark.parametrize(("B", "T"), CASES)
 def test_no_loop_writes_a_whole_store(B: int, T: int):
     e = emitted(B, T)
-    assert len(e.stores) > 3
+    assert len(e.stores) >= 3
     assert hlo.written_whole(e.text, e.stores) == []
 
 
 def window(read: str) -> str:
-    """A control: a window of 5 slots that is written, read, and read by its `old` version or not."""
+    """A control: 5 slots, one of them written and then one read, of the new version or the old."""
 
     def step(t: Any, c: Any) -> Any:
         old, x, total = c
@@ -88,7 +88,7 @@ def window(read: str) -> str:
     def run(store: Any, x: Any) -> Any:
         return lax.fori_loop(0, 50, step, (store, x, 0.0))
 
-    shapes = jax.ShapeDtypeStruct((5, 64, 32), "float32"), jax.ShapeDtypeStruct((64, 32), "float32")
+    shapes = (jax.ShapeDtypeStruct(s, "float32") for s in ((5, 64, 32), (64, 32)))
     return jax.jit(run, donate_argnums=0).lower(*shapes).compile().as_text()
 
 
@@ -138,7 +138,7 @@ def differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_launches_do_not_change_a_bit(backend: str):
-    runs = [run(reinforce(4, 12, 10, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
+    runs = [run(reinforce(4, 8, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
     assert len(runs[0].variables) == 18
     assert np.ptp(runs[0].results["length"]) > 0
     for other in runs[1:]:
@@ -148,7 +148,7 @@ def test_launches_do_not_change_a_bit(backend: str):
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
-    p = reinforce(4, 12, 10, shown=tuple(GRADIENTS), chunk=4, backend=backend)
+    p = reinforce(4, 8, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)
     whole = run(p)
     saved: list[Any] = []
 
@@ -156,7 +156,7 @@ def test_a_resumed_run_is_the_run_itself(backend: str):
         saved.append((step.hi, {k: np.array(x) for k, x in step.variables.items()}))
 
     p.run(seed=SEED, on_state=keep)
-    assert [time for time, _ in saved] == [4, 8, 10]
+    assert [time for time, _ in saved] == [2, 4, 5]
     for time, variables in saved[:-1]:
         rest = run(p, resume=(time, variables))
         assert differing(rest.variables, whole.variables) == []

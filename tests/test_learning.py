@@ -1,6 +1,7 @@
 """It learns: the compiled program holds the pole up."""
 
 import pytest
+
 from recurra.bench import ours
 
 

@@ -1,4 +1,4 @@
-"""Another access pattern is another schedule: n-step returns learn while acting, Monte Carlo after it."""
+"""n-step returns learn while acting, Monte Carlo after it: another access, another schedule."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from reinforce import GRADIENTS, SEED, context, reinforce
 
 from recurra import interp
 from recurra.compile import Compiled
 from recurra.memory.validate import validate
 from recurra.schedule.tree import Exec, Item, Loop
+from reinforce import GRADIENTS, SEED, context, reinforce
 
 STEPS = [1, 3, 5, 64, 256]
 ACT, RETURNS = "a", "g"

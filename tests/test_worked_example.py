@@ -6,14 +6,15 @@ RECURRA_BLESS=1 rewrites the texts; read the difference.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
-from reinforce import reinforce
 
 from recurra.executable import Executable
 from recurra.ir.text import parse
+from reinforce import reinforce
 
 GOLDEN = Path(__file__).parent / "golden"
 B, T = 512, 250
@@ -27,16 +28,24 @@ def program(n: int | None = None) -> Executable:
 def stores(p: Executable) -> str:
     """One line per store, in the order of the plan."""
     plan = p.compiled.program.plan
-    rows = [f"{str(s):40} {s.nbytes(plan.sizes):>10,} B" for s in plan.stores.values()]
+    rows = [f"{s!s:40} {s.nbytes(plan.sizes):>10,} B" for s in plan.stores.values()]
     total = sum(s.nbytes(plan.sizes) for s in plan.stores.values())
     return "\n".join([*rows, f"{'total':40} {total:>10,} B"])
+
+
+def equations(p: Executable) -> str:
+    """After the last pass; arrays and functions of the program numbered as they appear."""
+    text = str(list(p.compiled.stages.graphs.values())[-1])
+    text = re.sub(r"fn='(reset|step)_\d+'", r"fn='\1'", text)
+    keys = list(dict.fromkeys(re.findall(r"'data\d+'", text)))
+    return re.sub(r"'data\d+'", lambda m: f"'data{keys.index(m[0])}'", text)
 
 
 TEXTS = {
     "schedule": lambda p: p.schedule_text,
     "stores": stores,
     "regions": lambda p: "\n".join(map(str, p.compiled.program.regions)),
-    "equations": lambda p: str(list(p.compiled.stages.graphs.values())[-1]),
+    "equations": equations,
     "decisions": lambda p: "\n".join(p.compiled.stages.decisions),
 }
 

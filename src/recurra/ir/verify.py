@@ -9,18 +9,18 @@ from recurra.ir.graph import Graph, Node, index_symbols
 
 def verify(graph: Graph) -> Graph:
     """The graph itself; raises ShapeError naming the first equation that does not fit."""
+    every = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
     for name, node in graph.nodes.items():
         assert name == node.name, f"{node.name} is filed under {name}"
-        _verify_reads(graph, node)
+        _verify_reads(graph, node, every)
         _verify_type(graph, node)
     for o in graph.outputs:
         assert o in graph.nodes, f"output {o} has no equation"
     return graph
 
 
-def _verify_reads(graph: Graph, node: Node) -> None:
+def _verify_reads(graph: Graph, node: Node, every: set[str]) -> None:
     dims = set(node.domain.dims)
-    every = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
     for a in node.args:
         assert a.name in graph.nodes, f"{node.name} reads {a.name}, which has no equation"
         source = graph[a.name]
