@@ -52,9 +52,14 @@ def test_the_example_is_short() -> None:
 def test_named_commands_exist(document: str) -> None:
     text = (ROOT / document).read_text()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
+    assert set(re.findall(r"(?:`|^ {4})make ([a-z]+)", text, re.MULTILINE)) <= targets
     words = set(re.findall(r"`recurra ([a-z]+)", text))
     assert words <= {command.split()[0] for command in cli.COMMANDS}
+
+
+def test_the_first_two_commands_are_told() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert {"demo", "test"} <= set(re.findall(r"^ {4}make ([a-z]+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
