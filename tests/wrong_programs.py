@@ -172,13 +172,12 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
     "two equations that need each other": (
         X + Y + "z = y * 2.0\ny[t] = z + x",
         ScheduleError,
-        "y[t] depends on itself at the same point\n"
-        "  --> train.py:5   y[t] = z + x\n"
-        "  y needs add at train.py:5   y[t] = z + x\n"
-        "  add needs z at train.py:5   y[t] = z + x\n"
+        "z[t] depends on itself at the same point\n"
+        "  --> train.py:4   z = y * 2.0\n"
         "  z needs y at train.py:4   z = y * 2.0\n"
+        "  y needs z at train.py:5   y[t] = z + x\n"
         "  at t=0, T=4 no order of them is right\n"
-        "  hint: read an earlier point in one of them: y[t-1]",
+        "  hint: read an earlier point in one of them: z[t-1]",
     ),
     "a branch that is its own value": (
         X + Y + "y[t < 2] = x\ny[t >= 2] = y",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from recurra.cost.model import HELD
 from recurra.ir.graph import Graph
-from recurra.ir.verify import verify
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
+from recurra.memory.validate import validate
 from recurra.program.lower import CHUNK, Program, lower
+from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.granularity import (
     Axes,
@@ -23,33 +23,13 @@ from recurra.rewrite.granularity import (
 )
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
+from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
-from recurra.rewrite.tile import tile, tiles
+from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.levels import schedule
+from recurra.schedule.legal import violations
 from recurra.schedule.tree import Schedule, phases
-
-Pass = Callable[[Graph, Mapping[str, int]], Graph]
-
-
-@dataclass
-class Stages:
-    """Every stage of one compilation, for people and for tests."""
-
-    sizes: Mapping[str, int]
-    graphs: dict[str, Graph] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    decisions: list[str] = field(default_factory=list)
-
-    def run(self, name: str, f: Pass, before: Graph) -> Graph:
-        """One pass: the graph verifies before and after."""
-        start = time.perf_counter()
-        after = verify(f(before, self.sizes))
-        ms = (time.perf_counter() - start) * 1e3
-        counts = {"before": len(before.nodes), "after": len(after.nodes)}
-        self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
-        self.graphs[name] = after
-        return after
-
+from recurra.trace import Stages
 
 @dataclass(frozen=True)
 class Compiled:
@@ -67,33 +47,39 @@ def compile_graph(
     graph: Graph,
     sizes: Mapping[str, int],
     *,
-    batch: bool = True,
+    axes: bool = True,
     last: bool | None = None,
     chunk: int = CHUNK,
+    rows: int = ROWS,
+    held: float = HELD,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
-    `batch`: dims that order nothing become axes, else every dim is a loop; `last`: those axes go last
-    (None: decide); `chunk`: steps of the outermost loop per launch.
+    `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
+    last (None: decide). `chunk`: steps of the outermost loop per launch.
+    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
 
     Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
     check(graph, sizes)
     sizes = known_bounds(graph, sizes)
     stages = Stages(sizes, {"trace": graph})
+    stages.dump("trace", str(graph))
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
-    free = batch_dims(g) if batch else []
+    g = stages.run("pad", pad, g)
+    batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(free))))
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        found = tiles(g, sizes, phases(schedule(g, sizes, frozenset(free))), loops(g), set(free))
+        at = phases(schedule(g, sizes, frozenset(batch)))
+        found = tiles(g, sizes, at, loops(g), set(batch), rows)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -102,7 +88,7 @@ def compile_graph(
 
     def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
         nonlocal decided
-        new, decided = granularity(g, sizes, [*split, *free], last)
+        new, decided = granularity(g, sizes, [*split, *batch], last)
         stages.decisions += map(str, decided)
         return new
 
@@ -113,9 +99,18 @@ def compile_graph(
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
+    g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     where = output_axes(before, decided)
     s = schedule(g, sizes)
+    broken = violations(s, sizes)
+    assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = plan(s, sizes)
+    if stages.asked.check:
+        wrong = validate(p)
+        assert not wrong, wrong[0]
+    program = lower(p, chunk)
+    for name, text in (("schedule", str(s)), ("plan", str(program.plan)), ("host", source(program))):
+        stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    axes = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
-    return Compiled(stages, s, p, lower(p, chunk), outputs, axes)
+    placed = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
+    return Compiled(stages, s, p, program, outputs, placed)

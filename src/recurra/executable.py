@@ -20,7 +20,7 @@ from recurra.program.steps import members, times
 from recurra.rewrite.granularity import restore_order
 from recurra.report.checkpoint import graph_hash
 from recurra.saving import Saver, launch_size
-from recurra.schedule.tree import Item, Loop
+from recurra.schedule.tree import Item, Loop, equation
 
 BACKENDS = {"jax": "recurra.backend.jax.region:JaxBackend", "numpy": "recurra.backend.numpy:NumpyBackend"}
 OnStep = Callable[[int, dict[str, Any]], None]
@@ -131,21 +131,51 @@ class Executable:
 
     @property
     def store_rows(self) -> list[dict[str, Any]]:
-        """One row per store: kind, shape, slots, class, bytes."""
+        """One row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
+        plan = self.compiled.program.plan
         rows: list[dict[str, Any]] = []
-        for s in self.compiled.program.plan.stores.values():
-            kept = s.kept
+        for s in plan.stores.values():
             rows.append(
                 {
                     "store": s.name,
-                    "kind": " × ".join(a.kind for a in kept) or "point",
+                    "kind": " × ".join(a.kind for a in s.kept) or "point",
                     "shape": "×".join(map(str, s.shape(self.sizes))),
-                    "slots": ", ".join(f"{a.dim}: {a.slots}" for a in kept),
-                    "class": "output" if s.output else "workspace",
+                    "slots": ", ".join(f"{a.dim}: {a.slots}" for a in s.kept),
+                    "live": self.live(s.name),
+                    "class": "output" if s.output else "workspace, donated",
                     "bytes": s.nbytes(self.sizes),
                 }
             )
+        for r in self.compiled.program.regions:
+            for v in r.carried if r.chunk is not None else ():
+                type_: Any = plan.graph[equation(v)].type
+                rows.append(
+                    {
+                        "store": v,
+                        "kind": "variable, in place",
+                        "shape": "×".join(map(str, type_.sizes(self.sizes))),
+                        "slots": "1",
+                        "live": f"across {r.chunk.dim}",
+                        "class": "carried, donated",
+                        "bytes": type_.nbytes(self.sizes),
+                    }
+                )
         return rows
+
+    def live(self, name: str) -> str:
+        """The loop that writes a store → the last loop that reads it."""
+        paths = self.compiled.schedule.paths()
+        graph = self.compiled.plan.graph
+
+        def place(statement: str) -> tuple[tuple[int, ...], str]:
+            path = paths[statement]
+            around = [x for _, x in path if x is not None]
+            text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
+            return tuple(k for k, _ in path), text or "top"
+
+        last = max((place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name))
+        written = place(name)[1]
+        return written if written == last[1] else f"{written} → {last[1]}"
 
     @property
     def chart(self) -> list[dict[str, Any]]:

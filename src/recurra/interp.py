@@ -90,7 +90,9 @@ class Oracle:
 
     def _row(self, ref: Ref, env: Env, k: int) -> tuple[tuple[int, ...], str]:
         """Shape and type of one row of a slice, also when the slice is empty."""
-        kept = Ref(ref.name, (*(0 if isinstance(e, Slice) else e for e in ref.index[:k]), *ref.index[k:]))
+        kept = Ref(
+            ref.name, (*(0 if isinstance(e, Slice) else e for e in ref.index[:k]), *ref.index[k:])
+        )
         type_ = self.graph.read_type(kept)
         return tuple(evaluate(s, env) for s in type_.shape), NUMPY_NAME[type_.dtype]
 
@@ -103,7 +105,7 @@ def run(
     seed: int = 0,
     show: Show | None = None,
 ) -> dict[str, Array]:
-    """All points of every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
+    """Every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
     oracle = Oracle(graph, bounds, inputs or {}, seed, show)
     with _deep_recursion():
         found = {

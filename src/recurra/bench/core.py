@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from recurra.bench import budgets
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare
 from recurra.bench.reinforce_peers import (
     batch_first,
@@ -46,7 +47,7 @@ def suite(ours: Make | None = None, quick: bool = False) -> list[Row]:
     for B, T in SIZES:
         arguments = dict(ours=name_of(ours or by_hand), B=B, T=T, quick=quick)
         rows += [row_of(row) for row in in_worker(measure, arguments, threads=1)]
-    return rows
+    return rows + ([row_of(r) for r in budgets.suite()] if ours is not None else [])
 
 
 def measure(ours: str, B: int, T: int, quick: bool) -> list[dict[str, Any]]:

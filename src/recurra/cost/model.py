@@ -54,8 +54,8 @@ def _sizes(t: object, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate(s, sizes) for s in shape)
 
 
-def keep_ns(node: Node, sizes: Mapping[str, int]) -> float:
-    """Storing one point for a later phase."""
+def keep_ns(node: Node, sizes: Mapping[str, int], held: float = HELD) -> float:
+    """Storing one point for a later phase; `held` weighs a byte that is held."""
     if isinstance(node.type, Tuple):
         return float("inf")
-    return HELD * TRAFFIC_NS_PER_BYTE * node.type.nbytes(sizes)
+    return held * TRAFFIC_NS_PER_BYTE * node.type.nbytes(sizes)

@@ -53,9 +53,11 @@ def _unwind(stack: list[N], on: set[N], root: N) -> list[N]:
 
 
 def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[N]:
-    """`nodes` with everything in `before(n)` ahead of n; their own order breaks ties. Cycles raise."""
+    """`nodes` with everything in `before(n)` ahead of n, else in their own order; no cycles."""
     place = {n: k for k, n in enumerate(nodes)}
-    parts = components(nodes, lambda n: sorted((m for m in before(n) if m in place), key=place.__getitem__))
+    parts = components(
+        nodes, lambda n: sorted((m for m in before(n) if m in place), key=place.__getitem__)
+    )
     for p in parts:
         assert len(p) == 1, f"a cycle: {p}"
     return [p[0] for p in parts]

@@ -97,7 +97,9 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     return xs[0].apply(Einsum(labels=labels.replace(" ", "")), *xs)
 
 
-def uniform(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+def uniform(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+) -> RecurrentTensor:
     """Draws from [0, 1), independent of schedule, tiling and backend.
 
     The first coordinate (of domain and element) and the last are counters; the rest is in the key,
@@ -119,16 +121,21 @@ def uniform(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dt
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def normal(domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
+def normal(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+) -> RecurrentTensor:
     """Standard normal draws (Box and Muller)."""
     u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)
     return ((1.0 - u).log() * -2.0).sqrt() * (v * 6.283185307179586).cos()
 
 
-def foreign(fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]) -> tuple[RecurrentTensor, ...]:
+def foreign(
+    fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]
+) -> tuple[RecurrentTensor, ...]:
     """The results of the registered traceable function `fn`, one equation each."""
     return tuple(
-        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs) for k, t in enumerate(types)
+        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs)
+        for k, t in enumerate(types)
     )
 
 
@@ -145,8 +152,8 @@ def call(
     """The results of the host function `fn`, run once per point of `domain` without `batch`.
 
     Dims in `batch` are taken whole: operands that vary with them are read over all of them, and
-    results, whose types are those of one row, are given back per row. With a `token` (i32[], without
-    the dims in `batch`) the function takes it last and returns, last, the token of the next call.
+    results, whose types are those of one row, are given back per row. With a `token` (i32[],
+    without the dims in `batch`) it takes that last and returns, last, the token of the next call.
     """
     tracer = current()
     whole = tuple(str(unwrap(d)) for d in batch)
@@ -200,6 +207,8 @@ def _equation_of(x: RecurrentTensor, name: str) -> str:
     if x.indexed and not x.graph.is_identity(x.ref):
         tracer = x.tracer
         node = tracer.declare(name, x.domain, x.type)
-        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[node.domain.identity or ()] = x
+        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
+            node.domain.identity or ()
+        ] = x
         return node.name
     return x.name

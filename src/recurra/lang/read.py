@@ -20,7 +20,17 @@ class Read:
     """A value at every point of `domain`."""
 
     def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
-        self.tracer, self.ref, self.indexed = tracer, ref, indexed
+        self.tracer, self._ref, self.indexed = tracer, ref, indexed
+        self._seen = len(tracer.renamed)
+
+    @property
+    def ref(self) -> Ref:
+        """What is read, by the name that the equation has now."""
+        for old, new in self.tracer.renamed[self._seen :]:
+            if self._ref.name == old:
+                self._ref = Ref(new, self._ref.index)
+        self._seen = len(self.tracer.renamed)
+        return self._ref
 
     @property
     def graph(self) -> Graph:
@@ -67,7 +77,7 @@ class Read:
         return f"{self.type} over ({dims})" if dims else str(self.type)
 
     def __hash__(self) -> int:
-        return hash(self.ref)
+        return id(self)
 
     def __bool__(self) -> bool:
         raise DomainError(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import Expr, Prod, both, negate, walk
+from recurra.ir.expr import TRUE, Expr, Prod, both, negate, walk
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Merge
+from recurra.ops.source import Input
 from recurra.sets import isl
 
 
@@ -36,6 +38,7 @@ class Tracer:
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     draws: int = 0
 
     def range(self, dim: str) -> Range:
@@ -99,28 +102,38 @@ class Tracer:
         self.branches[name].append(Branch(when, value, here()))
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an equation the name the user gave it, everywhere."""
+        """Gives an equation the name the user gave it, everywhere; handles follow `renamed`."""
         if old == new or new in self.nodes:
             return
-        swap: Callable[[Ref], Ref] = lambda r: Ref(new, r.index) if r.name == old else r  # noqa: E731
-        self.nodes = {
-            (new if k == old else k): replace(
-                n, name=new if k == old else k, args=tuple(map(swap, n.args))
-            )
-            for k, n in self.nodes.items()
-        }
+        self.nodes = renamed(self.nodes, old, new)
         self.branches = {
-            (new if k == old else k): [Branch(b.when, swap(b.value), b.loc) for b in bs]
+            (new if k == old else k): [replace(b, value=_named(b.value, old, new)) for b in bs]
             for k, bs in self.branches.items()
         }
+        self.renamed.append((old, new))
         self.outputs = [new if o == old else o for o in self.outputs]
         self.logs = {k: new if v == old else v for k, v in self.logs.items()}
         self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
 
+    def suggest(self, value: Ref, name: str) -> None:
+        """Names a new equation after what it is for, unless it has a name already."""
+        if self.unnamed(value):
+            self.rename(value.name, self.fresh(name))
+
+    def unnamed(self, value: Ref) -> bool:
+        """Is it an equation, read at the identity, that is called after its op?"""
+        node = self.nodes[value.name]
+        return (
+            re.fullmatch(rf"{node.op.name}(_\d+)?", node.name) is not None
+            and node.name not in self.branches
+            and not isinstance(node.op, Input)
+            and value.index == node.domain.identity
+        )
+
     def graph(self) -> Graph:
         """The finished system: declared tensors become merges with disjoint conditions."""
         nodes = dict(self.nodes)
-        for name, branches in self.branches.items():
+        for name, branches in self._every_point().items():
             if not branches:
                 node = nodes[name]
                 raise DomainError(
@@ -136,7 +149,46 @@ class Tracer:
                 locs=tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        for value, name in self._aliases(outputs).items():
+            del nodes[name]
+            nodes = renamed(nodes, value, name)
         return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+
+    def _every_point(self) -> dict[str, list[Branch]]:
+        """The branches; a parameter that nothing trains keeps its first value."""
+        out = dict(self.branches)
+        for p in self.params:
+            if len(out[p.name]) == 1:
+                out[p.name] = [replace(out[p.name][0], when=TRUE)]
+        return out
+
+    def _aliases(self, outputs: Collection[str]) -> dict[str, str]:
+        """y[t] = x + 1 is one equation, called y: by the name of the value, the declared one."""
+        out: dict[str, str] = {}
+        for name, branches in self.branches.items():
+            value = branches[0].value
+            if (
+                branches[0].when == TRUE
+                and value.name not in outputs
+                and self.unnamed(value)
+                and self.nodes[value.name].domain == self.nodes[name].domain
+            ):
+                out.setdefault(value.name, name)
+        return out
+
+
+def renamed(nodes: dict[str, Node], old: str, new: str) -> dict[str, Node]:
+    """The equations in their order, with `old` called `new`."""
+    out: dict[str, Node] = {}
+    for k, n in nodes.items():
+        if any(a.name == old for a in n.args):
+            n = replace(n, args=tuple(_named(a, old, new) for a in n.args))
+        out[new if k == old else k] = replace(n, name=new) if k == old else n
+    return out
+
+
+def _named(r: Ref, old: str, new: str) -> Ref:
+    return Ref(new, r.index) if r.name == old else r
 
 
 def disjoint(when: list[Expr]) -> tuple[Expr, ...]:

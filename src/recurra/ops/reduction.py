@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Self
 
+import numpy as np
+
 from recurra.ir.op import LETTERS, Array, Op, Reduction
-from recurra.ir.types import SHORT_NAME, Type, is_float
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_float
 from recurra.ops.elementwise import Equal, Maximum
 from recurra.ops.movement import Expand
 
@@ -43,7 +44,8 @@ class Extremum(Reduction, abstract=True):
         if all(x.shape[a] for a in self.axes):
             return x
         shape = tuple(1 if k in self.axes else n for k, n in enumerate(x.shape))
-        return xp.full(shape, identity(xp, str(self.monoid), x.dtype), dtype=x.dtype)
+        short = SHORT_NAME[str(x.dtype).split(".")[-1]]
+        return xp.full(shape, identity(str(self.monoid), short), dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)
@@ -127,19 +129,31 @@ class Fold(Op):
 REDUCTION: dict[str, type[Reduction]] = {
     c.monoid: c for c in (Sum, Max, Min, Any_, All) if c.monoid is not None
 }
-IDENTITY = {
-    "add": 0.0,
-    "maximum": -float("inf"),
-    "minimum": float("inf"),
-    "logical_or": False,
-    "logical_and": True,
-}
 
 
-def identity(xp: Any, monoid: str, dtype: Any) -> Any:
-    """The element that leaves every other as it is, in a type: integers have no infinity."""
-    e = IDENTITY[monoid]
-    if abs(e) == math.inf and not is_float(SHORT_NAME[str(dtype).split(".")[-1]]):
-        limits = xp.iinfo(dtype)
-        return limits.max if e > 0 else limits.min
-    return e
+def identity(monoid: str, dtype: str) -> float:
+    """What leaves every number of the type as it is: 0 of add, the lowest of maximum."""
+    match monoid:
+        case "add" | "logical_or":
+            return 0.0 if is_float(dtype) else 0 if dtype != "bool" else False
+        case "logical_and":
+            return True
+        case "maximum":
+            return lowest(dtype)
+        case _:
+            assert monoid == "minimum", f"{monoid} has no identity"
+            return highest(dtype)
+
+
+def lowest(dtype: str) -> float:
+    """The least number of a type."""
+    if is_float(dtype):
+        return -float("inf")
+    return False if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).min)
+
+
+def highest(dtype: str) -> float:
+    """The greatest number of a type."""
+    if is_float(dtype):
+        return float("inf")
+    return True if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).max)

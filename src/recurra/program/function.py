@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
 from recurra.program.region import Region, start_of
 from recurra.program.steps import members
 from recurra.program.walk import Machine, State, Walk
+from recurra.schedule.tree import equation
 
 
 def times(r: Region) -> int:
     """How many loop times a launch is given."""
     return 2 if r.chunk is not None else len(r.around)
+
+
+def arguments(plan: Plan, r: Region) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shape and dtype of the arrays that a launch is given after the times: variables, then stores."""
+    names = map(equation, (*r.held, *r.carried))
+    types = [plan.graph[n].type for n in names]
+    assert not any(isinstance(t, Tuple) for t in types)
+    variables = [(t.sizes(plan.sizes), NUMPY_NAME[t.dtype]) for t in types if isinstance(t, Type)]
+    stores = [plan.stores[s] for s in r.stores]
+    return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))
 
 
 def function(plan: Plan, r: Region, machine: Machine) -> Callable[..., tuple[Any, ...]]:

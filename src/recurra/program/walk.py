@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import Op
@@ -20,7 +18,7 @@ from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
-from recurra.ops.reduction import IDENTITY, Fold
+from recurra.ops.reduction import Fold, identity
 from recurra.program.steps import segments
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_step
 
@@ -265,14 +263,6 @@ class Walk:
 
 def neutral(op: Fold, dtype: str) -> Any:
     """The neutral element of a fold in its type."""
-    value = IDENTITY[op.monoid_of]
-    if dtype in ("i32", "i64", "u32", "u8") and isinstance(value, float):
-
-
-        if value in (float("inf"), -float("inf")):
-            info = np.iinfo(NUMPY_NAME[dtype])
-            return info.max if value > 0 else info.min
-        return int(value)
-    return value
+    return identity(op.monoid_of, dtype)
 
 

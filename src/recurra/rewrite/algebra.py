@@ -15,15 +15,16 @@ from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import OneHot
-from recurra.ops.movement import Expand
+from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Value
 from recurra.rewrite.rule import Rewriting, is_const, rule
 
 
 def _same(n: Node, g: Rewriting, k: int) -> Ref | None:
-    """Operand k, if it has the type of the result."""
-    return n.args[k] if g.type(n.args[k]) == n.type else None
+    """Operand k, if it has the type of the result, and its axes in the same order."""
+    ins, out = _parts(n, g)
+    return n.args[k] if ins[k] == out and g.type(n.args[k]) == n.type else None
 
 
 @rule(Merge)
@@ -48,7 +49,10 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
 @rule(el.Detach)
 def detach_done(n: Node, g: Rewriting) -> Ref | None:
     """detach(x) → x, once gradients are written"""
-    return n.args[0]
+    (mine,), out = _parts(n, g)
+    if mine == out:
+        return n.args[0]
+    return g.emit(Transpose(order=tuple(map(mine.index, out))), n.args, n.domain, "turned")
 
 
 @rule(Elementwise)
@@ -105,7 +109,7 @@ def sub_zero(n: Node, g: Rewriting) -> Ref | None:
 def neg_neg(n: Node, g: Rewriting) -> Ref | None:
     """-(-x) → x"""
     inner = g.producer(n.args[0], el.Neg)
-    return inner.args[0] if inner else None
+    return inner.args[0] if inner and _same(n, g, 0) and _same(inner, g, 0) else None
 
 
 @rule(el.Cast)
@@ -122,11 +126,13 @@ def factor_difference(n: Node, g: Rewriting) -> Node | None:
     a, b = (g.producer(r, el.Mul) for r in n.args)
     if a is None or b is None:
         return None
-    pa, pb = _factors(a, g), _factors(b, g)
+    out = _parts(a, g)[1]
+    named = dict(zip(_parts(b, g)[1], out, strict=True))
+    pa = _factors(a, g)
+    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, g)]
     for (d, ld), (x, lx) in (pa, pa[::-1]):
         for (e, le), (y, ly) in (pb, pb[::-1]):
             if d == e and ld == le:
-                out = _parts(a, g)[1]
                 if set(lx) != set(out) and set(ly) != set(out):
                     continue
                 wide = out if set(lx) | set(ly) == set(out) else ""

@@ -73,10 +73,33 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     if not all(dim in graph[n].domain for n in part):
         return None
     lags = [edge_lag(graph, n, k, dim) for n, k in edges]
-    if all(x.low is not None and x.low >= 0 for x in lags):
-        return [e for e, x in zip(edges, lags, strict=True) if x.low == 0]
-    if all(x.high is not None and x.high <= 0 for x in lags):
-        return [e for e, x in zip(edges, lags, strict=True) if x.high == 0]
+    for signed in (lags, [-x for x in lags]):
+        late = _shifts(graph, part, edges, [x.low for x in signed])
+        if late is not None:
+            return [
+                (n, k)
+                for (n, k), x in zip(edges, signed, strict=True)
+                if x.low == late[graph[n].args[k].name] - late[n]
+            ]
+    return None
+
+
+def _shifts(
+    graph: Graph, part: list[str], edges: list[Edge], low: list[int | None]
+) -> dict[str, int] | None:
+    """How late each equation runs so that no operand is in its future; None where a cycle forbids it."""
+    late = dict.fromkeys(part, 0)
+    if None in low:
+        return None
+    for _ in range(len(part) + 1):
+        moved = False
+        for (n, k), x in zip(edges, low, strict=True):
+            assert x is not None
+            need = late[graph[n].args[k].name] - x
+            if need > late[n]:
+                late[n], moved = need, True
+        if not moved:
+            return late
     return None
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from recurra.cost.model import compute_ns, keep_ns
+from recurra.cost.model import HELD, compute_ns, keep_ns
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
-from recurra.ops.reduction import Fold
+from recurra.ops.reduction import Fold, Reduction
 
 Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
 _NEVER = 10**9
@@ -36,13 +36,16 @@ class Choice:
 
 
 def keep(
-    graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase]
+    graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase], held: float = HELD
 ) -> tuple[Graph, tuple[Choice, ...]]:
-    """The graph with copies for later phases. `phases`: the phase of each equation that runs in a loop."""
+    """The graph with copies for later phases. `phases`: the phase of each equation that runs in a loop.
+
+    `held` is what a byte that is held costs, times its traffic: 0 keeps everything.
+    """
     choices: list[Choice] = []
     everywhere = _read_everywhere(graph, phases)
     for phase in dict.fromkeys(phases.values()):
-        work = _Phase(graph, sizes, phases, phase, everywhere)
+        work = _Phase(graph, sizes, phases, phase, everywhere, held)
         again = work.cut()
         if again:
             graph, copies = work.copy(again)
@@ -60,7 +63,7 @@ def _read_everywhere(graph: Graph, phases: Mapping[str, Phase]) -> set[str]:
     for n in graph.nodes.values():
         for a in n.args:
             if a.name in phases and not isinstance(n.op, Merge) and not graph.is_identity(a):
-                if not isinstance(n.op, Fold):
+                if not isinstance(n.op, (Fold, Reduction)):  # a reduction streams
                     out.add(a.name)
     return out
 
@@ -74,6 +77,7 @@ class _Phase:
     phases: Mapping[str, Phase]
     phase: Phase
     free: set[str]
+    held: float
     needed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -138,7 +142,7 @@ class _Phase:
             n, w = self.graph[name], place[name]
             if name in self.needed:
                 edge(0, w, _NEVER)
-            edge(w, w + 1, 0.0 if name in self.free else keep_ns(n, self.sizes))
+            edge(w, w + 1, 0.0 if name in self.free else keep_ns(n, self.sizes, self.held))
             edge(w + 1, 1, compute_ns(self.graph, n, self.sizes) if self.again(n) else _NEVER)
             if self.again(n):
                 for a in self.sources(n):

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from recurra.ir.expr import Expr, compare
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
-from recurra.ops.reduction import IDENTITY, Reduction
+from recurra.ops.reduction import Reduction, identity
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.rewrite.rule import Rewriting, apply, rule
@@ -37,6 +37,8 @@ def _grows(n: Node, g: Rewriting, axis: int) -> tuple[Range, int, Ref] | None:
     s, r = a.index[k], g.source(a).domain.ranges[k]
     if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in n.domain:
         return None
+    if any(r.dim in index_symbols(e) for j, e in enumerate(a.index) if j != k):
+        return None  # what is read at t-1 is not a part of what is read at t
     mine = n.domain[r.dim]
     point = Ref(a.name, (*a.index[:k], r.sym, *a.index[k + 1 :]))
     if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
@@ -79,7 +81,7 @@ def lift_discounted(n: Node, g: Rewriting) -> Node | None:
         return None
     r, direction, point = found
     assert isinstance(n.type, Type)
-    after = _neighbour(n, g, r, direction, 0.0)
+    after = _neighbour(n, g, r, direction, identity("add", n.type.dtype))
     gamma = g.emit(Const(value=n.op.gamma, dtype=n.type.dtype), (), n.domain, "gamma")
     labels = _scalar_labels(n.type.rank)
     scaled = g.emit(el.Mul(labels=labels), (gamma, after), n.domain, "discounted")
@@ -103,6 +105,7 @@ def lift_reduction(n: Node, g: Rewriting) -> Node | None:
     r, direction, point = found
     rest = tuple(a - 1 for a in n.op.axes if a)
     part = g.emit(replace(n.op, axes=rest), (point,), n.domain, n.op.name) if rest else point
-    before = _neighbour(n, g, r, direction, IDENTITY[n.op.monoid])
+    assert isinstance(n.type, Type)
+    before = _neighbour(n, g, r, direction, identity(n.op.monoid, n.type.dtype))
     join: Op = Op.registry[n.op.monoid]()
     return replace(n, op=join, args=(part, before))

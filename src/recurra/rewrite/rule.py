@@ -14,6 +14,7 @@ from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, is_shift
+from recurra.ops.source import Input
 
 Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
 
@@ -49,14 +50,16 @@ def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
             by[r.dim] = e
     index: list[Index] = []
     order: list[str] = []
+    own = False
     for e in target.index:
         cut = [d for d in slices if d in index_symbols(e)]
         if not cut:
+            own = own or isinstance(e, Slice)
             index.append(e.at(by) if isinstance(e, Slice) else substitute(e, by))
             continue
         (d,) = cut[:1]
         shift = None if isinstance(e, Slice) or len(cut) > 1 else is_shift(e, d)
-        if shift is None:
+        if shift is None or own:  # the reader's axes lead those of the target
             return None
         s = slices[d]
         index.append(Slice(s.lo + shift, s.hi + shift, s.step, s.pad))
@@ -118,12 +121,17 @@ class Rewriting:
         type_ = op.infer(*(self.type(a) for a in args))
         key = (op, tuple(args), domain)
         old = self.keys.get(key)
-        if old is not None and old in self.nodes and op.pure:
+        if old is not None and op.pure and self.says(old, key):
             return self.read(old)
         node = Node(self.fresh(stem), op, tuple(args), domain, type_)
         self.put(node)
         self.keys[key] = node.name
         return self.read(node.name)
+
+    def says(self, name: str, key: Any) -> bool:
+        """Is `name` still the equation that was filed under `key`?"""
+        n = self.nodes.get(name)
+        return n is not None and (n.op, n.args, n.domain) == key
 
     def fresh(self, stem: str) -> str:
         k = self.counter.get(stem, 1)
@@ -250,15 +258,11 @@ def _dead(state: Rewriting, node: Node) -> bool:
 
 def _share(state: Rewriting, node: Node) -> bool:
     """Equal equations are one equation."""
-    if not node.op.pure:
+    if not node.op.pure or isinstance(node.op, Input):  # each input is a value of its own
         return False
     key = (node.op, node.args, node.domain)
     twin = state.keys.get(key)
-    if twin is None or twin == node.name or twin not in state.nodes:
-        state.keys[key] = node.name
-        return False
-    other = state.nodes[twin]
-    if (other.op, other.args, other.domain) != key:
+    if twin is None or twin == node.name or not state.says(twin, key):
         state.keys[key] = node.name
         return False
     return state.forward(node, state.read(twin))

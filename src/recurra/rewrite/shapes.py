@@ -14,7 +14,7 @@ from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
-from recurra.ops.source import Const
+from recurra.ops.source import Const, Input
 from recurra.rewrite.rule import Rewriting, reach, rule
 
 
@@ -198,16 +198,16 @@ def _inside(n: Node, g: Rewriting) -> bool:
 
 @rule(Const)
 def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
-    """a constant over a domain → the same constant over none"""
-    if not len(n.domain):
+    """a constant over a domain → the same constant over the dims of its shape"""
+    if not set(n.domain.dims) - n.op.mentions():
         return None
-    return g.emit(n.op, (), Domain(), n.name)
+    return g.emit(n.op, (), n.domain, n.name)
 
 
 @rule(Op)
 def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
     """x over dims that nothing in it mentions → x without them"""
-    if not n.op.pure or not len(n.domain):
+    if not n.op.pure or not len(n.domain) or isinstance(n.op, Input):
         return None
     used = reach(n)
     if isinstance(n.type, Type):

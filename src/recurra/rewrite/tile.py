@@ -50,8 +50,9 @@ def tiles(
     phases: Mapping[str, Phase],
     ordered: Mapping[str, set[str]],
     batch: set[str],
+    rows: int = ROWS,
 ) -> list[Tile]:
-    """The phases worth tiling: nothing in them is `ordered` along their loop, their rows are few."""
+    """The phases worth tiling: nothing in them is `ordered` along their loop, theirs are fewer than `rows`."""
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
         groups.setdefault(phase, []).append(name)
@@ -61,7 +62,7 @@ def tiles(
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
         if not alone or not inner:
             continue
-        t = _tile(graph, sizes, inner[-1], names, ordered, batch)
+        t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
         if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
             out.append(t)
     return _joined(out)
@@ -87,6 +88,7 @@ def _tile(
     names: list[str],
     ordered: Mapping[str, set[str]],
     batch: set[str],
+    rows: int,
 ) -> Tile | None:
     members = set(names)
     spans = {(graph[n].domain[dim].lo, graph[n].domain[dim].hi) for n in names}
@@ -98,8 +100,8 @@ def _tile(
     total = evaluate(hi, sizes)
     if not total:
         return None
-    rows = max(prod(r.size(sizes) for r in graph[n].domain if r.dim in batch) for n in names)
-    size = max(z for z in range(1, total + 1) if total % z == 0 and (z == 1 or z * rows <= ROWS))
+    have = max(prod(r.size(sizes) for r in graph[n].domain if r.dim in batch) for n in names)
+    size = max(z for z in range(1, total + 1) if total % z == 0 and (z == 1 or z * have <= rows))
     return Tile(dim, size, frozenset(members)) if size > 1 else None
 
 

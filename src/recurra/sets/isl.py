@@ -190,6 +190,66 @@ def _after(e: Expr | int) -> Expr | int:
     return e + 1
 
 
+def largest(e: Expr | int, domain: Domain) -> Expr | int | None:
+    """An upper bound >= 0 of `e` over a box, in terms of bounds only.
+
+    The least constant if there is one, else the largest value; None where neither is closed.
+    """
+    exact = _top(e, domain)
+    if isinstance(exact, Ext) and exact.op == "min":
+        exact = next((a for a in exact.args if isinstance(a, int)), exact)
+    if isinstance(exact, int):
+        return exact
+    tops = [t for b in _above(e) if (t := _top(b, domain)) is not None]
+    constants = [t for t in tops if isinstance(t, int)]
+    if constants:
+        return min(constants)
+    return exact if exact is not None else minimum(*tops) if tops else None
+
+
+def _above(e: Expr | int) -> list[Expr | int]:
+    """Expressions no less than `e`: one argument of each min, and of each max subtracted."""
+    match e:
+        case Ext(op="min", args=args):
+            return [b for a in args for b in _above(a)]
+        case Lin(terms=terms, const=const):
+            sums: list[Any] = [const]
+            for x, k in terms:
+                down = list(x.args) if isinstance(x, Ext) and x.op == "max" else [x]
+                sums = [s + k * b for s in sums for b in (_above(x) if k > 0 else down)]
+            return sums
+        case _:
+            return [e]
+
+
+def _top(e: Expr | int, domain: Domain) -> Expr | int | None:
+    """The largest of max(e, 0), where it is one expression."""
+    try:
+        constraints = (f"{_LARGEST} = max(0, {text(e)})", *inside(domain))
+    except ValueError:
+        return None
+    names = tuple(sorted(mentioned(constraints) - {_LARGEST, *domain.dims}))
+    found = span(_LARGEST, (_LARGEST, *domain.dims), constraints, names)
+    if found is None:
+        return None
+    top: Any = found[1] - 1  # pyright: ignore[reportOperatorIssue]
+    return max(top, 0) if isinstance(top, int) else top
+
+
+_LARGEST = "largest_"
+
+
+@cache
+def always(condition: Expr, domain: Domain) -> bool:
+    """Does `condition` hold at every point of a box, whatever its bounds? False when unsure."""
+    try:
+        constraints = (f"not {text(condition)}", *inside(domain))
+    except ValueError:
+        return False
+    names = tuple(sorted(mentioned(constraints) - set(domain.dims)))
+    return make_set(domain.dims, constraints, names).is_empty()
+
+
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
     """An isl quantity as an expression, if it is one without case distinctions."""
     pa = value.coalesce().gist(context)

@@ -25,10 +25,14 @@ class Lag:
         return self.low if self.low == self.high else None
 
     def __neg__(self) -> Lag:
-        return Lag(None if self.high is None else -self.high, None if self.low is None else -self.low)
+        return Lag(
+            None if self.high is None else -self.high, None if self.low is None else -self.low
+        )
 
     def __add__(self, c: int) -> Lag:
-        return Lag(None if self.low is None else self.low + c, None if self.high is None else self.high + c)
+        return Lag(
+            None if self.low is None else self.low + c, None if self.high is None else self.high + c
+        )
 
 
 def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from recurra.memory.plan import Plan
-from recurra.program.function import function, times
+from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 
 
@@ -42,9 +42,19 @@ class JaxBackend:
         self.machine = JaxMachine()
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return self.jitted(plan, region)
+
+    def jitted(self, plan: Plan, region: Region) -> Any:
+        """The region's function: compiled at its first launch, once for any number of steps."""
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(function(plan, region, self.machine), donate_argnums=donated)
+
+    def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
+        """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
+        arrays = [jax.ShapeDtypeStruct(*a) for a in arguments(plan, region)]
+        seed = jax.ShapeDtypeStruct((), np.uint32)
+        return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
     def array(self, x: Any) -> Any:
         return jnp.array(x, copy=True)

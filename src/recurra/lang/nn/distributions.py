@@ -17,7 +17,7 @@ class Categorical:
         return self.logits.softmax()
 
     def sample(self) -> RecurrentTensor:
-        """i32[]; inverse CDF of one uniform draw per point: how many of p₀, p₀+p₁, .. it exceeds."""
+        """i32[]; inverse CDF of one uniform draw per point: how many of p₀, p₀+p₁, .. it tops."""
         last = self.logits.shape[-1]
         u = uniform(self.logits.domain, dtype=self.logits.dtype)
         below = self.probs.cumsum(axis=0).cut(0, last - 1) < u

@@ -1,15 +1,16 @@
-"""Modules: named parameters and a forward equation. Names and shapes as in torch.nn, weights [in, out]."""
+"""Modules: named parameters and a forward equation. As in torch.nn, but weights [in, out]."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import TRUE, both, compare, symbols
+from recurra.ir.expr import TRUE, symbols
 from recurra.ir.graph import Ref
-from recurra.ir.types import Type
+from recurra.ir.types import Range, Type
 from recurra.lang.dims import Index, is_condition
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of, normal
@@ -25,20 +26,37 @@ class Parameter(RecurrentTensor):
         tracer = current()
         node = tracer.declare(name, dims_of(domain), initial.type)
         super().__init__(tracer, Ref(node.name, node.domain.identity))
-        first = [compare("==", r.sym, r.lo) for r in node.domain]
-        tracer.define(node.name, both(*first), initial.ref)
+        start(self, initial)
         tracer.params.append(self)
 
-    @property
-    def step_dim(self) -> str:
-        return self.domain.dims[-1]
-
     def update(self, new: RecurrentTensor) -> None:
-        """p[i+1] = new[i]"""
-        node = self.graph[self.name]
-        (r,) = node.domain
-        back = {r.dim: r.sym - 1}
-        self.tracer.define(self.name, compare(">=", r.sym, r.lo + 1), new.ref.at(back))
+        """p[i+1] = new[i], along the last of its dims"""
+        advance(self, new)
+
+
+def start(x: RecurrentTensor, initial: Any) -> None:
+    """x[0] = initial, along the last dim of x"""
+    places: list[Any] = [Index(r.sym) for r in x.domain]
+    x[(*places[:-1], *(r.lo for r in x.domain.ranges[-1:]))] = initial
+
+
+def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
+    """x[i+1] = new[i], along the last dim of x; the new value is called {x}_next."""
+    step = step_range(x)
+    x[tuple(Index(r.sym) + int(r == step) for r in x.domain)] = new
+    x.tracer.suggest(new.ref, f"{x.name}_next")
+
+
+def step_range(x: RecurrentTensor) -> Range:
+    """The range along which a tensor has next values: that of the last of its dims."""
+    if not len(x.domain):
+        raise RecurraError(
+            f"{x.name} cannot be updated",
+            facts="its domain has no dim along which it could have a next value",
+            hint="give it one: domain=(i,)",
+            loc=here(),
+        )
+    return x.domain.ranges[-1]
 
 
 class Module:
@@ -115,11 +133,18 @@ def constant(x: float) -> Initialiser:
 
 
 class Linear(Module):
-    """y = x W + b;  x [.., in], W [in, out], b [out]"""
+    """y = x W + b;  x [.., in], W [in, out], b [out]; `label` follows the names of W and b"""
 
-    def __init__(self, inputs: int, outputs: int, domain: Sequence[Any], init: Initialiser | None = None):
-        self.weight = Parameter((init or he_normal())((inputs, outputs)), domain, "W")
-        self.bias = Parameter(constant(0.0)((outputs,)), domain, "b")
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        domain: Sequence[Any],
+        init: Initialiser | None = None,
+        label: str = "",
+    ):
+        self.weight = Parameter((init or he_normal())((inputs, outputs)), domain, f"W{label}")
+        self.bias = Parameter(constant(0.0)((outputs,)), domain, f"b{label}")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         return x @ self.weight + self.bias
@@ -149,9 +174,10 @@ class MLP(Sequential):
 
     def __init__(self, sizes: Sequence[int], domain: Sequence[Any], last_gain: float = 1.0):
         layers: list[Module] = []
-        for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for k, (a, b) in enumerate(pairwise(sizes)):
             final = k == len(sizes) - 2
-            layers.append(Linear(a, b, domain, he_normal(last_gain if final else 1.0)))
+            init = he_normal(last_gain if final else 1.0)
+            layers.append(Linear(a, b, domain, init, str(k + 1)))
             if not final:
                 layers.append(Tanh())
         super().__init__(*layers)
@@ -168,7 +194,7 @@ class Policy(Module):
 
 
 class DNNBuilder:
-    """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: observation -> distribution."""
+    """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: a policy."""
 
     def __init__(self, domain: Sequence[Any]):
         self.domain, self.sizes = domain, list[int]()

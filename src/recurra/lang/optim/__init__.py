@@ -8,23 +8,17 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Ref
 from recurra.lang.dims import Index
-from recurra.lang.nn.modules import Parameter
+from recurra.lang.nn.modules import Parameter, advance, start, step_range
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 
 
-def _state(p: Parameter, name: str) -> tuple[RecurrentTensor, Index]:
-    """A tensor like the parameter that starts at zero, and the parameter's step dim."""
+def _state(p: Parameter, name: str) -> RecurrentTensor:
+    """A tensor like the parameter that starts at zero, called {p}_{name}."""
     tracer = p.tracer
     node = tracer.declare(f"{p.name}_{name}", p.domain, p.type)
     x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
-    x[tuple(Index(r.sym) if r.dim != p.step_dim else 0 for r in p.domain)] = as_tensor(
-        0.0, p.dtype
-    ).broadcast_to(p.shape)
-    return x, Index(p.domain[p.step_dim].sym)
-
-
-def _next(x: RecurrentTensor, dim: Index, new: RecurrentTensor) -> None:
-    x[tuple(Index(r.sym) + 1 if r.dim == str(dim) else Index(r.sym) for r in x.domain)] = new
+    start(x, 0.0)
+    return x
 
 
 def _gradient(p: Parameter) -> RecurrentTensor:
@@ -65,12 +59,13 @@ class Adam:
         b1, b2 = self.betas
         for p in self.params:
             g = _gradient(p)
-            (m, i), (v, _) = _state(p, "m"), _state(p, "v")
+            r = step_range(p)
+            m, v = _state(p, "m"), _state(p, "v")
             m1 = m * b1 + g * (1 - b1)
             v1 = v * b2 + g.square() * (1 - b2)
-            _next(m, i, m1)
-            _next(v, i, v1)
-            n = as_tensor(i + 1, p.dtype)
+            advance(m, m1)
+            advance(v, v1)
+            n = as_tensor(Index(r.sym) - r.lo + 1, p.dtype)
             unbiased = m1 / (1.0 - b1**n)
             scale = (v1 / (1.0 - b2**n)).sqrt() + self.eps
             p.update(p - unbiased / scale * self.lr)

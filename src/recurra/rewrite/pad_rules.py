@@ -1,0 +1,161 @@
+"""How each op takes operands with padding, and makes a result whose valid part is right.
+
+An op without a rule here refuses operands whose lengths change with a dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ops.contraction import Einsum
+from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
+from recurra.ops.reduction import ArgMax, Fold, identity, lowest
+from recurra.ops.scan import CumSum, DiscountedSum, Discounts
+from recurra.ops.softmax import LogSoftmax, Softmax
+from recurra.ops.source import Const, Uniform, Value
+from recurra.rewrite import pad_moves as moves
+from recurra.rewrite.pad_fill import contracted, pointwise, reduced
+from recurra.rewrite.padding import ANY, FINITE, Fill, Made, Operand, Padding, finite
+
+PadRule = Callable[..., Made]
+
+
+def rule_of(op: type[Op]) -> PadRule | None:
+    """The rule of an op, or of its family."""
+    return next((RULES[c] for c in op.__mro__ if c in RULES), None)
+
+
+def _elementwise(p: Padding, *xs: Operand) -> Made:
+    """Axes keep their lengths by their labels."""
+    op: Any = p.n.op
+    ins, out = op.parts(tuple(x.rank for x in xs))
+    xs = tuple(p.agreed(xs, ins))
+    dtypes = [p.g.type(x.ref).dtype for x in xs]
+    fill = [pointwise(op, p.states(xs, ins, c), dtypes, [c in s for s in ins]) for c in out]
+    return Made(op, tuple(x.ref for x in xs), fill)
+
+
+def _reduction(p: Padding, x: Operand) -> Made:
+    """The padding of a reduced axis becomes the identity of the monoid."""
+    op: Any = p.n.op
+    if op.monoid is None:
+        p.refuse("its partial results cannot be joined, so padding cannot be left out")
+    return _fold(p, x, op.monoid, op.axes)
+
+
+def _streamed(p: Padding, x: Operand) -> Made:
+    op: Any = p.n.op
+    return _fold(p, x, op.monoid_of, tuple(range(op.rank)))
+
+
+def _fold(p: Padding, x: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
+    neutral = identity(monoid, p.g.type(x.ref).dtype)
+    masked = any(x.fill[a] is not None for a in axes)
+    for a in axes:
+        x = p.masked(x, a, neutral)
+    kept = [f for k, f in enumerate(x.fill) if k not in axes]
+    fill = [None if f is None else reduced(f, monoid, neutral, masked) for f in kept]
+    return Made(p.n.op, (x.ref,), fill)
+
+
+def _argmax(p: Padding, x: Operand) -> Made:
+    """The padding is the lowest number; of equals the first wins, which is valid."""
+    op: Any = p.n.op
+    (axis,) = op.axes
+    x = p.masked(x, axis, lowest(p.g.type(x.ref).dtype))
+    kept = [f for k, f in enumerate(x.fill) if k != axis]
+    return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
+
+
+def _einsum(p: Padding, *xs: Operand) -> Made:
+    """Over a padded label one operand must be zero there, and the others finite."""
+    op: Any = p.n.op
+    ins, out = op.parts()
+    ops = p.agreed(xs, ins)
+    summed = [c for c in dict.fromkeys("".join(ins)) if c not in out]
+    for c in summed:
+        for k, s in enumerate(ins):
+            if c in s and (f := ops[k].fill[s.index(c)]) is not None and not finite(f):
+                ops[k] = p.masked(ops[k], s.index(c), 0.0)
+    for c in summed:
+        has = [k for k, s in enumerate(ins) if c in s and ops[k].fill[s.index(c)] is not None]
+        if has and not any(ops[k].fill[ins[k].index(c)] == 0 for k in has):
+            k = min(has, key=lambda k: ops[k].rank)
+            ops[k] = p.masked(ops[k], ins[k].index(c), 0.0)
+    fill = [contracted(p.states(ops, ins, c)) for c in out]
+    return Made(op, tuple(x.ref for x in ops), fill)
+
+
+def _discounted_sum(p: Padding, x: Operand) -> Made:
+    op: Any = p.n.op
+    x = p.masked(x, op.axis, 0.0)
+    kept = [f for k, f in enumerate(x.fill) if k != op.axis]
+    return Made(op, (x.ref,), [None if f is None else contracted([f]) for f in kept])
+
+
+def _softmax(p: Padding, x: Operand) -> Made:
+    """The padding weighs nothing."""
+    op: Any = p.n.op
+    fill: list[Fill | None] = [None if f is None else FINITE if finite(f) else ANY for f in x.fill]
+    if x.fill[op.axis] is None:
+        return Made(op, (x.ref,), fill)
+    dtype = p.g.type(x.ref).dtype
+    full = p.never_empty(x.valid[op.axis])
+    bottom = lowest(dtype) if full else -6e4 if dtype == "f16" else -3e38
+    finite_elsewhere = all(f is None or finite(f) for k, f in enumerate(x.fill) if k != op.axis)
+    x = p.masked(x, op.axis, bottom)
+    if isinstance(op, LogSoftmax):
+        fill = [None if f is None else ANY for f in fill]
+    else:
+        fill[op.axis] = (0.0 if full else FINITE) if finite_elsewhere else ANY
+    return Made(op, (x.ref,), fill)
+
+
+def _cumsum(p: Padding, x: Operand) -> Made:
+    """The padding comes last, so no valid element sees it."""
+    op: Any = p.n.op
+    fill = [None if f is None else contracted([f]) for f in x.fill]
+    f = x.fill[op.axis]
+    fill[op.axis] = None if f is None else FINITE if finite(f) else ANY
+    return Made(op, (x.ref,), fill)
+
+
+def _discounts(p: Padding, x: Operand) -> Made:
+    op: Any = p.n.op
+    rest = [None if f is None else contracted([f]) for f in x.fill]
+    new = contracted([p.fill(x, None, op.size)])
+    return Made(
+        replace(op, size=p.static(op.size)), (x.ref,), [*rest[: op.axis], new, *rest[op.axis :]]
+    )
+
+
+RULES: dict[type[Op], PadRule] = {
+    Elementwise: _elementwise,
+    Reduction: _reduction,
+    ArgMax: _argmax,
+    Fold: _streamed,
+    Einsum: _einsum,
+    DiscountedSum: _discounted_sum,
+    Discounts: _discounts,
+    Softmax: _softmax,
+    LogSoftmax: _softmax,
+    CumSum: _cumsum,
+    Flip: moves.flip,
+    Transpose: moves.transpose,
+    Reshape: moves.reshape,
+    Cut: moves.cut,
+    Pad: moves.pad,
+    Concat: moves.concat,
+    Pick: moves.pick,
+    Place: moves.place,
+    Take: moves.take,
+    OneHot: moves.one_hot,
+    Expand: moves.expand,
+    Const: moves.const,
+    Value: moves.symbolic,
+    Uniform: moves.symbolic,
+}

@@ -1,0 +1,123 @@
+"""REINFORCE as a user writes it, in any precision, and the same program unrolled for jax.grad."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import recurra as rc
+from recurra.bench import cartpole
+from recurra.bench.reinforce import EPS, GAMMA, LR, RESET, SAMPLE, WIDTHS, initial
+from recurra.bench.threefry import uniform
+from recurra.executable import Executable
+from recurra.ir.types import NUMPY_NAME, Type
+from recurra.lang.nn.modules import Module, Parameter, Policy, Sequential, Tanh
+
+SEED = 7
+NAMES = [f"{c}{k}" for k in range(1, len(WIDTHS) + 1) for c in "Wb"]
+GRADIENTS = [f"d_{n}" for n in NAMES]
+
+
+class Layer(Module):
+    """y = x W + b, from the peers' first parameters"""
+
+    def __init__(self, k: int, domain: Any, dtype: str):
+        start = initial(SEED, NUMPY_NAME[dtype])
+        self.weight = Parameter(rc.constant(start[f"W{k}"], dtype), domain, f"W{k}")
+        self.bias = Parameter(rc.constant(start[f"b{k}"], dtype), domain, f"b{k}")
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight + self.bias
+
+
+def network(domain: Any, dtype: str) -> Sequential:
+    first, second, third = (Layer(k, domain, dtype) for k in (1, 2, 3))
+    return Sequential(first, Tanh(), second, Tanh(), third)
+
+
+def context(n: int | None = None, dtype: str = "f32", shown: tuple[str, ...] = ()) -> Any:
+    """The program and its bounds' names. Without `n` returns run to the end, and are normalised.
+
+    `shown` names what is put out besides lengths: gradients `d_W1`, ..; trajectories `o`, `a`, `r`.
+    """
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.traceable(
+            lambda u: cartpole.reset(u.astype(NUMPY_NAME[dtype])),
+            cartpole.step,
+            observation=Type(dtype, (4,)),
+            actions=2,
+            reward=1.0,
+            episodes="absorbing",
+        )
+        dnn = Policy(network((i,), dtype))
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi = dnn(o)
+        a = pi.sample()
+        o[b, i, t + 1], r, d = env.step(a)
+        if n is None:
+            g = r[b, i, t:T].discounted_sum(GAMMA)
+            adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
+        else:
+            adv = r[b, i, t : rc.min(t + n, T)].discounted_sum(GAMMA)
+        l = -r * adv * pi.log_prob(a)
+        l[0:B, i, 0:T].mean().backward()
+        rc.optim.Adam(dnn.params, lr=LR).step()
+        rc.log(length=r[0:B, i, 0:T].sum(axis=1).mean())
+        every = {"o": o, "a": a, "r": r}
+        every |= {g: p.grad for g, p in zip(GRADIENTS, dnn.params, strict=True)}
+        if shown:
+            rc.output(**{name: every[name] for name in shown})
+    return ctx, (B, I, T)
+
+
+def reinforce(
+    B: int,
+    T: int,
+    I: int,
+    n: int | None = None,
+    dtype: str = "f32",
+    shown: tuple[str, ...] = (),
+    **options: Any,
+) -> Executable:
+    """The program for these bounds, compiled."""
+    ctx, bounds = context(n, dtype, shown)
+    return ctx.compile(dict(zip(bounds, (B, I, T), strict=True)), **options)
+
+
+def unrolled(theta: Any, B: int, T: int, n: int | None, dtype: Any) -> Any:
+    """The loss of iteration 0 as plain Python, and beside it the mean episode length."""
+    seed, i, b = jnp.uint32(SEED), jnp.int32(0), jnp.arange(B)
+    o = cartpole.reset(uniform(seed, RESET, i, b[:, None], jnp.arange(4), dtype))
+    u = uniform(seed, SAMPLE, i, b, jnp.arange(T)[:, None], dtype)
+    alive, log_p, r = jnp.ones(B, dtype), [], []
+    for t in range(T):
+        h = jnp.tanh(o @ theta["W1"] + theta["b1"])
+        y = jnp.tanh(h @ theta["W2"] + theta["b2"]) @ theta["W3"] + theta["b3"]
+        a = (u[t] > jax.nn.softmax(y)[:, 0]).astype(int)
+        log_p.append(jax.nn.log_softmax(y)[b, a])
+        r.append(alive)
+        moved, done = cartpole.step(o, a)
+        alive = jnp.where(done, 0.0, alive)
+        o = jax.lax.stop_gradient(jnp.where(r[t][:, None] > 0, moved, o))
+    r = jnp.stack(r)
+    spans = [range(t, T if n is None else min(t + n, T)) for t in range(T)]
+    g = jnp.stack([sum(GAMMA ** (k - span.start) * r[k] for k in span) for span in spans])
+    if n is None:
+        live = g[r > 0]
+        g = (g - live.mean()) / (live.std() + EPS)
+    return -(jnp.stack(log_p) * r * g).mean(), r.sum(0).mean()
+
+
+@cache
+def by_autodiff(B: int, T: int, n: int | None) -> tuple[float, dict[str, np.ndarray]]:
+    """Mean length and gradients of the unrolled program, in float64."""
+    with jax.enable_x64(True):
+        theta = {k: jnp.array(x) for k, x in initial(SEED, np.float64).items()}
+        gradient, length = jax.grad(unrolled, has_aux=True)(theta, B, T, n, jnp.float64)
+    return float(length), {f"d_{k}": np.array(x) for k, x in gradient.items()}

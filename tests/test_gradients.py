@@ -1,0 +1,71 @@
+"""The compiled program's gradients are those of the unrolled one, whatever was tiled, kept or moved."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from reinforce import GRADIENTS, SEED, by_autodiff, reinforce
+
+B, T = 6, 24
+ROWS = [1, 12, 48, 512]  # tiles of 1, 2, 8 and all 24 steps
+TRAJECTORY = ("o", "a", "r")
+
+
+def results(n: int | None = None, **options: object) -> dict[str, np.ndarray]:
+    """Everything that the first iteration makes, in float64."""
+    with jax.enable_x64(True):
+        p = reinforce(B, T, 1, n, "f64", (*GRADIENTS, *TRAJECTORY), **options)
+        return p.run(seed=SEED)
+
+
+def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
+    """The largest error of a gradient, relative to its largest element."""
+    length, want = by_autodiff(B, T, n)
+    assert length < T, "some episode has to end"
+    assert got["length"][0] == pytest.approx(length, rel=1e-14)
+    return max(abs(got[k][0] - x).max() / abs(x).max() for k, x in want.items())
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("last", [False, True])
+def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
+    assert error(results(last=last, backend=backend)) < 1e-13
+
+
+def test_tiles_change_the_order_of_a_sum_and_nothing_else():
+    whole = results(rows=ROWS[-1])
+    for rows in ROWS[:-1]:
+        got = results(rows=rows)
+        assert error(got) < 1e-13
+        for name in TRAJECTORY:
+            np.testing.assert_array_equal(got[name], whole[name])
+
+
+def test_the_tiles_asked_for_are_the_tiles_made():
+    made = [reinforce(B, T, 1, rows=rows).compiled.stages.decisions for rows in ROWS]
+    sizes = [[d for d in decisions if "tiles of" in d] for decisions in made]
+    assert [d[0].split(" for")[0] if d else "" for d in sizes] == [
+        "",
+        "t: tiles of 2",
+        "t: tiles of 8",
+        "t: tiles of 24",
+    ]
+
+
+def test_kept_or_computed_again_the_gradient_is_the_same():
+    """A held byte that costs nothing keeps every layer, one beyond price only what was drawn."""
+    stored: list[str] = []
+    for held in (0.0, 1e4):
+        p = reinforce(B, T, 1, held=held)
+        stored += [d for d in p.compiled.stages.decisions if "tanh" in d]
+        assert error(results(held=held)) < 1e-13
+    kept, again = stored
+    assert "tanh" in kept.split("again")[0]
+    assert "tanh" in again.split("again")[1]
+
+
+def test_a_wrong_gradient_is_seen():
+    got = results()
+    got["d_W2"] *= 1 + 1e-9
+    assert error(got) > 1e-10

@@ -1,0 +1,11 @@
+"""It learns: the compiled program holds the pole up."""
+
+import pytest
+from recurra.bench import ours
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_reinforce_learns_cartpole(seed: int):
+    length = ours.program(64, 200, 40, gradients=False).run(seed=seed)["length"]
+    assert length[0] < 30
+    assert length[-5:].mean() >= 175, length

@@ -1,0 +1,143 @@
+"""Equations are called what the user calls them, and every handle follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import interp
+from recurra.errors import RecurraError
+from recurra.ir.graph import Graph, Ref
+from recurra.lang.safety import check
+
+
+def test_handles_follow_the_names_of_variables() -> None:
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, _), (t, _)):
+        layer = rc.nn.Linear(2, 3, (i,))
+        kernel = layer.weight
+        x = rc.input(rc.f32[2], (i, t), "x")
+        loss = layer(x).square().sum()
+        before, alias = loss, loss
+        loss[i, 0].backward(wrt=layer.params)
+        slope = kernel.grad
+        rc.output(y=loss)
+    assert kernel.name == layer.weight.name == layer.params[0].name == "kernel"
+    assert before.name == alias.name == loss.name
+    assert slope is not None
+    assert layer.weight.grad is slope
+    for x in (kernel, layer.bias, loss, slope, layer.bias.grad):
+        assert x is not None
+        assert x.name in ctx.tracer.nodes
+        assert x.type == ctx.tracer.nodes[x.name].type
+        assert repr(x).startswith("f32")
+
+
+def test_a_name_that_is_free_again_is_another_equation() -> None:
+    with rc.Context(dims="t") as ((t, _),):
+        x = rc.input(rc.f32[()], (t,), "x")
+        tracer, first = x.tracer, x + 1.0
+        tracer.rename(first.name, "y")
+        second = x + 2.0
+        assert (first.name, second.name) == ("y", "add")
+        tracer.rename(second.name, "z")
+        tracer.rename("y", "w")
+        third = x + 3.0
+        assert (first.name, second.name, third.name) == ("w", "z", "add")
+        assert first[t].ref == Ref("w", first.ref.index)
+    assert (first.name, second.name, third.name) == ("first", "second", "third")
+
+
+def test_a_program_goes_on_after_a_rename() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, _),):
+        x = rc.input(rc.f32[()], (t,), "x")
+        y = rc.like(rc.f32[()], (t,))
+        y[0] = x
+        y.tracer.rename(y.name, "total")
+        y[t] = y[t - 1] + x
+        rc.output(y=y)
+    out = interp.run(ctx.graph, {"T": 4}, {"x": np.arange(4.0, dtype="f4")})
+    np.testing.assert_array_equal(out["y"], [0, 1, 3, 6])
+
+
+def learner(step: Callable[[rc.nn.MLP], None]) -> Graph:
+    """A network of two layers over i, one step of learning, and its weights."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, _), (t, T)):
+        dnn = rc.nn.MLP([2, 3, 1], (i,))
+        x = rc.input(rc.f32[2], (i, t), "x")
+        dnn(x)[i, 0:T].square().mean().backward()
+        step(dnn)
+        rc.output(w=dnn.params[0])
+    return ctx.graph
+
+
+def test_parameters_and_their_state_are_named_after_them() -> None:
+    graph = learner(lambda dnn: rc.optim.Adam(dnn.params).step())
+    for p in ("W1", "b1", "W2", "b2"):
+        assert {p, f"{p}_next", f"d_{p}", f"{p}_m", f"{p}_v"} <= graph.nodes.keys()
+        assert [a.name for a in graph[p].args][1] == f"{p}_next"
+        assert [a.name for a in graph[f"{p}_m"].args][1] == f"{p}_m_next"
+        assert graph[f"d_{p}"].op.name in ("sum", "einsum")
+    assert len(graph.nodes) == len({n.name for n in graph.nodes.values()})
+
+
+def test_a_value_that_has_a_name_keeps_it() -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, _),):
+        start = rc.input(rc.f32[()], (), "start")
+        w = rc.nn.Parameter(start, (i,), "w")
+        better = w * 0.5
+        w.update(better)
+        y = rc.like(rc.f32[()], (i,))
+        y[i] = better
+        z = rc.like(rc.f32[()], (i,))
+        z[i] = w + 1.0
+        rc.output(y=y, z=z)
+    graph = ctx.graph
+    assert [a.name for a in graph["w"].args] == ["start", "better"]
+    assert str(graph["y"].op.name) == "merge"
+    assert graph["z"].op.name == "add"
+    out = interp.run(graph, {"I": 3}, {"start": np.float32(4.0)})
+    np.testing.assert_array_equal(out["y"], [2, 1, 0.5])
+    np.testing.assert_array_equal(out["z"], [5, 3, 2])
+
+
+def test_a_frozen_parameter_is_constant() -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, _),):
+        w = rc.nn.Parameter(rc.constant(3.0), (i,), "w")
+        v = rc.nn.Parameter(rc.constant(2.0), (i,), "v")
+        (w * v).square().backward()
+        rc.optim.SGD([v], lr=0.01).step()
+        rc.output(w=w, v=v)
+    check(ctx.graph, {"I": 3})
+    out = interp.run(ctx.graph, {"I": 3})
+    np.testing.assert_array_equal(out["w"], [3, 3, 3])
+    assert out["v"][0] > out["v"][1] > out["v"][2]
+
+
+def test_parameters_over_several_dims_are_trained_along_the_last() -> None:
+    ctx = rc.Context(dims="s i")
+    with ctx as ((s, _), (i, _)):
+        w = rc.nn.Parameter(rc.value(s + 1), (s, i), "w")
+        (w * w)[s, i].backward()
+        rc.optim.SGD([w], lr=0.25).step()
+        rc.output(w=w)
+    check(ctx.graph, {"S": 2, "I": 3})
+    out = interp.run(ctx.graph, {"S": 2, "I": 3})
+    np.testing.assert_array_equal(out["w"], [[1, 0.5, 0.25], [2, 1, 0.5]])
+
+
+def test_a_parameter_over_no_dim_has_no_next_value() -> None:
+    with rc.Context(num_dims=0):
+        w = rc.nn.Parameter(rc.constant(3.0), (), "w")
+        (w * w).backward()
+        for optimiser in (rc.optim.SGD, rc.optim.Adam):
+            with pytest.raises(RecurraError, match="w cannot be updated") as e:
+                optimiser([w], lr=0.1).step()
+            assert "give it one: domain=(i,)" in str(e.value)

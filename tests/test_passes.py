@@ -1,0 +1,115 @@
+"""Every text case of tests/passes: the text it becomes, the round trip, and the oracle's answer.
+
+A case is a title line `# why`, equations, `---`, and the equations that the pass makes of them.
+`RECURRA_BLESS=1` rewrites the expected halves; a wrong rewrite still fails by the oracle.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recurra.interp import run
+from recurra.ir.expr import symbols
+from recurra.ir.graph import Graph
+from recurra.ir.text import parse
+from recurra.ir.types import NUMPY_NAME
+from recurra.ir.verify import verify
+from recurra.ops.source import Input
+
+FOLDER = Path(__file__).parent / "passes"
+SIZES = (
+    {"B": 2, "I": 2, "T": 6, "S": 4},
+    {"B": 4, "I": 3, "T": 4, "S": 4},
+    dict.fromkeys("BITS", 1),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One title with its before and after."""
+
+    title: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"# {self.title}\n{self.before}\n---\n{self.after}\n"
+
+
+def cases(path: Path) -> list[Case]:
+    """The cases of a file, in order."""
+    out: list[Case] = []
+    for part in ("\n" + path.read_text()).split("\n# ")[1:]:
+        title, _, body = part.partition("\n")
+        before, _, after = body.partition("---")
+        out.append(Case(title.strip(), before.strip(), after.strip()))
+    return out
+
+
+def the_pass(name: str) -> Callable[[Graph, Mapping[str, int]], Graph]:
+    return getattr(importlib.import_module(f"recurra.rewrite.{name}"), name)
+
+
+def inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Random values of every input, the same for every graph that has it."""
+    out: dict[str, Any] = {}
+    for k, n in enumerate(graph.nodes.values()):
+        if isinstance(n.op, Input):
+            shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))  # type: ignore[union-attr]
+            x = np.random.default_rng(k).normal(size=shape) * 2
+            out[n.name] = (
+                x.round().astype(NUMPY_NAME[n.type.dtype]) if n.type.dtype[0] != "f" else x
+            )
+            out[n.name] = out[n.name].astype(NUMPY_NAME[n.type.dtype])
+    return out
+
+
+def answers(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, Any]) -> list[np.ndarray]:
+    """The oracle's outputs by position: a pass may hand an output to an equal equation."""
+    with np.errstate(all="ignore"):  # padding may hold 1/0
+        found = run(graph, sizes, given, seed=3)
+    return [found[o] for o in graph.outputs]
+
+
+def same_answers(before: Graph, after: Graph, sizes: Mapping[str, int]) -> None:
+    given = inputs(before, sizes)
+    for name, a, b in zip(
+        before.outputs, answers(before, sizes, given), answers(after, sizes, given), strict=True
+    ):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6, err_msg=f"{name} of\n{after}")
+
+
+FILES = sorted(FOLDER.glob("*.txt"))
+CASES = [(path, k) for path in FILES for k in range(len(cases(path)))]
+
+
+@pytest.mark.parametrize(("path", "k"), CASES, ids=[f"{p.stem}-{k}" for p, k in CASES])
+def test_case(path: Path, k: int) -> None:
+    every = cases(path)
+    case, apply = every[k], the_pass(path.stem)
+    before = verify(parse(case.before))
+    after = verify(apply(before, SIZES[0]))
+    if os.environ.get("RECURRA_BLESS"):
+        every[k] = Case(case.title, case.before, str(after))
+        path.write_text("\n".join(map(str, every)))
+    else:
+        assert str(after) == case.after, case.title
+    assert parse(str(after)) == after
+    for sizes in SIZES:
+        if all(symbols(r.hi) <= set(sizes) for r in before.dims):
+            same_answers(before, verify(apply(before, sizes)), sizes)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
+def test_titles_are_told_apart(path: Path) -> None:
+    titles = [c.title for c in cases(path)]
+    assert titles
+    assert len(set(titles)) == len(titles)

@@ -1,0 +1,97 @@
+"""Another access pattern is another schedule: n-step returns learn while acting, Monte Carlo after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from reinforce import GRADIENTS, SEED, context, reinforce
+
+from recurra import interp
+from recurra.compile import Compiled
+from recurra.memory.validate import validate
+from recurra.schedule.tree import Exec, Item, Loop
+
+STEPS = [1, 3, 5, 64, 256]
+ACT, RETURNS = "a", "g"
+
+
+def compiled(B: int, T: int, n: int | None) -> Compiled:
+    return reinforce(B, T, 4, n).compiled
+
+
+def loops(items: tuple[Item, ...]) -> Iterator[Loop]:
+    """Every loop, the outer before the inner."""
+    for it in items:
+        if isinstance(it, Loop):
+            yield it
+            yield from loops(it.body)
+
+
+def innermost(c: Compiled, statement: str) -> Loop:
+    (loop,) = (x for x in loops(c.schedule.items) if Exec(statement) in x.body)
+    return loop
+
+
+def learner(c: Compiled) -> str:
+    """What is added to the gradient of the last layer's bias."""
+    folds = [n for n in c.schedule.graph.nodes.values() if n.op.name == "fold"]
+    (gradient,) = (n for n in folds if n.type.shape == (2,))
+    return gradient.args[0].name
+
+
+def slots(c: Compiled) -> dict[str, int]:
+    """Of each store along t."""
+    kept = {s.name: {a.dim: a for a in s.kept} for s in c.plan.stores.values()}
+    return {name: axes["t"].slots for name, axes in kept.items() if "t" in axes}
+
+
+@pytest.mark.parametrize("n", STEPS)
+def test_learning_follows_acting_at_a_delay_of_n_less_one(n: int):
+    c = compiled(64, 300, n)
+    acts, learns = innermost(c, ACT), innermost(c, learner(c))
+    assert acts is learns
+    assert (acts.dim, acts.step) == ("t", 1)
+    assert acts.shift[learner(c)] - acts.shift[ACT] == n - 1
+    assert [x.dim for x in loops(c.schedule.items)] == ["i", "t"]
+
+
+@pytest.mark.parametrize("n", STEPS)
+def test_n_steps_need_n_slots_however_long_the_run(n: int):
+    c = compiled(64, 300, n)
+    assert set(slots(c).values()) == ({n} if n > 1 else set())
+    longer = compiled(64, 600, n)
+    assert slots(longer) == slots(c)
+    assert [s.nbytes(c.plan.sizes) for s in longer.plan.stores.values()] == [
+        s.nbytes(c.plan.sizes) for s in c.plan.stores.values()
+    ]
+
+
+def test_monte_carlo_acts_then_goes_back_then_learns():
+    c = compiled(64, 300, None)
+    acts, returns, learns = (innermost(c, x) for x in (ACT, RETURNS, learner(c)))
+    assert len({id(x) for x in (acts, returns, learns)}) == 3
+    assert [acts.step, returns.step] == [1, -1]
+    assert set(slots(c).values()) == {300}
+    assert len(slots(c)) >= 4
+
+
+@pytest.mark.parametrize("n", [None, 1, 3, 5])
+def test_the_plan_is_right_point_by_point(n: int | None):
+    assert validate(compiled(2, 9, n).plan) == []
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_n_steps_by_the_oracle(n: int):
+    """Three iterations, point by point."""
+    B, T, I = 2, 9, 3
+    ctx, bounds = context(n, shown=tuple(GRADIENTS))
+    sizes = {str(d): x for d, x in zip(bounds, (B, I, T), strict=True)}
+    graph = ctx.graph
+    values = interp.run(graph, sizes, seed=SEED)
+    got = reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend="numpy").run(seed=SEED)
+    names = dict(ctx.tracer.logs)
+    assert names.keys() == got.keys()
+    for name, x in got.items():
+        np.testing.assert_allclose(x, values[names[name]], rtol=1e-4, atol=1e-6, err_msg=name)
