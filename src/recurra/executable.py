@@ -80,9 +80,9 @@ class Executable:
                 break
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
-            if self.effects:
+            if self.effects and s.variables:
                 saver.state(s)
-            if on_state is not None:
+            if on_state is not None and s.variables:
                 on_state(s)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}

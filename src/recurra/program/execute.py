@@ -114,6 +114,8 @@ class _Run:
                 array = np.concatenate(self.pieces[name], axis=self.streamed[name])
             else:
                 array = self.backend.numpy(stores[name])
+                lengths = (self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept)
+                array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
             rest = range(len(dims), array.ndim)

@@ -71,6 +71,18 @@ class Program:
     def regions(self) -> tuple[Region, ...]:
         return tuple(_regions(self.items))
 
+    @property
+    def main(self) -> ChunkLoop | HostLoop | None:
+        """The outermost loop along which the most travels: a run is resumed, and saved, at its steps."""
+        found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
+        return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
+
+    def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+        """The variables that one step of an outermost loop leaves for the next."""
+        if isinstance(it, ChunkLoop):
+            return it.region.carried
+        return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
+
 
 def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
