@@ -59,19 +59,21 @@ class Executable:
         on_state: Callable[[Step], None] | None = None,
         resume: Resume | None = None,
         folder: str | Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape].
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
         if folder is not None:
             from recurra.recording import record
 
-            return record(self, folder, seed, on_state=on_state, resume=resume)
+            return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
         saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
-        steps = self.execution.steps(seed, resume=resume)
+        steps = self.execution.steps(seed, inputs=inputs, resume=resume)
         while True:
             try:
                 s = next(steps)
