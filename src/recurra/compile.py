@@ -10,7 +10,7 @@ from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
-from recurra.program.lower import CHUNK, Program, lower
+from recurra.program.lower import Program, lower
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.granularity import (
@@ -49,14 +49,14 @@ def compile_graph(
     *,
     axes: bool = True,
     last: bool | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     rows: int = ROWS,
     held: float = HELD,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
-    last (None: decide). `chunk`: steps of the outermost loop per launch.
+    last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
 
     Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
