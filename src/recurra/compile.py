@@ -31,6 +31,7 @@ from recurra.schedule.legal import violations
 from recurra.schedule.tree import Schedule, phases
 from recurra.trace import Stages
 
+
 @dataclass(frozen=True)
 class Compiled:
     """A program with the stages it went through."""
@@ -109,7 +110,11 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
-    for name, text in (("schedule", str(s)), ("plan", str(program.plan)), ("host", source(program))):
+    for name, text in (
+        ("schedule", str(s)),
+        ("plan", str(program.plan)),
+        ("host", source(program)),
+    ):
         stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     placed = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}

@@ -22,17 +22,24 @@ from recurra.report.checkpoint import graph_hash
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
-BACKENDS = {"jax": "recurra.backend.jax.region:JaxBackend", "numpy": "recurra.backend.numpy:NumpyBackend"}
+BACKENDS = {
+    "jax": "recurra.backend.jax.region:JaxBackend",
+    "numpy": "recurra.backend.numpy:NumpyBackend",
+}
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    def __init__(self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]):
+    def __init__(
+        self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]
+    ):
         if backend not in BACKENDS:
             raise RecurraError(
-                f"there is no backend {backend!r}", facts=f"there are {', '.join(BACKENDS)}", loc=here()
+                f"there is no backend {backend!r}",
+                facts=f"there are {', '.join(BACKENDS)}",
+                loc=here(),
             )
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
@@ -40,7 +47,10 @@ class Executable:
         self.source_graph = graph
         self.effects = tuple(tracer.effects)
         if self.effects and "chunk" not in options:
-            options = {**options, "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph))}
+            options = {
+                **options,
+                "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
+            }
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
         module, _, name = BACKENDS[backend].partition(":")
@@ -175,7 +185,9 @@ class Executable:
             text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
             return tuple(k for k, _ in path), text or "top"
 
-        last = max((place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name))
+        last = max(
+            (place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name)
+        )
         written = place(name)[1]
         return written if written == last[1] else f"{written} → {last[1]}"
 

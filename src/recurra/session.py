@@ -56,7 +56,9 @@ class Context:
         """The program as equations, before any pass."""
         return self.tracer.graph()
 
-    def compile(self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any) -> Executable:
+    def compile(
+        self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any
+    ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
         Raises ShapeError, DomainError or ScheduleError, with the line of the program, before anything runs.
@@ -66,7 +68,9 @@ class Context:
         sizes = {str(unwrap(k)): v for k, v in bounds.items()}
         return Executable(self.tracer, sizes, backend, options)
 
-    def run(self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any) -> Any:
+    def run(
+        self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any
+    ) -> Any:
         """compile, then run."""
         return self.compile(bounds, backend=backend, **options).run(seed=seed)
 
@@ -74,7 +78,14 @@ class Context:
         return self.graph._repr_html_()
 
 
-_DEFAULT = {n: ["d%d" % k for k in range(n)] if n > 3 else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1] if n else [] for n in range(9)}
+_DEFAULT = {
+    n: ["d%d" % k for k in range(n)]
+    if n > 3
+    else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1]
+    if n
+    else []
+    for n in range(9)
+}
 
 
 def _bound(dim: str) -> str:
@@ -91,7 +102,11 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
             continue
         match tree.body:
             case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=pairs))])]:
-                names = [p.elts[0].id for p in pairs if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)]
+                names = [
+                    p.elts[0].id
+                    for p in pairs
+                    if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)
+                ]
                 return names if len(names) == n else None
             case _:
                 return None
@@ -100,7 +115,9 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     """Equations take the names of the user's variables that hold them, where those are free."""
-    mine = {k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer}
+    mine = {
+        k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer
+    }
     named = {x.name for k, x in mine.items() if x.name == k}
     for name, x in mine.items():
         if x.name in tracer.nodes and x.name not in named and name not in tracer.nodes:

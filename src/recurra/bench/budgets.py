@@ -90,7 +90,12 @@ def schedule_row() -> Row:
     def work() -> None:
         assert not violations(schedule(graph, sizes), sizes)
 
-    return row(f"{STATEMENTS} statements scheduled, legality checked", "schedule_s", best(work, 3), SCHEDULE_S)
+    return row(
+        f"{STATEMENTS} statements scheduled, legality checked",
+        "schedule_s",
+        best(work, 3),
+        SCHEDULE_S,
+    )
 
 
 def host_row() -> Row:

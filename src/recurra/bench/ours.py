@@ -23,7 +23,12 @@ def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executab
     """REINFORCE with the peers' parameters and draws; `gradients` also gives those of the first layer on."""
     start = initial(SEED)
     env = rc.rl.env.traceable(
-        cartpole.reset, cartpole.step, observation=rc.f32[4], actions=2, reward=1.0, episodes="absorbing"
+        cartpole.reset,
+        cartpole.step,
+        observation=rc.f32[4],
+        actions=2,
+        reward=1.0,
+        episodes="absorbing",
     )
     ctx = rc.Context(num_dims=3)
     with ctx as ((b, B_), (i, I_), (t, T_)):

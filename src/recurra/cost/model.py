@@ -46,7 +46,9 @@ def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
                 size[c] = evaluate(s, sizes)
         return 2.0 * prod(size.values()) / FLOPS_PER_NS
-    work = max([node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes)))
+    work = max(
+        [node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes))
+    )
     return _PER_ELEMENT.get(node.op.name, PLAIN) * prod(_sizes(work, sizes))
 
 

@@ -48,8 +48,12 @@ class Plan:
     accesses: Mapping[tuple[str, int], Access]
     stores: Mapping[str, Store]
     carried: Mapping[int, frozenset[str]]  # id of a loop -> variables
-    starts: Mapping[int, tuple[str, ...]]  # id of a loop (0: the top) -> folds that start anew in its body
-    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # id of a loop -> (variable, its value before the first step)
+    starts: Mapping[
+        int, tuple[str, ...]
+    ]  # id of a loop (0: the top) -> folds that start anew in its body
+    seeds: Mapping[
+        int, tuple[tuple[str, str], ...]
+    ]  # id of a loop -> (variable, its value before the first step)
     seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
 
     @property
@@ -238,6 +242,6 @@ class _Planner:
                 axes.append(Axis(dim, "window", n, lo))
             else:
                 axes.append(Axis(dim, "folded", 1))
-        return Store(name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input))
-
-
+        return Store(
+            name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input)
+        )

@@ -150,7 +150,9 @@ class _Simulation:
                 if have != want:
                     self.fail(f"{statement} reads {ref.name}{want}, its slot holds {have}")
             elif self.latest.get(ref.name) != want:
-                self.fail(f"{statement} reads {ref.name}{want}, the variable holds {self.latest.get(ref.name)}")
+                self.fail(
+                    f"{statement} reads {ref.name}{want}, the variable holds {self.latest.get(ref.name)}"
+                )
 
     def place(self, name: str, point: Point) -> Point:
         """The slot of a point."""
@@ -168,8 +170,18 @@ class _Simulation:
     def finish(self) -> None:
         """Every point was computed; every output is still there."""
         for name, node in self.plan.graph.nodes.items():
-            every = {p for p in product(*(range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes)) for r in node.domain))}
+            every = {
+                p
+                for p in product(
+                    *(
+                        range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes))
+                        for r in node.domain
+                    )
+                )
+            }
             if every != self.done.get(name, set()):
-                self.fail(f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}")
+                self.fail(
+                    f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}"
+                )
             if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
                 self.fail(f"the output {name} is not kept")

@@ -54,7 +54,9 @@ class Execution:
         scope: dict[str, Any] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
-        self.regions = {r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions}
+        self.regions = {
+            r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions
+        }
 
     def steps(
         self,
@@ -111,7 +113,11 @@ class _Run:
         seen: dict[str, Any] = {}
         for name, array in outputs.items():
             axis, kept = self.streamed.get(name), self.plan.stores[name].kept
-            if axis is None and [a.dim for a in kept] == [dim] and not self.plan.stores[name].type.shape:
+            if (
+                axis is None
+                and [a.dim for a in kept] == [dim]
+                and not self.plan.stores[name].type.shape
+            ):
                 first = kept[0].lo
                 seen[name] = self.backend.numpy(array[lo - first : hi - first])
             if axis is not None:
@@ -129,7 +135,9 @@ class _Run:
                 array = np.concatenate(self.pieces[name], axis=self.streamed[name])
             else:
                 array = self.backend.numpy(stores[name])
-                lengths = (self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept)
+                lengths = (
+                    self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept
+                )
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
@@ -174,7 +182,9 @@ class _Run:
             return None
         if is_constant(self.plan.graph, name):
             return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
-        return self.backend.array(np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype]))
+        return self.backend.array(
+            np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype])
+        )
 
     def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
         return tuple(map(self.call, statements))

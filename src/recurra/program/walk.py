@@ -89,7 +89,9 @@ class Walk:
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
         written = [n for n in self.plan.stores if n in active and n in state.stores]
-        names = [n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals]
+        names = [
+            n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
+        ]
         for n in names:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
@@ -205,7 +207,9 @@ class Walk:
         xp = self.machine.xp
         box = xp.reshape(value, (*lead, *store.type.sizes(self.plan.sizes)))
         rest = (0,) * len(store.type.shape)
-        state.stores[store.name] = self.machine.write(state.stores[store.name], (*starts, *rest), box)
+        state.stores[store.name] = self.machine.write(
+            state.stores[store.name], (*starts, *rest), box
+        )
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points are picked, slices become leading axes in the order of dims."""
@@ -235,7 +239,9 @@ class Walk:
             box = self.machine.gather(box, k, self.slot(a, at))
         return self.arrange(box, store, index, env)
 
-    def arrange(self, box: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]) -> Array:
+    def arrange(
+        self, box: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    ) -> Array:
         """Drops the axes of points, orders those of slices as the reference does, masks padding."""
         xp = self.machine.xp
         sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
@@ -262,12 +268,12 @@ class Walk:
         count = evaluate(s.count, env, xp)
         if isinstance(count, int) and count >= n:
             return box
-        valid = xp.reshape(xp.arange(n) < count, tuple(n if j == k else 1 for j in range(len(box.shape))))
+        valid = xp.reshape(
+            xp.arange(n) < count, tuple(n if j == k else 1 for j in range(len(box.shape)))
+        )
         return xp.where(valid, box, xp.zeros_like(box))
 
 
 def neutral(op: Fold, dtype: str) -> Any:
     """The neutral element of a fold in its type."""
     return identity(op.monoid_of, dtype)
-
-

@@ -46,7 +46,11 @@ def stream(n: Node, g: Rewriting) -> Node | None:
         return None
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
     point = g.read(source.name)
-    part = g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part") if rest else point
+    part = (
+        g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part")
+        if rest
+        else point
+    )
     if g[part.name].domain != source.domain:
         return None
     return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))

@@ -43,7 +43,9 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
     live = [k for k, c in enumerate(n.op.when) if c != FALSE]
     if len(live) == len(n.args):
         return None
-    return replace(n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live))
+    return replace(
+        n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live)
+    )
 
 
 @rule(el.Detach)
@@ -68,7 +70,16 @@ def fold_constants(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
-_NUMPY = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "bool": "?", "u32": "u4", "u8": "u1", "f16": "f2"}
+_NUMPY = {
+    "f32": "f4",
+    "f64": "f8",
+    "i32": "i4",
+    "i64": "i8",
+    "bool": "?",
+    "u32": "u4",
+    "u8": "u1",
+    "f16": "f2",
+}
 
 
 @rule(el.Mul)
@@ -85,7 +96,9 @@ def mul_zero(n: Node, g: Rewriting) -> Ref | None:
     """x · 0 → 0 (finite math)"""
     for k in (0, 1):
         if is_const(g, n.args[k], 0) is not None and isinstance(n.type, Type):
-            return g.emit(Const(value=0.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero")
+            return g.emit(
+                Const(value=0.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero"
+            )
     return None
 
 
@@ -171,7 +184,9 @@ def sum_of_scaled(n: Node, g: Rewriting) -> Node | None:
             rest = "".join(c for c in other if c not in lost)
             if set(ins[k]) | set(rest) != set(kept):
                 return None
-            return replace(n, op=el.Mul(labels=join_labels((ins[k], rest), kept)), args=(inner.args[k], small))
+            return replace(
+                n, op=el.Mul(labels=join_labels((ins[k], rest), kept)), args=(inner.args[k], small)
+            )
     return None
 
 
@@ -193,10 +208,10 @@ def sum_of_expand(n: Node, g: Rewriting) -> Node | None:
     if inner is None or not isinstance(n.type, Type) or not is_float(n.type.dtype):
         return None
     src, out = inner.op.labels.split("->")  # type: ignore
-    if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(c for c in out if c in src) != src:
+    if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(
+        c for c in out if c in src
+    ) != src:
         return None
-
-
 
     count: Any = 1
     for s in inner.op.sizes:  # type: ignore

@@ -107,7 +107,9 @@ class _Phase:
         if not self.graph.is_identity(a):
             return False
         around, here = self.phases[a.name][:-1], self.phases[n.name][:-1]
-        return self.graph[a.name].domain == n.domain or (len(around) < len(here) and here[: len(around)] == around)
+        return self.graph[a.name].domain == n.domain or (
+            len(around) < len(here) and here[: len(around)] == around
+        )
 
     def closure(self) -> list[str]:
         """Everything that computing again could reach."""
@@ -131,7 +133,9 @@ class _Phase:
         names = self.closure()
         if not names:
             return []
-        place = {n: 2 + 2 * k for k, n in enumerate(names)}  # node k: needed; node k + 1: computed again
+        place = {
+            n: 2 + 2 * k for k, n in enumerate(names)
+        }  # node k: needed; node k + 1: computed again
         rows, cols, caps = list[int](), list[int](), list[int]()
 
         def edge(a: int, b: int, capacity: float) -> None:
@@ -170,7 +174,9 @@ class _Phase:
             names[n] = self.graph.fresh(stem, names.values())
 
         def redirect(a: Ref) -> Ref:
-            return Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+            return (
+                Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+            )
 
         nodes = dict(self.graph.nodes)
         for n in list(nodes.values()):

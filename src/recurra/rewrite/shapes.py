@@ -39,7 +39,10 @@ def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
             order: tuple[int, ...] = inner.op.order  # type: ignore
             was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
             return _with_labels(
-                n, (*ins[:k], was, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+                n,
+                (*ins[:k], was, *ins[k + 1 :]),
+                out,
+                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
             )
     return None
 
@@ -95,7 +98,10 @@ def absorb_expand(n: Node, g: Rewriting) -> Node | None:
         elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
         if gone <= elsewhere:
             return _with_labels(
-                n, (*ins[:k], small, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+                n,
+                (*ins[:k], small, *ins[k + 1 :]),
+                out,
+                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
             )
     return None
 
@@ -118,12 +124,17 @@ def hoist_expand(n: Node, g: Rewriting) -> Ref | None:
             kept |= set(small[-1])
     if kept == set(out) or not any(inners) or not isinstance(n.type, Type):
         return None
-    if any(i is not None and set(s) != kept & set(w) for s, w, i in zip(small, ins, inners, strict=True)):
+    if any(
+        i is not None and set(s) != kept & set(w)
+        for s, w, i in zip(small, ins, inners, strict=True)
+    ):
         return None
     narrow = "".join(c for c in out if c in kept)
     args = tuple(i.args[0] if i is not None else a for a, i in zip(n.args, inners, strict=True))
     op: Any = n.op
-    inside = g.emit(replace(op, labels=join_labels(tuple(small), narrow)), args, n.domain, n.op.name)
+    inside = g.emit(
+        replace(op, labels=join_labels(tuple(small), narrow)), args, n.domain, n.op.name
+    )
     sizes = tuple(s for c, s in zip(out, n.type.shape, strict=True) if c not in kept)
     return g.emit(Expand(labels=f"{narrow}->{out}", sizes=sizes), (inside,), n.domain, "expand")
 
@@ -147,7 +158,9 @@ def narrow_constant(n: Node, g: Rewriting) -> Node | None:
             elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
             if set(ins[k]) <= elsewhere:
                 c = g.emit(replace(inner.op, shape=()), (), Domain(), "const")
-                return _with_labels(n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :]))
+                return _with_labels(
+                    n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :])
+                )
     return None
 
 
@@ -211,8 +224,6 @@ def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
         return None
     used = reach(n)
     if isinstance(n.type, Type):
-
-
         used |= set().union(set(), *(symbols(s) for s in n.type.shape))
     idle = [r.dim for r in n.domain if r.dim not in used]
     if not idle or n.name in g.outputs or g.on_cycle(n.name):

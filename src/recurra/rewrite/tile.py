@@ -190,5 +190,3 @@ def tile(graph: Graph, t: Tile) -> Graph:
         if r.dim == t.dim:
             dims += [Range(t.outer, div(r.hi, t.size)), Range(t.inner, t.size)]
     return Graph({k: node(n) for k, n in graph.nodes.items()}, graph.outputs, tuple(dims))
-
-

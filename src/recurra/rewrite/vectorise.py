@@ -68,11 +68,15 @@ def _guards(graph: Graph, n: Node, dim: str, members: set[str], cycle: Mapping[s
         for a in n.args:
             if not chosen and a.name in members:
                 continue
-            if cycle[a.name] == cycle[n.name] or not always_inside(a.index, graph[a.name].domain, n.domain):
+            if cycle[a.name] == cycle[n.name] or not always_inside(
+                a.index, graph[a.name].domain, n.domain
+            ):
                 return False
     for reader, k in graph.readers[n.name]:
         if isinstance(reader.op, Merge) and not _read_as_is(reader, k, n, dim, members):
-            if cycle[reader.name] == cycle[n.name] or not _safe_apart(reader, reader.args[k], n, dim):
+            if cycle[reader.name] == cycle[n.name] or not _safe_apart(
+                reader, reader.args[k], n, dim
+            ):
                 return False
     return True
 
@@ -81,13 +85,20 @@ def _read_as_is(reader: Node, k: int, n: Node, dim: str, members: set[str]) -> b
     """Does the reader need nothing but `n` itself, along an axis that both have?"""
     a = reader.args[k]
     e = a.index[n.domain.dims.index(dim)]
-    return reader.name in members and e == Sym(dim) and n.domain[dim] == reader.domain[dim] and not a.slices
+    return (
+        reader.name in members
+        and e == Sym(dim)
+        and n.domain[dim] == reader.domain[dim]
+        and not a.slices
+    )
 
 
 def _safe_apart(reader: Node, a: Ref, n: Node, dim: str) -> bool:
     """May a branch be read outside of its merge? A single point of the new axis always may: it is zero outside."""
     pairs = zip(a.index, n.domain, strict=True)
-    kept = [(e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)]
+    kept = [
+        (e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)
+    ]
     return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
 
 
@@ -201,7 +212,9 @@ class _Vectorise:
         axis = lead + source.type.rank if self.last else lead  # type: ignore
         if isinstance(e, Slice):
             ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)  # type: ignore
-            return self.move(ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain), False
+            return self.move(
+                ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain
+            ), False
         if member and self.dim in index_symbols(e):
             mine, c = n.domain[self.dim], shift(e, self.dim)
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)  # type: ignore
@@ -236,11 +249,20 @@ class _Vectorise:
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
         size = self.size(n.domain[self.dim])
         return replace(
-            n, op=Expand(labels=labels, sizes=(size,)), args=(one,), domain=domain, type=self.new_type(n)
+            n,
+            op=Expand(labels=labels, sizes=(size,)),
+            args=(one,),
+            domain=domain,
+            type=self.new_type(n),
         )
 
     def batched(
-        self, n: Node, args: tuple[Ref, ...], flags: tuple[bool, ...], ranks: tuple[int, ...], domain: Domain
+        self,
+        n: Node,
+        args: tuple[Ref, ...],
+        flags: tuple[bool, ...],
+        ranks: tuple[int, ...],
+        domain: Domain,
     ) -> tuple[Op, tuple[Ref, ...]]:
         """The op of one equation with the new axis; operands are expanded only where it insists."""
         r = n.domain[self.dim]
@@ -260,7 +282,10 @@ class _Vectorise:
             case op:
                 new = op.batch(flags, ranks, self.last)
                 if new is None:
-                    args = tuple(a if f else self.widen(a, size, domain) for a, f in zip(args, flags, strict=True))
+                    args = tuple(
+                        a if f else self.widen(a, size, domain)
+                        for a, f in zip(args, flags, strict=True)
+                    )
                     new = op.batch((True,) * len(args), ranks, self.last)
                 assert new is not None, f"{op.name} has no batch rule"
                 return new, args
@@ -283,8 +308,15 @@ class _Vectorise:
         """pick at a point per element: a take, with zeros where it falls outside."""
         (x,), (has,) = args, flags
         rank = self.g.type(x).rank - has
-        if not has and op.at_ == r.sym and r.lo == 0 and self.g.type(x).shape[op.axis] == self.size(r):
-            order = [k for k in range(rank) if k != op.axis]  # every element in turn: the axis itself
+        if (
+            not has
+            and op.at_ == r.sym
+            and r.lo == 0
+            and self.g.type(x).shape[op.axis] == self.size(r)
+        ):
+            order = [
+                k for k in range(rank) if k != op.axis
+            ]  # every element in turn: the axis itself
             return Transpose(order=(*order, op.axis) if self.last else (op.axis, *order)), (x,)
         axes = LETTERS[:rank]
         axis = axes[op.axis]
@@ -301,7 +333,11 @@ class _Vectorise:
         taken = self.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
         inside = self.emit(el.Equal(), (at, safe), domain, "inside")
         zero = self.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
-        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (inside, taken, zero)
+        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (
+            inside,
+            taken,
+            zero,
+        )
 
     def choose(
         self, n: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
@@ -332,7 +368,11 @@ def vectorise(
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
     v = _Vectorise(g, graph, dim, members, last, cycles(graph))
     for n in graph.nodes.values():  # types first: reads are typed by their sources
-        new = n if n.name not in members else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        new = (
+            n
+            if n.name not in members
+            else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        )
         g.nodes[n.name] = new
         g.readers.setdefault(n.name, set())
     for n in graph.nodes.values():

@@ -46,7 +46,6 @@ def _forward(
     return before or _exactly(schedule, r, common, before, sizes)
 
 
-
 def _lag_low(schedule: Schedule, r: Read, loop: Loop) -> int | None:
     source, sink = domain_of(schedule.graph, r.source), domain_of(schedule.graph, r.sink)
     when = None if is_step(r.sink) else merge_condition(schedule.graph[r.sink], r.k)

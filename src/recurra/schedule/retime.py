@@ -29,7 +29,9 @@ class Infeasible(Exception):
     """No shifts satisfy the dependences."""
 
 
-def retime(nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]) -> dict[str, int]:
+def retime(
+    nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]
+) -> dict[str, int]:
     """The shifts, the smallest 0. Raises Infeasible where a cycle cannot be satisfied."""
     group = _groups(nodes, edges)
     reps = sorted(set(group.values()), key=list(nodes).index)
@@ -103,7 +105,9 @@ def _cheapest(
     cost[: len(reps)] = 1e-6  # ties: early
     for s in held:
         cost[life[s]] = weight[s]
-    found = linprog(cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs")
+    found = linprog(
+        cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs"
+    )
     assert found.status == 0, found.message
     shift = {r: round(float(found.x[place[r]])) for r in reps}
     base = min(shift.values())

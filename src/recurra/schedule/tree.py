@@ -128,7 +128,9 @@ def reads(graph: Graph) -> Iterator[Read]:
                 yield Read(n.name, a.name, a, k)
 
 
-def _lines(items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None = None) -> Iterator[str]:
+def _lines(
+    items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None = None
+) -> Iterator[str]:
     pad, run = "  " * depth, list[str]()
     for it in items:
         if isinstance(it, Exec):
@@ -143,8 +145,6 @@ def _lines(items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None 
         yield from _lines(it.body, depth + 1, it.shift)
     if run:
         yield pad + " ".join(run)
-
-
 
 
 def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
