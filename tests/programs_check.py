@@ -1,4 +1,4 @@
-"""What every program must pass: passes keep the oracle's answer, plans hold, backends agree with it."""
+"""What every program must pass: passes keep the oracle's answer, plans hold, backends agree."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from random_programs import Case, ragged
 
+from random_programs import Case, ragged
 from recurra.backend.numpy import NumpyBackend
 from recurra.compile import compile_graph
 from recurra.interp import run

@@ -1,4 +1,4 @@
-"""Random legal programs: recurrences up and down over one to three dims, and everything that reads them.
+"""Random legal programs: recurrences up and down over one to three dims, and all that reads them.
 
 Legal by construction: an equation reads older ones anywhere inside their domain; what depends on a
 recurrence that is still open is read only at or behind the current point of its dim.
@@ -129,7 +129,7 @@ class Program:
     def points(
         self, domain: Domain, names: set[str], where: Expr, sizes: dict[str, int]
     ) -> Iterator[dict]:
-        """The points of a domain at which `where` holds, as far as `names` and it tell them apart."""
+        """The points of a domain where `where` holds, as far as `names` and it tell them apart."""
         wanted = names | symbols(where)
         spans = [
             range(evaluate(r.lo, sizes), evaluate(r.hi, sizes)) if r.dim in wanted else range(1)
@@ -562,8 +562,8 @@ def _loose(p: Program, t: Type) -> bool:
 
 
 KINDS = (
-    unary, binary, binary, binary, einsum, reduction, reduction, total, total, total, along, moves, pick, take,
-    uniform, uniform, value, where, merge, merge, Program.equation,
+    unary, binary, binary, binary, einsum, reduction, reduction, total, total, total, along,
+    moves, pick, take, uniform, uniform, value, where, merge, merge, Program.equation,
 )  # fmt: skip
 KINDS = KINDS[:-1]
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
-from recurra.lang.tracer import Tracer
 from recurra.ir.graph import Graph
+from recurra.lang.tracer import Tracer
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
-from recurra.rewrite.granularity import restore_order
 from recurra.report.checkpoint import graph_hash
+from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
@@ -143,7 +143,7 @@ class Executable:
 
     @property
     def store_rows(self) -> list[dict[str, Any]]:
-        """One row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
+        """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
         plan = self.compiled.program.plan
         rows: list[dict[str, Any]] = []
         for s in plan.stores.values():
@@ -159,7 +159,9 @@ class Executable:
                 }
             )
         for r in self.compiled.program.regions:
-            for v in r.carried if r.chunk is not None else ():
+            if r.chunk is None:
+                continue
+            for v in r.carried:
                 type_: Any = plan.graph[equation(v)].type
                 rows.append(
                     {

@@ -1,7 +1,7 @@
-"""Serves `dnn[cond].checkpoint(path)`: what lives at the border of a launch is saved where cond holds.
+"""Serves `dnn[cond].checkpoint(path)`: what lives at a launch's border is saved where cond holds.
 
-Launches are cut so that a border falls on every such iteration; the snapshot is taken before the next
-launch destroys it.
+Launches are cut so that a border falls on every such iteration; the snapshot is taken before the
+next launch destroys it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worked example as a user writes it, compiled: what the hand-written regions are measured against."""
+"""The worked example as a user writes it, compiled: the measure of the hand-written regions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAUNCH = 4  # iterations per launch: every count of the harness is a multiple
 
 
 def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executable:  # noqa: E741
-    """REINFORCE with the peers' parameters and draws; `gradients` also gives those of the first layer on."""
+    """REINFORCE with the peers' parameters and draws; `gradients` gives those too."""
     start = initial(SEED)
     env = rc.rl.env.traceable(
         cartpole.reset,

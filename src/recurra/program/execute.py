@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.errors import RecurraError, ShapeError
+from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.program.lower import ChunkLoop, Program
@@ -32,7 +32,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """What the host sees after a launch of the outermost loop: its times, outputs, travelling variables."""
+    """What the host sees after an outermost launch: its times, outputs, travelling variables."""
 
     dim: str
     lo: int
@@ -89,7 +89,9 @@ class _Run:
             raise RecurraError(
                 f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
                 facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
-                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input",
+                hint=(
+                    "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
+                ),
             )
         self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
@@ -150,7 +152,7 @@ class _Run:
         return tuple(self.compiled[n] for n in names)
 
     def stores(self, *names: str) -> tuple[Any, ...]:
-        """Zeros (what is read under a mask before it is written must be finite), or what was given."""
+        """Zeros (what a mask hides before it is written must be finite), or what was given."""
         return tuple(self.backend.array(self.fill(self.plan.stores[n])) for n in names)
 
     def fill(self, store: Store) -> np.ndarray:

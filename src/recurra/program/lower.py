@@ -6,7 +6,7 @@ that holds a host call runs on the host, its pure stretches are regions of their
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan
@@ -77,7 +77,7 @@ class Program:
 
     @property
     def main(self) -> ChunkLoop | HostLoop | None:
-        """The outermost loop along which the most travels: a run is resumed, and saved, at its steps."""
+        """The outermost loop along which the most travels: runs are saved at its steps."""
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
         return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
 
@@ -118,7 +118,7 @@ def lower(plan: Plan, chunk: int | None = None) -> Program:
 class _Lower:
     plan: Plan
     chunk: int | None
-    wanted: set[str] = None  # type: ignore[assignment]
+    wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class _Lower:
     def chunked(
         self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
     ) -> tuple[int, int] | None:
-        """The times of an outermost loop that may run in chunks: one stretch, all statements in it."""
+        """The times of an outermost loop that may run in chunks: one stretch of all statements."""
         if around or isinstance(it, Exec) or self.is_host(it):
             return None
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
@@ -247,7 +247,7 @@ class _Lower:
         active: frozenset[str],
         around: tuple[Loop, ...] = (),
     ) -> tuple[str, ...]:
-        """Folds that start in this body and are added to in a loop of it that the host runs, or cuts."""
+        """Folds that start here and are added to in a loop of it that the host runs, or cuts."""
         inside = [
             s
             for it in items

@@ -1,4 +1,4 @@
-"""Region: a stretch of the schedule that a backend compiles to one function, and what crosses its border.
+"""Region: a stretch of the schedule, compiled to one function, and what crosses its border.
 
 region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
 """
@@ -42,7 +42,8 @@ class Region:
             "stores": self.stores,
             "gives": fresh,
         }
-        return f"region {self.name}({'; '.join(k + ': ' + ' '.join(v) for k, v in parts.items() if v)})"
+        inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
+        return f"region {self.name}({inner})"
 
 
 @dataclass

@@ -26,7 +26,7 @@ _TAKEN = {"run", "seed", "copy", "range", "min"}
 
 
 def source(program: Program) -> str:
-    """def main(run, seed, copy): ..., a generator that yields what each launch of the outermost loop made."""
+    """def main(run, seed, copy): ..., a generator of what each outermost launch made."""
     w = _Writer(program)
     w.line("def main(run, seed, copy):")
     w.depth = 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
@@ -41,11 +42,11 @@ def times(graph: Graph, loop: Loop, statement: str, sizes: Mapping[str, int]) ->
 def segments(
     graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> list[Segment]:
-    """The loop as consecutive stretches with a fixed set of statements; empty stretches are left out."""
+    """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
     spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     cuts = sorted({x for span in spans.values() for x in span})
     out: list[Segment] = []
-    for a, b in zip(cuts, cuts[1:], strict=False):
+    for a, b in pairwise(cuts):
         on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
         if on:
             out.append(Segment(a, b, on))

@@ -1,8 +1,8 @@
 """walk: runs scheduled items on an array namespace, point by point or under a backend's trace.
 
-The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It keeps
-the emission contract: values that the next step needs travel as variables, a store has one linear
-chain of versions, and each step writes before it is read again.
+The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It
+keeps the emission contract: values that the next step needs travel as variables, a store has one
+linear chain of versions, and each step writes before it is read again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
-from recurra.program.steps import segments
 from recurra.ops.source import Input
+from recurra.program.steps import segments
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
 Array = Any
@@ -212,7 +212,7 @@ class Walk:
         )
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
-        """The value of a reference: points are picked, slices become leading axes in the order of dims."""
+        """The value of a reference: points picked, slices as leading axes in the order of dims."""
         xp = self.machine.xp
         array = state.stores[store.name]
         dims = self.graph[store.name].domain.dims

@@ -1,9 +1,9 @@
 """accumulate: a reduction over the whole range of loops becomes a fold that the loops stream.
 
-    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →   p[i<I,t<T] = sum(x, axes=(0,));  G[i<I] = fold(p[i,0:T])
+    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
 
-What is reduced inside one step is reduced first, so that x itself need not be kept; the direction in
-which the fold runs is open until the schedule fixes it.
+What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
+in which the fold runs is open until the schedule fixes it.
 """
 
 from __future__ import annotations

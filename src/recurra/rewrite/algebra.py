@@ -60,7 +60,8 @@ def detach_done(n: Node, g: Rewriting) -> Ref | None:
 @rule(Elementwise)
 def fold_constants(n: Node, g: Rewriting) -> Node | None:
     """f(2, 3) → its value"""
-    if n.args and n.op.labels == "" and isinstance(n.type, Type) and not n.type.shape:  # type: ignore
+    op: Any = n.op
+    if n.args and op.labels == "" and isinstance(n.type, Type) and not n.type.shape:
         values = [is_const(g, a) for a in n.args]
         if all(v is not None for v in values):
             types = [g.type(a).dtype for a in n.args]
@@ -134,7 +135,8 @@ def cast_same(n: Node, g: Rewriting) -> Ref | None:
 @rule(el.Sub)
 def factor_difference(n: Node, g: Rewriting) -> Node | None:
     """d·x - d·y → d·(x - y)"""
-    if n.op.labels:  # type: ignore
+    assert isinstance(n.op, el.Sub)
+    if n.op.labels:
         return None
     a, b = (g.producer(r, el.Mul) for r in n.args)
     if a is None or b is None:
@@ -193,9 +195,11 @@ def sum_of_scaled(n: Node, g: Rewriting) -> Node | None:
 @rule(Sum)
 def sum_one_hot(n: Node, g: Rewriting) -> Ref | None:
     """Σₖ onehot(i)ₖ → 1, the index being in range"""
-    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    assert isinstance(n.op, Sum)
+    assert isinstance(n.type, Type)
     inner = g.producer(n.args[0], OneHot)
-    if inner is not None and n.op.axes == (inner.op.axis,):  # type: ignore
+    op: Any = inner and inner.op
+    if op is not None and n.op.axes == (op.axis,):
         return g.emit(Const(value=1.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "one")
     return None
 
@@ -207,14 +211,15 @@ def sum_of_expand(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Expand)
     if inner is None or not isinstance(n.type, Type) or not is_float(n.type.dtype):
         return None
-    src, out = inner.op.labels.split("->")  # type: ignore
+    copied: Any = inner.op
+    src, out = copied.labels.split("->")
     if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(
         c for c in out if c in src
     ) != src:
         return None
 
     count: Any = 1
-    for s in inner.op.sizes:  # type: ignore
+    for s in copied.sizes:
         count = mul(count, s)
     times = g.emit(Value(expr=count, dtype=n.type.dtype), (), n.domain, "count")
     return replace(n, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
@@ -227,7 +232,8 @@ def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Einsum)
     if inner is None:
         return None
-    ins, out = inner.op.parts()  # type: ignore
+    product: Any = inner.op
+    ins, out = product.parts()
     left = "".join(c for k, c in enumerate(out) if k not in n.op.axes)
     return replace(n, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
 
@@ -235,7 +241,8 @@ def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
 @rule(Sum)
 def sum_of_product(n: Node, g: Rewriting) -> Node | None:
     """Σ over axes of a·b, both having them → einsum(a, b)"""
-    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    assert isinstance(n.op, Sum)
+    assert isinstance(n.type, Type)
     inner = g.producer(n.args[0], el.Mul)
     if inner is None or not is_float(n.type.dtype) or len(g.readers[inner.name]) > 1:
         return None

@@ -40,7 +40,7 @@ def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
 
 
 def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
-    """What `reader` reads when the equation it reads (over `domain`) equals `target`; None if no read says it."""
+    """What `reader` reads if what it reads (over `domain`) is `target`; None if no read says it."""
     by: dict[str, Expr | int] = {}
     slices: dict[str, Slice] = {}
     for r, e in zip(domain, reader.index, strict=True):

@@ -23,6 +23,16 @@ def _label_parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
     return op.parts() if isinstance(op, Einsum) else op.parts(tuple(g.type(a).rank for a in n.args))
 
 
+def _transposed(n: Node) -> tuple[int, ...]:
+    assert isinstance(n.op, Transpose)
+    return n.op.order
+
+
+def _copied(n: Node) -> Expand:
+    assert isinstance(n.op, Expand)
+    return n.op
+
+
 def _with_labels(n: Node, ins: tuple[str, ...], out: str, args: tuple[Ref, ...]) -> Node:
     op: Any = n.op
     labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
@@ -36,7 +46,7 @@ def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
         inner = g.producer(a, Transpose)
         if inner is not None:
             ins, out = _label_parts(n, g)
-            order: tuple[int, ...] = inner.op.order  # type: ignore
+            order = _transposed(inner)
             was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
             return _with_labels(
                 n,
@@ -54,7 +64,7 @@ def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Transpose)
     if inner is None:
         return None
-    order: tuple[int, ...] = inner.op.order  # type: ignore
+    order = _transposed(inner)
     kept = [order[k] for k in range(len(order)) if k not in n.op.axes]
     if kept != sorted(kept):
         return None
@@ -64,12 +74,12 @@ def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
 
 @rule(DiscountedSum)
 def discount_transpose(n: Node, g: Rewriting) -> Node | None:
-    """discounted_sum(transpose(x)) → discounted_sum(x) along another axis, where the rest keeps its order"""
+    """discounted_sum(transpose(x)) → that of x along another axis, if the rest keeps its order"""
     assert isinstance(n.op, DiscountedSum)
     inner = g.producer(n.args[0], Transpose)
     if inner is None:
         return None
-    order: tuple[int, ...] = inner.op.order  # type: ignore
+    order = _transposed(inner)
     kept = [a for k, a in enumerate(order) if k != n.op.axis]
     if kept != sorted(kept):
         return None
@@ -91,7 +101,7 @@ def absorb_expand(n: Node, g: Rewriting) -> Node | None:
         inner = g.producer(a, Expand)
         if inner is None:
             continue
-        src, wide = inner.op.labels.split("->")  # type: ignore
+        src, wide = _copied(inner).labels.split("->")
         mine = {w: c for w, c in zip(wide, ins[k], strict=True)}
         small = "".join(mine[c] for c in src)
         gone = set(ins[k]) - set(small)
@@ -118,7 +128,7 @@ def hoist_expand(n: Node, g: Rewriting) -> Ref | None:
             small.append(s)
             kept |= set(s)
         else:
-            src, wide = inner.op.labels.split("->")  # type: ignore
+            src, wide = _copied(inner).labels.split("->")
             mine = dict(zip(wide, s, strict=True))
             small.append("".join(mine[c] for c in src))
             kept |= set(small[-1])
@@ -169,10 +179,10 @@ def constant_tensor(n: Node, g: Rewriting) -> Node | None:
     """f(constant tensors) → one constant tensor"""
     if not n.args or not isinstance(n.type, Type) or not n.type.shape:
         return None
-    inners = [g[a.name] for a in n.args]
-    if not all(isinstance(i.op, Const) for i in inners):
+    inners = [i for a in n.args if isinstance(i := g[a.name].op, Const)]
+    if len(inners) < len(n.args):
         return None
-    scalars = tuple(g.emit(replace(i.op, shape=()), (), Domain(), "const") for i in inners)  # type: ignore
+    scalars = tuple(g.emit(replace(i, shape=()), (), Domain(), "const") for i in inners)
     op: Any = n.op
     one = g.emit(replace(op, labels=""), scalars, n.domain, n.op.name)
     return replace(
@@ -187,7 +197,7 @@ def pick_expand(n: Node, g: Rewriting) -> Ref | None:
     inner = g.producer(n.args[0], Expand)
     if inner is None or not _inside(n, g):
         return None
-    src, wide = inner.op.labels.split("->")  # type: ignore
+    src, wide = _copied(inner).labels.split("->")
     c = wide[n.op.axis]
     if c in src:
         return None
@@ -195,7 +205,7 @@ def pick_expand(n: Node, g: Rewriting) -> Ref | None:
     if rest == src:
         return inner.args[0]
     new = [x for x in wide if x not in src]
-    sizes = tuple(s for x, s in zip(new, inner.op.sizes, strict=True) if x != c)  # type: ignore
+    sizes = tuple(s for x, s in zip(new, _copied(inner).sizes, strict=True) if x != c)
     return g.emit(Expand(labels=f"{src}->{rest}", sizes=sizes), inner.args, n.domain, "expand")
 
 

@@ -1,7 +1,7 @@
 """legal: does every dependence of a schedule go forward in time?
 
-A second look, apart from how the schedule was found: producer and consumer are compared loop by loop,
-by interval first and by isl, exactly, where intervals do not tell.
+A second look, apart from how the schedule was found: producer and consumer are compared loop by
+loop, by interval first and by isl, exactly, where intervals do not tell.
 """
 
 from __future__ import annotations

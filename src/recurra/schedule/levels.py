@@ -1,21 +1,22 @@
 """levels: the schedule of a graph, loop by loop from the outside in (Allen and Kennedy, 1987).
 
-At each level the first dim, in the user's order, that is legal for everything becomes a loop; cycles
-fix its direction, unbounded reads of the future split it, bounded ones shift it (retime.py). What the
-loop carries is dropped and the inside is ordered in the same way.
+At each level the first dim, in the user's order, that is legal for all becomes a loop; cycles fix
+its direction, unbounded reads of the future split it, bounded ones shift it (retime.py). What
+the loop carries is dropped and the inside is ordered in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
-from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.ops.reduction import REDUCTION, Fold
+from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import (
     ADD,
     Exec,
@@ -64,7 +65,7 @@ def _stored(n: Node) -> Node:
 
 
 def _stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
-    """Folds whose steps run in other loops than they do: one running value would serve several points."""
+    """Folds whose steps run in other loops than they: one value would serve several points."""
     paths = schedule.paths()
     out: list[Node] = []
     for n in schedule.graph.nodes.values():
@@ -159,7 +160,7 @@ class _Levels:
             kind = self.direction(p, inner[k], left, dim)
             if kind == "illegal":
                 return None
-            kinds.append(kind)  # type: ignore[arg-type]
+            kinds.append(kind)
         level: list[int] = []
         free = {
             k
@@ -192,7 +193,7 @@ class _Levels:
 
     def direction(
         self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
-    ) -> int | str | None:
+    ) -> int | Literal["illegal"] | None:
         """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
         have = [dim in left[s] for s in part]
         if not any(have):
@@ -218,7 +219,7 @@ class _Levels:
             Edge(e.source, e.sink, x.low, x.high)
             for e, x in zip(inner, signed, strict=True)
             if x is not None and x.low is not None
-        ]  # noqa: E501
+        ]
         try:
             retime(part, ends, dict.fromkeys(part, 1.0))
         except Infeasible:
@@ -263,7 +264,7 @@ class _Levels:
         dim: str,
         free: set[int],
     ) -> None:
-        """Moves free statements into the loop of their first reader, where that holds no more memory."""
+        """Moves free statements into their first reader's loop, where that holds no more memory."""
         outof: list[list[Read]] = [[] for _ in parts]
         for es in into:
             for e in es:
@@ -339,9 +340,12 @@ class _Levels:
             f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
         )
         return ScheduleError(
-            f"the equations {', '.join(n.name for n in nodes)} have no order: each waits for the other, {tried}",
+            f"the equations {', '.join(n.name for n in nodes)} have no order: "
+            f"each waits for the other, {tried}",
             facts=f"{facts}\n  {lines}",
-            hint="let one of them read an earlier point (t-1), or start the recurrence with a branch",
+            hint=(
+                "let one of them read an earlier point (t-1), or start the recurrence with a branch"
+            ),
             loc=nodes[0].loc,
         )
 

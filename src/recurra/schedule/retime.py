@@ -79,7 +79,7 @@ def _cheapest(
     group: Mapping[str, str],
     weight: Mapping[str, float],
 ) -> dict[str, int]:
-    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network program, so integral."""
+    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network, so integral."""
     from scipy.optimize import linprog
 
     place = {r: k for k, r in enumerate(reps)}
