@@ -47,6 +47,7 @@ def compile_graph(
     graph: Graph,
     sizes: Mapping[str, int],
     *,
+    batch: bool = True,
     last: bool | None = None,
     chunk: int = CHUNK,
     rows: int = ROWS,
@@ -54,8 +55,9 @@ def compile_graph(
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
-    `last`: the batch axes go last (None: decide). `chunk`: steps of the outermost loop per launch.
-    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+    `batch`: dims that order nothing become axes, else every dim is a loop; `last`: those axes go last
+    (None: decide). `chunk`: steps of the outermost loop per launch. `rows` of a batch fill a tile
+    (0: no tiles). `held` weighs a kept byte (0: keep all).
 
     Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
@@ -66,18 +68,18 @@ def compile_graph(
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
-    batch = batch_dims(g)
+    free = batch_dims(g) if batch else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(free))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        at = phases(schedule(g, sizes, frozenset(batch)))
-        found = tiles(g, sizes, at, loops(g), set(batch), rows)
+        at = phases(schedule(g, sizes, frozenset(free)))
+        found = tiles(g, sizes, at, loops(g), set(free), rows)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -86,7 +88,7 @@ def compile_graph(
 
     def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
         nonlocal decided
-        new, decided = granularity(g, sizes, [*split, *batch], last)
+        new, decided = granularity(g, sizes, [*split, *free], last)
         stages.decisions += map(str, decided)
         return new
 

@@ -23,16 +23,16 @@ class Expr:
 
     __slots__ = ()
 
-    def __add__(self, o: Expr | int) -> Expr | int:
+    def __add__(self, o: Any) -> Expr | int:
         return lin([(self, 1), (o, 1)]) if isinstance(o, (Expr, int)) else NotImplemented
 
-    def __sub__(self, o: Expr | int) -> Expr | int:
+    def __sub__(self, o: Any) -> Expr | int:
         return lin([(self, 1), (o, -1)]) if isinstance(o, (Expr, int)) else NotImplemented
 
     def __rsub__(self, o: int) -> Expr | int:
         return lin([(o, 1), (self, -1)])
 
-    def __mul__(self, o: Expr | int) -> Expr | int:
+    def __mul__(self, o: Any) -> Expr | int:
         return mul(self, o) if isinstance(o, (Expr, int)) else NotImplemented
 
     __radd__, __rmul__ = __add__, __mul__

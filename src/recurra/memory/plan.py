@@ -23,7 +23,7 @@ from recurra.schedule.tree import (
     is_step,
     reads,
 )
-from recurra.sets.lag import Lag, lag, spans
+from recurra.sets.lag import Lag, lag
 
 How = Literal["now", "before", "last", "store"]
 Path = tuple[tuple[int, Loop | None], ...]
@@ -131,7 +131,7 @@ class _Planner:
         source, sink = domain_of(self.graph, r.source), domain_of(self.graph, r.sink)
         when = None if is_step(r.sink) else merge_condition(self.graph[r.sink], r.k)
         index = r.ref.index[source.dims.index(loop.dim)]
-        x = lag(loop.dim, index, spans(sink, when), when)
+        x = lag(loop.dim, index, sink, when)
         x = x if loop.step > 0 else -x
         return x + (loop.shift[r.sink] - loop.shift[r.source])
 

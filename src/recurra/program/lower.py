@@ -91,7 +91,8 @@ def lower(plan: Plan, chunk: int = CHUNK) -> Program:
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
-    return Program(replace(plan, stores=cut.stores), items, cut.deeper(0, plan.schedule.items))
+    starts = cut.deeper(0, plan.schedule.items, every)
+    return Program(replace(plan, stores=cut.stores), items, starts)
 
 
 @dataclass
@@ -205,9 +206,16 @@ class _Lower:
         )
         return replace(store, axes=axes)
 
-    def deeper(self, where: int, items: tuple[Item, ...]) -> tuple[str, ...]:
-        """Folds that start in this body and are added to inside a host loop of it."""
-        inside = [s for it in items if isinstance(it, Loop) and self.is_host(it) for s in members(it.body)]
+    def deeper(
+        self, where: int, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...] = ()
+    ) -> tuple[str, ...]:
+        """Folds that start in this body and are added to in a loop of it that the host runs, or cuts."""
+        inside = [
+            s
+            for it in items
+            if isinstance(it, Loop) and (self.is_host(it) or self.chunked(it, active, around))
+            for s in members(it.body)
+        ]
         return steps_below(self.plan, where, inside)
 
     def host_loop(self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]) -> list[HostItem]:
@@ -215,7 +223,8 @@ class _Lower:
         seeds = self.seeds(loop, active)
         for seg in segments(self.plan.graph, loop, active, self.plan.sizes):
             body = self.items(loop.body, seg.active, (*around, loop))
-            starts = tuple(s for s in self.deeper(id(loop), loop.body) if s in seg.active)
+            within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
+            starts = tuple(s for s in within if s in seg.active)
             out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body))
             seeds = ()
         return out

@@ -11,13 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.graph import Graph, Node, Slice, full_length
+from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ops.reduction import Fold, Reduction
 from recurra.rewrite.rule import Rewriting, apply, rule
 
 
 def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return apply(graph, (stream,), sizes, share=False)
+
+
+def streams(n: Node, a: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
+    """Does `n` read whole ranges of the dims that it lacks, at its own point of the others?"""
+    for e, r in zip(a.index, source.domain, strict=True):
+        if not isinstance(e, Slice):
+            if e != r.sym:
+                return False
+        elif r.dim in n.domain or not full_length(e, r, sizes):
+            return False
+    return True
 
 
 @rule(Reduction)
@@ -31,9 +42,8 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     rank = len(a.slices)
     if not set(range(rank)) <= set(n.op.axes):
         return None
-    for e, r in zip(a.index, source.domain, strict=True):
-        if isinstance(e, Slice) and (r.dim in n.domain or not full_length(e, r, g.sizes)):
-            return None
+    if not streams(n, a, source, g.sizes):
+        return None
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
     point = g.read(source.name)
     part = g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part") if rest else point

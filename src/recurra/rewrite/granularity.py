@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from recurra.ir.graph import Graph, merge_condition
 from recurra.ir.order import components
 from recurra.rewrite.vectorise import candidates, vectorise
-from recurra.sets.lag import Lag, lag, spans
+from recurra.sets.dependence import happens
+from recurra.sets.lag import Lag, lag
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
 
@@ -38,7 +39,12 @@ def loops(graph: Graph) -> dict[str, set[str]]:
     carries are dropped and the rest is looked at again.
     """
     out: dict[str, set[str]] = {r.dim: set() for r in graph.dims}
-    edges = [(n.name, k) for n in graph.nodes.values() for k in range(len(n.args))]
+    edges = [
+        (n.name, k)
+        for n in graph.nodes.values()
+        for k in range(len(n.args))
+        if happens(n.domain, merge_condition(n, k))
+    ]
     _loops(graph, list(graph.nodes), edges, [r.dim for r in graph.dims], out)
     return out
 
@@ -103,7 +109,7 @@ def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
     a = node.args[k]
     at = graph[a.name].domain.dims.index(dim)
     when = merge_condition(node, k)
-    return lag(dim, a.index[at], spans(node.domain, when), when)
+    return lag(dim, a.index[at], node.domain, when)
 
 
 SMALL_WIDTH = 128  # up to here the batch axis last is faster (measured: 1.6x at 32, even at 128)

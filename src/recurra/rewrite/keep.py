@@ -21,6 +21,7 @@ from recurra.ops.reduction import Fold, Reduction
 
 Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
 _NEVER = 10**9
+_AGAIN = "_again"  # ends the names of copies
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,10 @@ class _Phase:
 
     def copy(self, again: list[str]) -> tuple[Graph, list[str]]:
         """The graph with copies of `again` that only this phase reads."""
-        names = {n: self.graph.fresh(f"{n}_again") for n in again}
+        names: dict[str, str] = {}
+        for n in again:
+            stem = n.split(_AGAIN)[0] + _AGAIN
+            names[n] = self.graph.fresh(stem, names.values())
 
         def redirect(a: Ref) -> Ref:
             return Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a

@@ -110,9 +110,14 @@ class Rewriting:
         used = set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
         return Domain(tuple(r for r in within if r.dim in used))
 
-    def emit(self, op: Op, args: Sequence[Ref], within: Domain, stem: str) -> Ref:
-        """A new equation (or an old one that says the same), and its read."""
-        domain = self.domain(args, op, within)
+    def emit(
+        self, op: Op, args: Sequence[Ref], within: Domain, stem: str, whole: bool = False
+    ) -> Ref:
+        """A new equation (or an old one that says the same), and its read.
+
+        Its domain is what it mentions of `within`, or with `whole` all of it.
+        """
+        domain = within if whole else self.domain(args, op, within)
         type_ = op.infer(*(self.type(a) for a in args))
         key = (op, tuple(args), domain)
         old = self.keys.get(key)
@@ -136,6 +141,19 @@ class Rewriting:
             name = f"{stem}_{k}"
         self.counter[stem] = k + 1
         return name
+
+    def on_cycle(self, name: str) -> bool:
+        """Does the equation depend on itself?"""
+        seen: set[str] = set()
+        todo = [a.name for a in self.nodes[name].args]
+        while todo:
+            n = todo.pop()
+            if n == name:
+                return True
+            if n not in seen and n in self.nodes:
+                seen.add(n)
+                todo += [a.name for a in self.nodes[n].args]
+        return False
 
     def put(self, node: Node) -> None:
         old = self.nodes.get(node.name)

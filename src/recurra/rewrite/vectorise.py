@@ -14,6 +14,7 @@ from typing import Any
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
+from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Foreign, Merge
@@ -21,11 +22,73 @@ from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Reshape, Transpose
 from recurra.ops.source import Const, Input, Uniform, Value
 from recurra.rewrite.rule import Rewriting
+from recurra.sets.dependence import always_inside
 
 
 def candidates(graph: Graph, dim: str) -> set[str]:
     """The equations that can be said with `dim` as an axis."""
-    return {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
+    out = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
+    cycle = cycles(graph)
+    while wrong := {
+        n
+        for n in out
+        if not _says(graph, graph[n], dim, out) or not _guards(graph, graph[n], dim, out, cycle)
+    }:
+        out -= wrong
+    return out
+
+
+def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
+    """Can every operand be read along the axis: in place, or as a whole range that is gathered?"""
+    for a in n.args:
+        source = graph[a.name]
+        for e, r in zip(a.index, source.domain, strict=True):
+            if isinstance(e, Slice) or dim not in symbols(e):
+                continue
+            if a.name in members and r.dim != dim:  # x[0:T,t] along t: a diagonal
+                return False
+            if a.name not in members and any(r.dim in symbols(s) for s in source.type.shape):
+                return False
+    return True
+
+
+def cycles(graph: Graph) -> dict[str, int]:
+    """For each equation, its strongly connected part."""
+    parts = components(graph.nodes, lambda n: [a.name for a in graph[n].args])
+    return {n: k for k, part in enumerate(parts) for n in part}
+
+
+def _guards(graph: Graph, n: Node, dim: str, members: set[str], cycle: Mapping[str, int]) -> bool:
+    """Does every merge, as reader or as `n`, still read its branches only where they are chosen?
+
+    On a cycle nothing else will do, for the guard may be what gives the cycle its order.
+    """
+    if isinstance(n.op, Merge):
+        chosen = dim in n.op.mentions()  # a select reads every branch everywhere
+        for a in n.args:
+            if not chosen and a.name in members:
+                continue
+            if cycle[a.name] == cycle[n.name] or not always_inside(a.index, graph[a.name].domain, n.domain):
+                return False
+    for reader, k in graph.readers[n.name]:
+        if isinstance(reader.op, Merge) and not _read_as_is(reader, k, n, dim, members):
+            if cycle[reader.name] == cycle[n.name] or not _safe_apart(reader, reader.args[k], n, dim):
+                return False
+    return True
+
+
+def _read_as_is(reader: Node, k: int, n: Node, dim: str, members: set[str]) -> bool:
+    """Does the reader need nothing but `n` itself, along an axis that both have?"""
+    a = reader.args[k]
+    e = a.index[n.domain.dims.index(dim)]
+    return reader.name in members and e == Sym(dim) and n.domain[dim] == reader.domain[dim] and not a.slices
+
+
+def _safe_apart(reader: Node, a: Ref, n: Node, dim: str) -> bool:
+    """May a branch be read outside of its merge? A single point of the new axis always may: it is zero outside."""
+    pairs = zip(a.index, n.domain, strict=True)
+    kept = [(e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)]
+    return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
 
 
 def _fits(graph: Graph, n: Node, dim: str) -> bool:
@@ -40,8 +103,6 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
         return False
     if not all(_plain(a, dim) for a in n.args):
         return False
-    if isinstance(n.op, Merge) and any(isinstance(shift(e, dim), int) and e != Sym(dim) for a in n.args for e in a.index):
-        return False  # only the chosen branch may read there
     return all(_readable(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
 
 
@@ -66,7 +127,11 @@ def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
     if not isinstance(e, Slice):
         return True
     dims = {r.dim for r in graph.dims}
-    return e.step == 1 and e.pad is None and not (symbols(e.lo) | symbols(e.hi)) & dims
+    if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & dims:
+        return False
+    r = source.domain[dim]
+    room = (lin([(e.lo, 1), (r.lo, -1)]), lin([(r.hi, 1), (e.hi, -1)]))
+    return not any(isinstance(x, int) and x < 0 for x in room)  # an empty range may lie outside
 
 
 @dataclass
@@ -78,6 +143,16 @@ class _Vectorise:
     dim: str
     members: set[str]
     last: bool
+    cycle: dict[str, int]
+    now: int = -1  # the cycle of the equation that is being rebuilt
+
+    def emit(self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str) -> Ref:
+        """A new equation; on a cycle it has every dim of the cycle, which may be what gives it its place."""
+        inside = any(self.cycle.get(a.name) == self.now for a in args)
+        ref = self.g.emit(op, args, domain, stem, whole=inside)
+        if inside:
+            self.cycle[ref.name] = self.now
+        return ref
 
     def size(self, r: Range) -> Any:
         return r.hi - r.lo
@@ -94,7 +169,7 @@ class _Vectorise:
             return ref
         order = list(range(self.g.type(ref).rank))
         order.insert(target, order.pop(source))
-        return self.g.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
+        return self.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
 
     def operand(self, n: Node, a: Ref, domain: Domain) -> tuple[Ref, bool]:
         """What `n` reads now, and whether that has the new axis."""
@@ -127,19 +202,20 @@ class _Vectorise:
         if isinstance(e, Slice):
             ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)  # type: ignore
             return self.move(ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain), False
-        if member and e == Sym(self.dim):
-            mine = n.domain[self.dim]
-            ref = self._cut(ref, axis, mine.lo - r.lo, self.size(mine), r, domain)  # type: ignore
+        if member and self.dim in index_symbols(e):
+            mine, c = n.domain[self.dim], shift(e, self.dim)
+            ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)  # type: ignore
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
-        return self.g.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False  # type: ignore
+        return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False  # type: ignore
 
     def _cut(self, ref: Ref, axis: int, start: Any, size: Any, r: Range, domain: Domain) -> Ref:
         if start == 0 and size == self.size(r):
             return ref
-        return self.g.emit(Cut(axis=axis, start=start, size=size), (ref,), domain, "cut")
+        return self.emit(Cut(axis=axis, start=start, size=size), (ref,), domain, "cut")
 
     def rebuild(self, n: Node) -> Node:
+        self.now = self.cycle[n.name]
         member = n.name in self.members
         domain = n.domain.without(self.dim) if member else n.domain
         pairs = [self.operand(n, a, domain) for a in n.args]
@@ -147,8 +223,21 @@ class _Vectorise:
         if not member:
             return replace(n, args=args)
         ranks = tuple(self.before.read_type(a).rank for a in n.args)  # type: ignore
+        if not any(flags) and self.dim not in n.op.mentions() and not isinstance(n.op, Const):
+            return self.copied(n, args, domain)
         op, args = self.batched(n, args, flags, ranks, domain)
         return replace(n, op=op, args=args, domain=domain, type=self.new_type(n))
+
+    def copied(self, n: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
+        """An equation that is the same all along the dim: one value, copied."""
+        one = self.emit(n.op, args, domain, f"{n.name}_one")
+        assert isinstance(n.type, Type)
+        axes = LETTERS[: n.type.rank]
+        labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
+        size = self.size(n.domain[self.dim])
+        return replace(
+            n, op=Expand(labels=labels, sizes=(size,)), args=(one,), domain=domain, type=self.new_type(n)
+        )
 
     def batched(
         self, n: Node, args: tuple[Ref, ...], flags: tuple[bool, ...], ranks: tuple[int, ...], domain: Domain
@@ -180,13 +269,13 @@ class _Vectorise:
         """An operand copied along the new axis."""
         axes = LETTERS[: self.g.type(a).rank]
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
-        return self.g.emit(Expand(labels=labels, sizes=(size,)), (a,), domain, "wide")
+        return self.emit(Expand(labels=labels, sizes=(size,)), (a,), domain, "wide")
 
     def symbol(self, expr: Any, r: Range, domain: Domain, dtype: str) -> Ref:
         """An expression of the dim, as a vector along the new axis."""
         e = substitute(expr, {self.dim: r.sym + r.lo}) if r.lo != 0 else expr
         op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(r), self.last)
-        return self.g.emit(op, (), domain, "at")
+        return self.emit(op, (), domain, "at")
 
     def pick_many(
         self, op: Pick, args: tuple[Ref, ...], flags: tuple[bool, ...], r: Range, domain: Domain
@@ -204,14 +293,14 @@ class _Vectorise:
         out = rest + "Z" if self.last else "Z" + rest
         n = self.g.type(x).shape[full.index(axis)]
         at = self.symbol(op.at_, r, domain, "i32")
-        low = self.g.emit(Const(value=0, dtype="i32"), (), domain, "zero")
-        high = self.g.emit(Value(expr=n - 1), (), domain, "last")  # type: ignore
+        low = self.emit(Const(value=0, dtype="i32"), (), domain, "zero")
+        high = self.emit(Value(expr=n - 1), (), domain, "last")  # type: ignore
         spread = "Z,->Z"
-        safe = self.g.emit(el.Minimum(labels=spread), (at, high), domain, "at")
-        safe = self.g.emit(el.Maximum(labels=spread), (safe, low), domain, "at")
-        taken = self.g.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
-        inside = self.g.emit(el.Equal(), (at, safe), domain, "inside")
-        zero = self.g.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
+        safe = self.emit(el.Minimum(labels=spread), (at, high), domain, "at")
+        safe = self.emit(el.Maximum(labels=spread), (safe, low), domain, "at")
+        taken = self.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
+        inside = self.emit(el.Equal(), (at, safe), domain, "inside")
+        zero = self.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
         return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (inside, taken, zero)
 
     def choose(
@@ -226,14 +315,14 @@ class _Vectorise:
         for k in range(len(args) - 2, 0, -1):
             cond = self._condition(op, k, n, domain)
             select = el.Where(labels=f"{cond[1]},{labels[k]},{have}->{out}")
-            value, have = self.g.emit(select, (cond[0], args[k], value), domain, "chosen"), out
+            value, have = self.emit(select, (cond[0], args[k], value), domain, "chosen"), out
         cond = self._condition(op, 0, n, domain)
         return el.Where(labels=f"{cond[1]},{labels[0]},{have}->{out}"), (cond[0], args[0], value)
 
     def _condition(self, op: Merge, k: int, n: Node, domain: Domain) -> tuple[Ref, str]:
         if self.dim in symbols(op.when[k]):
             return self.symbol(op.when[k], n.domain[self.dim], domain, "bool"), "Z"
-        return self.g.emit(Value(expr=op.when[k], dtype="bool"), (), domain, "cond"), ""
+        return self.emit(Value(expr=op.when[k], dtype="bool"), (), domain, "cond"), ""
 
 
 def vectorise(
@@ -241,7 +330,7 @@ def vectorise(
 ) -> Graph:
     """`graph` with `dim` as an axis of every equation in `members` (a subset of `candidates`)."""
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
-    v = _Vectorise(g, graph, dim, members, last)
+    v = _Vectorise(g, graph, dim, members, last, cycles(graph))
     for n in graph.nodes.values():  # types first: reads are typed by their sources
         new = n if n.name not in members else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
         g.nodes[n.name] = new

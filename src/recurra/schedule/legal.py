@@ -13,7 +13,7 @@ from recurra.ir.graph import merge_condition
 from recurra.ir.types import Domain
 from recurra.schedule.tree import Loop, Read, Schedule, domain_of, is_step, reads
 from recurra.sets import isl
-from recurra.sets.lag import lag, spans
+from recurra.sets.lag import lag
 
 
 def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Read]:
@@ -50,7 +50,7 @@ def _forward(
 def _lag_low(schedule: Schedule, r: Read, loop: Loop) -> int | None:
     source, sink = domain_of(schedule.graph, r.source), domain_of(schedule.graph, r.sink)
     when = None if is_step(r.sink) else merge_condition(schedule.graph[r.sink], r.k)
-    x = lag(loop.dim, r.ref.index[source.dims.index(loop.dim)], spans(sink, when), when)
+    x = lag(loop.dim, r.ref.index[source.dims.index(loop.dim)], sink, when)
     x = (x if loop.step > 0 else -x) + (loop.shift[r.sink] - loop.shift[r.source])
     return x.low
 

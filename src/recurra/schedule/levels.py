@@ -8,14 +8,16 @@ loop carries is dropped and the inside is ordered in the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recurra.errors import ScheduleError
-from recurra.ir.graph import Graph, merge_condition
+from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
 from recurra.schedule.retime import Edge, Infeasible, retime
+from recurra.ops.reduction import REDUCTION, Fold
 from recurra.schedule.tree import (
+    ADD,
     Exec,
     Item,
     Loop,
@@ -27,7 +29,8 @@ from recurra.schedule.tree import (
     reads,
     statements,
 )
-from recurra.sets.lag import Lag, lag, spans
+from recurra.sets.dependence import happens
+from recurra.sets.lag import Lag, lag
 
 
 def schedule(graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()) -> Schedule:
@@ -35,10 +38,39 @@ def schedule(graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = froz
 
     Dims in `axes` are about to become axes: no loop is made for them.
     """
-    work = _Levels(graph, sizes)
-    every = list(statements(graph))
-    left = {s: set(domain_of(graph, s).dims) - axes for s in every}
-    return Schedule(graph, work.order(every, list(reads(graph)), left))
+    while True:
+        work = _Levels(graph, sizes)
+        every = list(statements(graph))
+        left = {s: set(domain_of(graph, s).dims) - axes for s in every}
+        edges = [e for e in reads(graph) if _happens(graph, e)]
+        found = Schedule(graph, work.order(every, edges, left))
+        stray = _stray(found, sizes)
+        if not stray:
+            return found
+        graph = graph.update(map(_stored, stray))
+
+
+def _happens(graph: Graph, e: Read) -> bool:
+    """Is the branch ever taken?"""
+    return is_step(e.sink) or happens(graph[e.sink].domain, merge_condition(graph[e.sink], e.k))
+
+
+def _stored(n: Node) -> Node:
+    """A fold as a reduction, which reads all of its operand when it runs."""
+    assert isinstance(n.op, Fold)
+    return replace(n, op=REDUCTION[n.op.monoid_of](axes=tuple(range(n.op.rank))))
+
+
+def _stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
+    """Folds whose steps run in other loops than they do: one running value would serve several points."""
+    paths = schedule.paths()
+    out: list[Node] = []
+    for n in schedule.graph.nodes.values():
+        if isinstance(n.op, Fold):
+            mine = [x for x in paths[n.name] if x[1] is not None]
+            if mine != list(paths[ADD + n.name][: len(mine)]):
+                out.append(n)
+    return out
 
 
 @dataclass
@@ -64,7 +96,7 @@ class _Levels:
             else:
                 when = None if is_step(e.sink) else merge_condition(self.graph[e.sink], e.k)
                 index = e.ref.index[source.dims.index(dim)]
-                self.lags[key] = lag(dim, index, spans(sink, when), when)
+                self.lags[key] = lag(dim, index, sink, when)
         return self.lags[key]
 
     def order(self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]) -> tuple[Item, ...]:
@@ -125,7 +157,11 @@ class _Levels:
                 return None
             kinds.append(kind)  # type: ignore[arg-type]
         level: list[int] = []
-        free = {k for k, p in enumerate(parts) if len(p) == 1 and (kinds[k] is None or kinds[k] == 0)}
+        free = {
+            k
+            for k, p in enumerate(parts)
+            if len(p) == 1 and not kinds[k] and not isinstance(self.graph[equation(p[0])].op, Fold)
+        }
         for k in range(len(parts)):
             if kinds[k] is None:
                 kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)

@@ -12,6 +12,7 @@ from recurra.ir.expr import (
     Expr,
     Ext,
     Lin,
+    Prod,
     Sym,
     both,
     compare,
@@ -20,6 +21,8 @@ from recurra.ir.expr import (
     maximum,
     minimum,
     mod,
+    symbols,
+    walk,
 )
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain, Range
@@ -53,6 +56,34 @@ def outside(point: Sequence[Expr | int], source: Domain) -> Expr:
         (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)
     ]
     return either(*(c for pair in ends for c in pair))
+
+
+def happens(sink: Domain, when: Expr | None) -> bool:
+    """Does the condition hold at any point, for some bounds?"""
+    return when is None or isl.satisfiable(both(*_points(sink, when), when))
+
+
+def _points(sink: Domain, what: Expr) -> list[Expr]:
+    """The points of a domain, as far as `what` tells them apart, for bounds of at least 1."""
+    used = [r for r in sink if r.dim in symbols(what)]
+    inside = [c for r in used for c in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi))]
+    bounds = symbols(both(what, *inside)) - set(sink.dims)
+    return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]
+
+
+def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
+    """Is the index inside the source at every point of the sink, whatever the bounds?"""
+    ends = [(r.dim, r.lo, r.hi) for r in sink]
+    for e, r in zip(index, source, strict=True):
+        if (r.dim, r.lo, r.hi) in ends and e == r.sym:
+            continue
+        first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
+        if any(isinstance(x, Prod) for y in (first, last) for x in walk(y)):
+            return False
+        wrong = either(compare("<", first, r.lo), compare(">", last, r.hi))
+        if isl.satisfiable(both(*_points(sink, wrong), wrong)):
+            return False
+    return True
 
 
 def readers(

@@ -144,6 +144,21 @@ def satisfiable(where: Expr) -> bool:
     return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
 
 
+@cache
+def gap(
+    a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
+) -> tuple[int | None, int | None]:
+    """The least and greatest a - b; None: no bound. What is none of `dims` is a bound, at least 1."""
+    every = sorted({*dims, *mentioned(constraints)})
+    positive = [f"{n} >= 1" for n in every if n not in dims]
+    body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])
+    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", _CTX)
+    if s.is_empty():
+        return 0, 0
+    low, high = s.dim_min_val(0), s.dim_max_val(0)
+    return low.to_python() if low.is_int() else None, high.to_python() if high.is_int() else None
+
+
 _FLOORD = re.compile(r"floord\(")
 
 

@@ -95,7 +95,7 @@ class Module:
 class View:
     """A module at some of its points."""
 
-    def __init__(self, module: Module, when: Index):
+    def __init__(self, module: Module, when: Any):
         named = list(module.named_params())
         dims = {d for _, p in named for d in p.domain.dims}
         if not isinstance(when, Index) or not is_condition(when.expr):
