@@ -57,13 +57,12 @@ class Case:
 
     __repr__ = __str__
 
-    @property
-    def ragged(self) -> bool:
-        """Does the length of some axis vary with a dim?"""
-        bounds = self.sizes.keys()
-        types = [n.type for n in self.graph.nodes.values()]
-        types += [self.graph.read_type(a) for n in self.graph.nodes.values() for a in n.args]
-        return any(symbols(s) - bounds for t in types for s in t.shape)
+
+def ragged(graph: Graph, sizes: dict[str, int]) -> bool:
+    """Does the length of some axis vary with a dim?"""
+    types = [n.type for n in graph.nodes.values()]
+    types += [graph.read_type(a) for n in graph.nodes.values() for a in n.args]
+    return any(symbols(s) - sizes.keys() for t in types for s in t.shape)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
-from recurra.program.lower import CHUNK, Program, lower
+from recurra.program.lower import Program, lower
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.granularity import (
@@ -47,17 +47,17 @@ def compile_graph(
     graph: Graph,
     sizes: Mapping[str, int],
     *,
-    batch: bool = True,
+    axes: bool = True,
     last: bool | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     rows: int = ROWS,
     held: float = HELD,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
-    `batch`: dims that order nothing become axes, else every dim is a loop; `last`: those axes go last
-    (None: decide). `chunk`: steps of the outermost loop per launch. `rows` of a batch fill a tile
-    (0: no tiles). `held` weighs a kept byte (0: keep all).
+    `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
+    last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
+    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
 
     Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
     """
@@ -68,18 +68,18 @@ def compile_graph(
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
-    free = batch_dims(g) if batch else []
+    batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(free))), held)
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        at = phases(schedule(g, sizes, frozenset(free)))
-        found = tiles(g, sizes, at, loops(g), set(free), rows)
+        at = phases(schedule(g, sizes, frozenset(batch)))
+        found = tiles(g, sizes, at, loops(g), set(batch), rows)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -88,7 +88,7 @@ def compile_graph(
 
     def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
         nonlocal decided
-        new, decided = granularity(g, sizes, [*split, *free], last)
+        new, decided = granularity(g, sizes, [*split, *batch], last)
         stages.decisions += map(str, decided)
         return new
 
@@ -112,5 +112,5 @@ def compile_graph(
     for name, text in (("schedule", str(s)), ("plan", str(program.plan)), ("host", source(program))):
         stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    axes = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
-    return Compiled(stages, s, p, program, outputs, axes)
+    placed = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
+    return Compiled(stages, s, p, program, outputs, placed)

@@ -59,19 +59,21 @@ class Executable:
         on_state: Callable[[Step], None] | None = None,
         resume: Resume | None = None,
         folder: str | Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape].
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
         if folder is not None:
             from recurra.recording import record
 
-            return record(self, folder, seed, on_state=on_state, resume=resume)
+            return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
         saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
-        steps = self.execution.steps(seed, resume=resume)
+        steps = self.execution.steps(seed, inputs=inputs, resume=resume)
         while True:
             try:
                 s = next(steps)
@@ -80,9 +82,9 @@ class Executable:
                 break
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
-            if self.effects:
+            if self.effects and s.variables:
                 saver.state(s)
-            if on_state is not None:
+            if on_state is not None and s.variables:
                 on_state(s)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}

@@ -43,8 +43,11 @@ class Interpreted:
         on_step: OnStep | None = None,
         on_state: Callable[[Any], None] | None = None,
         resume: tuple[int, Mapping[str, Any]] | None = None,
+        folder: Any = None,
     ) -> Arrays:
         """The values of all that is logged, by name, [*domain, *shape]; it has no state to give."""
+        if folder is not None:
+            print(f"{folder} is not written when a program is interpreted", file=sys.stderr)
         assert resume is None, "the oracle always starts at the beginning"
         found = interp.run(self.graph, self.bounds, seed=seed, show=self._show)
         results = {name: found[equation] for name, equation in self.logs.items()}

@@ -1,0 +1,1 @@
+"""Equations: expressions, types, ops, graphs, their text, and what makes them legal."""

@@ -320,7 +320,7 @@ def _unslice(value: RecurrentTensor, s: Slice, r: Range, guards: list[Expr]) -> 
         at = at // s.step
     if s.pad is not None:
         guards.append(compare("<", r.sym, s.hi))
-    return value.apply(Pick(axis=0, at_=at), value)
+    return value.apply(Pick(axis=0, at_=at, zero=True), value)
 
 
 def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:

@@ -176,6 +176,20 @@ def cut(
     )
 
 
+def pick(
+    node: Node, e: Expr | int, n: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An element that is not on its axis."""
+    env = {**bounds, **point}
+    spot = at(point, bounds, symbols(e) | symbols(n))
+    return ShapeError(
+        f"element {e} is not on its axis",
+        facts=f"the axis is 0:{n}; {spot}element {evaluate(e, env)} is asked of 0:{evaluate(n, env)}",
+        hint=f"index within 0:{n}, or guard it with rc.where",
+        loc=node.loc,
+    )
+
+
 def reshape(
     node: Node, before: Type, after: Type, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:

@@ -34,6 +34,7 @@ from recurra.lang.affine import product, quasi_affine
 from recurra.lang.cycles import same_point_cycle
 from recurra.lang.proof import Proof, Unprovable
 from recurra.ops.control import Merge
+from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Reshape
 from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -210,6 +211,8 @@ def _sizes(proof: Proof, node: Node) -> None:
             raise refusal.empty(node, ref, source, size, found, proof.bounds)
     if isinstance(node.op, Cut):
         _cut(proof, node, node.op, box)
+    if isinstance(node.op, Pick) and not node.op.zero:
+        _pick(proof, node, node.op, box)
     if isinstance(node.op, Reshape):
         _reshape(proof, node, box)
 
@@ -236,6 +239,14 @@ def _cut(proof: Proof, node: Node, op: Cut, box: Box) -> None:
     found = proof.below(n - end, 0, box) if found is None else found
     if found is not None:
         raise refusal.cut(node, (op.start, end), n, found, proof.bounds)
+
+
+def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
+    n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
+    found = proof.below(op.at_, 0, box)
+    found = proof.below(n - 1 - op.at_, 0, box) if found is None else found
+    if found is not None:
+        raise refusal.pick(node, op.at_, n, found, proof.bounds)
 
 
 def _reshape(proof: Proof, node: Node, box: Box) -> None:

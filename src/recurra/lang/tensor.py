@@ -242,7 +242,7 @@ class RecurrentTensor(Read):
         return self.apply(movement.Reshape(shape=tuple(sizes)), self)
 
     def index(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """Element `at` (a number or an index expression) of an axis; 0 where it falls outside."""
+        """Element `at` (a number or an index expression) of an axis, proved to be on it."""
         at, (axis,) = unwrap(at), self._axes(axis)
         if type(at) is not int and not isinstance(at, Expr):
             raise ShapeError(

@@ -15,6 +15,7 @@ from recurra.ir.expr import Expr, evaluate, symbols
 from recurra.ir.graph import Graph, Slice, merge_condition
 from recurra.ir.types import Tuple
 from recurra.memory.store import Axis, Store
+from recurra.ops.source import Input
 from recurra.schedule.tree import (
     Loop,
     Read,
@@ -68,6 +69,9 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
         work.place(r)
     for o in schedule.graph.outputs:
         work.keep_all(o)
+    for n in schedule.graph.nodes.values():
+        if isinstance(n.op, Input):
+            work.keep_all(n.name)
     work.seed()
     return Plan(
         schedule,
@@ -234,6 +238,6 @@ class _Planner:
                 axes.append(Axis(dim, "window", n, lo))
             else:
                 axes.append(Axis(dim, "folded", 1))
-        return Store(name, tuple(axes), node.type, name in self.graph.outputs)
+        return Store(name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input))
 
 

@@ -40,6 +40,7 @@ class Store:
     axes: tuple[Axis, ...]
     type: Type
     output: bool = False
+    given: bool = False  # filled by the caller before the program starts
 
     @property
     def kept(self) -> tuple[Axis, ...]:

@@ -12,9 +12,10 @@ from recurra.ops.elementwise import Mul
 
 
 class Pick(Axis):
-    """y = x[.., at, ..], and 0 where `at` falls outside"""
+    """y = x[.., at, ..]; with `zero`, 0 where `at` falls outside, else it is proved to be inside"""
 
     at_: Expr | int
+    zero: bool = False
 
     def infer(self, x: Type) -> Type:
         super().infer(x)
@@ -51,7 +52,7 @@ class Place(Op):
         return xp.where(hit, x, xp.zeros_like(x))
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
-        return (g.apply(Pick(axis=self.axis, at_=self.at_), g),)
+        return (g.apply(Pick(axis=self.axis, at_=self.at_, zero=True), g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)

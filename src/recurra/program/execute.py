@@ -9,12 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.errors import RecurraError, ShapeError
 from recurra.memory.plan import Plan
+from recurra.memory.store import Store
 from recurra.program.lower import ChunkLoop, Program
 from recurra.program.region import Region
 from recurra.program.source import source
 from recurra.program.walk import Machine, State, Walk
-from recurra.schedule.tree import equation, is_step
+from recurra.schedule.tree import equation, is_constant
 
 
 class Backend(Protocol):
@@ -54,13 +56,19 @@ class Execution:
         self.main = scope["main"]
         self.regions = {r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions}
 
-    def steps(self, seed: int = 0, *, resume: Resume | None = None) -> Generator[Step, None, dict[str, Any]]:
+    def steps(
+        self,
+        seed: int = 0,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        resume: Resume | None = None,
+    ) -> Generator[Step, None, dict[str, Any]]:
         """What every launch of the outermost loop made, as it is made; returns all outputs.
 
-        Each output is [*slots of its dims, *shape] in the order of its domain. `resume` is (time,
-        variables) as a Step gave them: the outermost loop goes on from there.
+        Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
+        variables) as a Step gave them: the main loop goes on from there.
         """
-        run = _Run(self, resume)
+        run = _Run(self, inputs or {}, resume)
         stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
         return run.results(stores)
 
@@ -71,9 +79,16 @@ Resume = tuple[int, Mapping[str, Any]]
 class _Run:
     """The state of one run, as the generated host code sees it."""
 
-    def __init__(self, execution: Execution, resume: Resume | None):
+    def __init__(self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
-        self.compiled, self.resume = execution.regions, resume
+        self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
+        wanted = {n for n, s in self.plan.stores.items() if s.given}
+        if wanted != set(inputs):
+            raise RecurraError(
+                f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
+                facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
+                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input",
+            )
         self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
@@ -114,6 +129,8 @@ class _Run:
                 array = np.concatenate(self.pieces[name], axis=self.streamed[name])
             else:
                 array = self.backend.numpy(stores[name])
+                lengths = (self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept)
+                array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
             rest = range(len(dims), array.ndim)
@@ -125,10 +142,27 @@ class _Run:
         return tuple(self.compiled[n] for n in names)
 
     def stores(self, *names: str) -> tuple[Any, ...]:
-        """Zeros: what is read under a mask before it is written must be finite."""
-        found = (self.plan.stores[n] for n in names)
-        shapes = ((s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]) for s in found)
-        return tuple(self.backend.array(np.zeros(*s)) for s in shapes)
+        """Zeros (what is read under a mask before it is written must be finite), or what was given."""
+        return tuple(self.backend.array(self.fill(self.plan.stores[n])) for n in names)
+
+    def fill(self, store: Store) -> np.ndarray:
+        """The store before anything has run."""
+        array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
+        if not store.given:
+            return array
+        domain = self.plan.graph[store.name].domain
+        given = np.asarray(self.inputs[store.name], dtype=array.dtype)
+        lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
+        want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
+        if given.shape != want:
+            raise ShapeError(
+                f"the input {store.name} has the shape {given.shape}",
+                facts=f"it is {store.type} over {domain}, here {want}",
+            )
+        order = [domain.dims.index(a.dim) for a in store.kept]
+        given = np.transpose(given, (*order, *range(len(order), given.ndim)))
+        array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
+        return array
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""
@@ -138,7 +172,7 @@ class _Run:
         node = self.plan.graph[equation(name)]
         if isinstance(node.type, Tuple):
             return None
-        if not node.args and not node.domain.ranges and not is_step(name) and node.op.pure:
+        if is_constant(self.plan.graph, name):
             return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
         return self.backend.array(np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype]))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
@@ -56,7 +57,8 @@ class ChunkLoop:
 
 
 HostItem = Launch | HostCall | HostLoop | ChunkLoop
-CHUNK = 8
+CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
+LAUNCH_NS = 2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,18 @@ class Program:
     @property
     def regions(self) -> tuple[Region, ...]:
         return tuple(_regions(self.items))
+
+    @property
+    def main(self) -> ChunkLoop | HostLoop | None:
+        """The outermost loop along which the most travels: a run is resumed, and saved, at its steps."""
+        found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
+        return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
+
+    def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+        """The variables that one step of an outermost loop leaves for the next."""
+        if isinstance(it, ChunkLoop):
+            return it.region.carried
+        return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
 
 
 def _regions(items: tuple[HostItem, ...]) -> list[Region]:
@@ -85,8 +99,11 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     return out
 
 
-def lower(plan: Plan, chunk: int = CHUNK) -> Program:
-    """The program of a plan. Stores of outputs along a chunked loop hold one chunk."""
+def lower(plan: Plan, chunk: int | None = None) -> Program:
+    """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
+
+    Stores of outputs along a chunked loop hold one chunk.
+    """
     cut = _Lower(plan, chunk)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ())
@@ -98,7 +115,7 @@ def lower(plan: Plan, chunk: int = CHUNK) -> Program:
 @dataclass
 class _Lower:
     plan: Plan
-    chunk: int
+    chunk: int | None
     wanted: set[str] = None  # type: ignore[assignment]
     count: int = 0
 
@@ -183,7 +200,7 @@ class _Lower:
 
     def chunk_loop(self, loop: Loop, span: tuple[int, int], active: frozenset[str]) -> ChunkLoop:
         lo, hi = span
-        size = min(self.chunk, hi - lo)
+        size = min(self.chunk or launch_steps(self.plan, loop), hi - lo)
         r = region(self.plan, self.name((), loop.dim), (loop,), active, (), self.wanted, loop)
         if loop.step > 0 and lo % size == 0:
             for n in r.stores:
@@ -230,3 +247,22 @@ class _Lower:
         return out
 
 
+def launch_steps(plan: Plan, loop: Loop) -> int:
+    """A power of two of steps that fill a launch."""
+    size = CHUNK
+    while size < MOST and 2 * size * step_ns(plan, loop) <= LAUNCH_NS:
+        size *= 2
+    return size
+
+
+def step_ns(plan: Plan, loop: Loop) -> float:
+    """One step of a loop, with the loops in it."""
+    total = 0.0
+    for it in loop.body:
+        if isinstance(it, Exec):
+            total += STATEMENT_NS + compute_ns(plan.graph, plan.graph[equation(it.name)], plan.sizes)
+        else:
+            every = frozenset(members(it.body))
+            steps = sum(s.hi - s.lo for s in segments(plan.graph, it, every, plan.sizes))
+            total += steps * step_ns(plan, it)
+    return total

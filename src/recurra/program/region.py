@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from recurra.memory.plan import Plan
 from recurra.program.steps import members
-from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_step
+from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,8 @@ class Flow:
                 self.makes[name] = None
 
     def read(self, name: str) -> None:
-        if name not in self.makes and not self.is_constant(name):
+        if name not in self.makes and not is_constant(self.plan.graph, name):
             self.uses[name] = None
-
-    def is_constant(self, name: str) -> bool:
-        """Constants are made where they are used."""
-        node = self.plan.graph[equation(name)]
-        return not is_step(name) and not node.args and not node.domain.ranges and node.op.pure
 
     def statement(self, s: str) -> None:
         node = self.plan.graph[equation(s)]
@@ -90,7 +85,7 @@ class Flow:
                     self.read(a.name)
         if is_step(s):
             self.read(s)
-        if not self.is_constant(s):
+        if not is_constant(self.plan.graph, s):
             self.makes[s] = None
 
 

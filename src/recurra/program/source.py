@@ -147,43 +147,44 @@ class _Writer:
             left = self.tuple(self.variable(x) for x, _ in seeds)
             self.line(f"{left} = {self.tuple(f'copy({self.variable(init)})' for _, init in seeds)}")
 
-    def enter(self, loop: Loop, lo: int, state: tuple[str, ...]) -> str:
-        """Where a resumed run goes on: the time, and the variables that travel along the loop."""
-        start = f"{self.clock(loop)}_from"
+    def enter(self, it: ChunkLoop | HostLoop) -> str:
+        """Where the loop starts; the main one goes on where a resumed run left it."""
+        if it is not self.program.main:
+            return str(it.lo)
+        start, state = f"{self.clock(it.loop)}_from", self.program.travelling(it)
         names = self.tuple(map(self.variable, state))
-        self.line(f"{start}, {names} = run.enter({lo}, {self.dict(state, self.variable)})")
+        self.line(f"{start}, {names} = run.enter({it.lo}, {self.dict(state, self.variable)})")
         return start
 
-    def report(self, loop: Loop, end: str, stores: Iterable[str], state: tuple[str, ...]) -> None:
+    def report(self, it: ChunkLoop | HostLoop, end: str, stores: Iterable[str]) -> None:
+        """Only the main loop says what travels."""
         outs = [s for s in stores if self.program.plan.stores[s].output]
-        parts = [repr(loop.dim), self.clock(loop), end]
+        state = self.program.travelling(it) if it is self.program.main else ()
+        parts = [repr(it.loop.dim), self.clock(it.loop), end]
         parts += [self.dict(outs, self.store), self.dict(state, self.variable)]
         self.line(f"yield run.report({', '.join(parts)})")
 
     def chunk_loop(self, it: ChunkLoop) -> None:
         self.seeds(it.seeds)
-        u, state = self.clock(it.loop), it.region.carried
-        start = self.enter(it.loop, it.lo, state)
-        self.line(f"for {u} in range({start}, {it.hi}, {it.size}):")
+        u = self.clock(it.loop)
+        self.line(f"for {u} in range({self.enter(it)}, {it.hi}, {it.size}):")
         self.depth += 1
         self.line(f"{u}_end = min({u} + {it.size}, {it.hi})")
         self.launch(it.region, [u, f"{u}_end"])
-        self.report(it.loop, f"{u}_end", it.region.stores, state)
+        self.report(it, f"{u}_end", it.region.stores)
         self.depth -= 1
 
     def host_loop(self, it: HostLoop) -> None:
         self.seeds(it.seeds)
         u, outer = self.clock(it.loop), self.depth == 1
-        carried = self.program.plan.carried.get(id(it.loop), frozenset())
-        state = tuple(v for v in self.state if v in carried)
-        start = self.enter(it.loop, it.lo, state) if outer else str(it.lo)
+        start = self.enter(it) if outer else str(it.lo)
         self.line(f"for {u} in range({start}, {it.hi}):")
         self.depth += 1
         for x in it.starts:
             self.line(f"{self.variable(x)} = run.neutral({x!r})")
         self.items(it.body)
         if outer:
-            self.report(it.loop, f"{u} + 1", self.program.plan.stores, state)
+            self.report(it, f"{u} + 1", self.program.plan.stores)
         self.depth -= 1
 
 

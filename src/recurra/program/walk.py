@@ -20,7 +20,8 @@ from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.program.steps import segments
-from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_step
+from recurra.ops.source import Input
+from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
 Array = Any
 
@@ -143,6 +144,10 @@ class Walk:
             result = state.vals[ADD + node.name]
         elif isinstance(node.op, Merge):
             result = self.merge(node, node.op, state, env)
+        elif isinstance(node.op, Input):
+            ref = self.graph.read(node.name)
+            state.vals[statement] = self.read(self.plan.stores[node.name], ref, state, env)
+            return
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
             run = self.overrides.get(type(node.op))
@@ -182,9 +187,9 @@ class Walk:
     def latest(self, name: str, state: State) -> Array:
         """The variable of an equation; constants are made where they are used."""
         if name not in state.vals:
-            node = self.graph[name]
-            if not node.args and not node.domain.ranges and not is_step(name):
-                state.vals[name] = node.op.run(self.machine.xp, {**self.plan.sizes, **state.env})
+            if is_constant(self.graph, name):
+                env = {**self.plan.sizes, **state.env}
+                state.vals[name] = self.graph[name].op.run(self.machine.xp, env)
             else:  # the step before the first: a branch that is not taken
                 state.vals[name] = self.blank(name)
         return state.vals[name]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from recurra.ir.graph import Graph, Ref
 from recurra.ir.types import Domain
 from recurra.ops.reduction import Fold
+from recurra.ops.source import Input
 
 ADD = "+"  # statement "+f" accumulates one step of the fold f
 
@@ -100,6 +101,13 @@ def equation(statement: str) -> str:
 
 def is_step(statement: str) -> bool:
     return statement.startswith(ADD)
+
+
+def is_constant(graph: Graph, statement: str) -> bool:
+    """Is it the same everywhere, of nothing? Then it is made where it is used, and crosses no border."""
+    n = graph[equation(statement)]
+    source = not n.args and not n.domain.ranges and n.op.pure and not isinstance(n.op, Input)
+    return source and not is_step(statement)
 
 
 def domain_of(graph: Graph, statement: str) -> Domain:

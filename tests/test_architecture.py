@@ -1,0 +1,137 @@
+"""ARCHITECTURE.md shows examples/reinforce.py as the compiler sees it now, stage by stage."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import pytest
+
+from documents import ROOT, fenced, fill, table
+from recurra.executable import Executable
+from recurra.ir.graph import Graph, Node
+
+WIDTH = 100
+SOURCE = ROOT / "src" / "recurra"
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    """The variables of the example, traced and not run."""
+    return runpy.run_path(str(ROOT / "examples" / "reinforce.py"), run_name="example")
+
+
+def test_the_life_of_the_example(example: dict[str, Any]) -> None:
+    program = example["ctx"].compile({example["B"]: 64, example["I"]: 100, example["T"]: 200})
+    weight = example["dnn"].params[0].name
+    layer = {weight, f"d_{weight}", f"{weight}_next"}
+    stages = program.compiled.stages.graphs
+    last = list(stages)[-1]
+    passes = [(r["name"], str(r["before"]), str(r["after"])) for r in program.pass_rows]
+    contents = {
+        "program": fenced(body(ROOT / "examples" / "reinforce.py"), "python"),
+        "trace": shown(stages["trace"], layer),
+        "trace-returns": shown(stages["trace"], {"g"}),
+        "lift": shown(stages["lift"], {"g"}),
+        "passes": table(("pass", "equations before", "after"), passes),
+        "decisions": text(program.compiled.stages.decisions),
+        "final": shown(stages[last], layer),
+        "schedule": text(map(short, program.schedule_text.splitlines())),
+        "stores": text(str(program.compiled.plan).splitlines()),
+        "regions": text(region(str(r)) for r in program.compiled.program.regions),
+        "host": fenced(host_loop(program), "python"),
+        "layers": text(wrap(" > ".join(layers()), WIDTH, break_on_hyphens=False)),
+        "folders": table(("folder or module", "what it is"), folders()),
+    }
+    fill(ROOT / "ARCHITECTURE.md", contents)
+
+
+def text(lines: Iterable[str]) -> str:
+    return fenced("\n".join(lines), "text")
+
+
+def body(path: Path) -> str:
+    """The program proper: from its context to its end."""
+    lines = path.read_text().split("\nctx = ")[1].split("\nif __name__")[0]
+    return f"ctx = {lines}"
+
+
+def shown(graph: Graph, names: set[str]) -> str:
+    """The equations of some names, and of what they are made of and make at the same steps."""
+    wanted = {n for n in names if n in graph.nodes}
+    for name in list(wanted):
+        wanted |= {a.name for a in graph[name].args if works(graph[a.name])}
+        wanted |= {n.name for n, _ in graph.readers[name] if works(n) and "t" in n.domain}
+    lines = [str(n.text(graph.is_identity)) for n in graph.nodes.values() if n.name in wanted]
+    return text(x if len(x) <= WIDTH else f"{x[: WIDTH - 2]} …" for x in lines)
+
+
+def works(n: Node) -> bool:
+    return bool(n.args)
+
+
+def short(line: str, most: int = 12) -> str:
+    """A line of a schedule with its first names."""
+    names = line.split()
+    if line.lstrip().startswith("for ") or len(names) <= most:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return f"{indent}{' '.join(names[: most - 1])} … and {len(names) - most + 1} more"
+
+
+def region(signature: str) -> str:
+    """The signature of a region with the first names of every part."""
+    name, _, parts = signature.removesuffix(")").partition("(")
+    told = [f"{k}: {few(v.split(), 6, ' ')}" for k, v in re.findall(r"(\w+): ([^;]*)", parts)]
+    return f"{name}({'; '.join(told)})"
+
+
+def few(names: list[str], most: int, glue: str) -> str:
+    return glue.join(names if len(names) <= most else [*names[:2], "…", names[-1]])
+
+
+def host_loop(program: Executable) -> str:
+    """The outermost loop of the host part, long lists of names cut short."""
+    tree = ast.parse(program.source)
+    (loop,) = [n for n in ast.walk(tree) if isinstance(n, ast.For)][:1]
+    lines: list[str] = []
+    for line in ast.unparse(loop).splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        cut = re.sub(r"\(([^()]*)\)", lambda m: f"({few(m[1].split(', '), 5, ', ')})", line)
+        cut = re.sub(r"\{([^{}]*)\}", lambda m: f"{{{few(m[1].split(', '), 2, ', ')}}}", cut)
+        cut = re.sub(
+            r"^(\s*)([^=(]*) = ", lambda m: f"{m[1]}{few(m[2].split(', '), 5, ', ')} = ", cut
+        )
+        lines += wrap(cut.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent + "    ")
+    return "\n".join(lines)
+
+
+def layers() -> list[str]:
+    """What may import what: each may import those after it, `|` separates those that may not."""
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = [c for c in found["tool"]["importlinter"]["contracts"] if c["type"] == "layers"]
+    return [x.replace("recurra.", "") for x in contract["layers"]]
+
+
+def folders() -> list[tuple[str, str]]:
+    """Every folder and every module beside them, with its first line, in the order of layers."""
+    order = [x for layer in layers() for x in layer.split(" | ")]
+    paths = {
+        *(p for p in SOURCE.glob("*.py") if p.stem != "__init__"),
+        *(p for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE),
+    }
+    rows: list[tuple[int, str, str]] = []
+    for path in paths:
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        inside = path.relative_to(SOURCE)
+        name = f"{inside.parent}/" if path.stem == "__init__" else str(inside)
+        rows.append(
+            (order.index(inside.parts[0].removesuffix(".py")), name, doc.partition("\n")[0])
+        )
+    return [(f"`{name}`", line) for _, name, line in sorted(rows)]

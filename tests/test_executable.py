@@ -1,0 +1,86 @@
+"""Compiled programs as a user meets them: inputs, resuming, the shapes of outputs, refusals."""
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.errors import RecurraError, ShapeError
+from recurra.lang.nn.modules import Parameter
+
+BACKENDS = ["numpy", "jax"]
+
+
+def running_sum():
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32[2], (b, t), name="x")
+        w = rc.input(rc.f32[2], name="w")
+        y = rc.like(rc.f32[2], domain=(b, t))
+        y[b, 0] = x[b, 0]
+        y[b, t + 1] = y * w
+        rc.output(y=y, s=x[b, 0 : t + 1].sum())
+    return ctx, {B: 2, T: 3}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inputs_are_given_by_name(backend: str):
+    ctx, bounds = running_sum()
+    x = np.arange(12.0).reshape(2, 3, 2)
+    found = ctx.compile(bounds, backend=backend).run(inputs={"x": x, "w": [1.0, 2.0]})
+    np.testing.assert_array_equal(found["y"][:, 2], x[:, 0] * [1, 4])
+    np.testing.assert_array_equal(found["s"], x.sum(axis=2).cumsum(axis=1))
+
+
+def test_missing_and_misshaped_inputs_are_refused():
+    ctx, bounds = running_sum()
+    program = ctx.compile(bounds, backend="numpy")
+    with pytest.raises(RecurraError, match="the program reads the inputs w, x"):
+        program.run()
+    with pytest.raises(ShapeError, match=r"the input w has the shape \(3,\)"):
+        program.run(inputs={"x": np.zeros((2, 3, 2)), "w": np.zeros(3)})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_output_has_its_own_length_where_reads_of_it_are_padded(backend: str):
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.value(t).square()
+        rc.output(x=x, y=x[t : rc.min(t + 3, T)].sum())
+    found = ctx.run({T: 6}, backend=backend)
+    np.testing.assert_array_equal(found["x"], np.arange(6.0) ** 2)
+    np.testing.assert_array_equal(found["y"], [5, 14, 29, 50, 41, 25])
+
+
+def test_an_element_off_its_axis_is_refused():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        d = rc.constant(np.arange(6.0))
+        rc.output(x=d[t])
+    np.testing.assert_array_equal(ctx.run({T: 6}, backend="numpy")["x"], np.arange(6.0))
+    with pytest.raises(ShapeError) as e:
+        ctx.compile({T: 9})
+    assert str(e.value).splitlines()[2:] == [
+        "  the axis is 0:6; at t=6 element 6 is asked of 0:6",
+        "  hint: index within 0:6, or guard it with rc.where",
+    ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_resumed_run_computes_what_stands_before_its_main_loop(backend: str):
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((i, I), (t, T)):
+        w = Parameter(rc.constant(0.1), (i,), "w")
+        x = rc.like(rc.f32[()], domain=(i, t))
+        x[i, 0] = rc.constant(1.0)
+        x[i, t + 1] = x * w
+        loss = (x - 0.9**t).square()[i, 0:T].mean()  # 0.9**t does not vary with i
+        loss.backward()
+        rc.optim.SGD([w], lr=0.05).step()
+        rc.log(loss=loss)
+    program = ctx.compile({I: 40, T: 16}, backend=backend, chunk=8)
+    states = {}
+    whole = program.run(
+        on_state=lambda s: states.update({s.hi: {k: np.array(v) for k, v in s.variables.items()}})
+    )
+    rest = program.run(resume=(16, states[16]))
+    np.testing.assert_array_equal(rest["loss"], whole["loss"][16:])

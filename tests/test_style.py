@@ -1,0 +1,102 @@
+"""What the code base promises of its own shape."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents import ROOT
+from recurra import cli
+
+OURS = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
+LONGEST = 500
+TO_BE_SPLIT = {"tests/random_programs.py"}  # FIXME
+NAMELESS = {"utils", "util", "misc", "common", "helpers"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_long() -> None:
+    long = {name(p): n for p in OURS if (n := len(p.read_text().splitlines())) > LONGEST}
+    assert set(long) <= TO_BE_SPLIT, long
+
+
+def test_every_module_says_what_it_is() -> None:
+    mute: list[str] = []
+    for path in OURS:
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if not doc.splitlines() or not doc.splitlines()[0].strip():
+            mute.append(name(path))
+    assert not mute
+
+
+def test_every_module_is_named_after_what_it_does() -> None:
+    assert not [name(p) for p in OURS if p.stem in NAMELESS or re.search(r"_v\d|^new_", p.stem)]
+
+
+def test_the_example_is_short() -> None:
+    assert len((ROOT / "examples" / "reinforce.py").read_text().splitlines()) <= 45
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_named_commands_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^ {4})make ([a-z]+)", text, re.MULTILINE)) <= targets
+    words = set(re.findall(r"`recurra ([a-z]+)", text))
+    assert words <= {command.split()[0] for command in cli.COMMANDS}
+
+
+def test_the_first_two_commands_are_told() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert {"demo", "test"} <= set(re.findall(r"^ {4}make ([a-z]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_named_files_and_tests_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    for file, test in re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", text):
+        path = ROOT / file
+        assert path.exists(), f"{document} names {file}"
+        assert not test or f"def {test}(" in path.read_text(), f"{document} names {file}::{test}"
+    for file in re.findall(r"`((?:src|docs|examples|tests)/[\w/.-]+)`", text):
+        assert (ROOT / file).exists(), f"{document} names {file}"
+    for file in re.findall(r"`([a-z]+/[\w/]+\.py)`", text):
+        found = [ROOT / file, ROOT / "src" / "recurra" / file]
+        assert any(p.exists() for p in found), f"{document} names {file}"
+
+
+def test_import_costs_nothing() -> None:
+    heavy = ("numpy", "scipy", "jax", "gymnasium", "islpy", "tyro", "rich", "safetensors")
+    code = f"import sys, recurra; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT, env=env())
+    assert out.strip() == "[]"
+
+
+def env() -> dict[str, str]:
+    """The environment in which `recurra` is found, also where it is not installed."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+LINTER = Path(sys.executable).with_name("lint-imports")
+
+
+@pytest.mark.skipif(
+    not (LINTER.exists() or shutil.which("lint-imports")), reason="no import-linter"
+)
+def test_import_contracts_are_kept() -> None:
+    command = str(LINTER) if LINTER.exists() else "lint-imports"
+    done = subprocess.run(
+        [command, "--no-cache"], capture_output=True, text=True, cwd=ROOT, env=env(), check=False
+    )
+    assert done.returncode == 0, done.stdout
