@@ -273,9 +273,7 @@ class _Levels:
         def last(k: int) -> int:
             return max((level[of[e.sink]] for e in outof[k]), default=level[k])
 
-        for k in reversed(range(len(parts))):
-            if k not in free or not outof[k]:
-                continue
+        def move(k: int) -> bool:
             first = min(outof[k], key=lambda e: level[of[e.sink]])
             kind = kinds[of[first.sink]]
             if kinds[k] == 0 or not kind:
@@ -287,15 +285,20 @@ class _Levels:
                 level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]
             ]
             if target <= level[k] or any(w > target for w in waits):
-                continue
+                return False
             held = {
                 x
                 for x in (of[e.source] for e in into[k])
                 if kinds[x] and last(x) < target and level[x] < target
             }
-            cost = sum(self.weight(parts[x][0]) for x in held)
-            if cost <= self.weight(parts[k][0]) or not into[k]:
-                level[k], kinds[k] = target, kind
+            if into[k] and sum(self.weight(parts[x][0]) for x in held) > self.weight(parts[k][0]):
+                return False
+            level[k], kinds[k] = target, kind
+            return True
+
+        todo = [k for k in reversed(range(len(parts))) if k in free and outof[k]]
+        while any([move(k) for k in todo]):  # what one move holds longer is there for the next
+            pass
 
     def expand(
         self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str
