@@ -441,10 +441,19 @@ def pick(p: Program, domain: Domain) -> None:
     if not p.type(ref).rank:
         return unary(p, domain)
     axis = p.draw(st.integers(0, p.type(ref).rank - 1))
+    n: Any = p.type(ref).shape[axis]
     dims = [r.sym for r in domain]
-    at = p.pick([0, 1, *dims, *dims, *(x - 1 for x in dims), *(x % 2 for x in dims)])
-    p.put(Pick(axis=axis, at_=at), (ref,), domain)
+    options: list[Any] = [0, 1, *dims, *dims, *(x - 1 for x in dims), *(x % 2 for x in dims)]
+    inside = [at for at in options if _on_axis(p, at, n, domain)]
+    if not inside:
+        return unary(p, domain)
+    p.put(Pick(axis=axis, at_=p.pick(inside)), (ref,), domain)
     return None
+
+
+def _on_axis(p: Program, at: Any, n: Any, domain: Domain) -> bool:
+    every = p.points(domain, symbols(at) | symbols(n), TRUE, p.sizes)
+    return all(0 <= evaluate(at, env) < evaluate(n, env) for env in every)
 
 
 def take(p: Program, domain: Domain) -> None:
