@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from recurra.ir.expr import (
@@ -548,16 +547,10 @@ def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
             p.equation()
     while p.open:
         p.close()
-    if p.chance(50):
-        p.equation()
-    names = list(p.nodes)
+    names = [n for n, x in p.nodes.items() if not _loose(p, x.type)]
     outputs = draw(st.lists(st.sampled_from(names), min_size=0, max_size=3))
     graph = Graph(p.nodes, (*outputs, names[-1]), dims).live()
     return Case(verify(graph), sizes)
 
 
 ORDERS = ("t", "t", "it", "it", "ti", "bit", "itb", "tbi")
-
-
-def inputs(case: Case) -> dict[str, np.ndarray]:
-    return {}
