@@ -1,4 +1,4 @@
-"""What every program must pass: passes keep the oracle's answer, plans hold, backends agree with it."""
+"""What every program must pass: passes keep the oracle's answer, plans hold, backends agree."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from random_programs import Case, ragged
 
+from random_programs import Case, ragged
 from recurra.backend.numpy import NumpyBackend
 from recurra.compile import compile_graph
 from recurra.interp import run
@@ -77,10 +77,27 @@ PASSES: dict[str, Callable[[State, Sizes], State]] = {
     "contract": plain(contract),
     "accumulate": plain(accumulate),
 }
-PIPELINE = ("simplify", "lift", "pad", "keep", "tile", "first", "contract", "accumulate", "contract")
+PIPELINE = (
+    "simplify",
+    "lift",
+    "pad",
+    "keep",
+    "tile",
+    "first",
+    "contract",
+    "accumulate",
+    "contract",
+)
 
 
-def same(case: Case, got: Sequence[Any], want: Sequence[Any], what: str, exact: bool = False, **close: float) -> None:
+def same(
+    case: Case,
+    got: Sequence[Any],
+    want: Sequence[Any],
+    what: str,
+    exact: bool = False,
+    **close: float,
+) -> None:
     for o, x, y in zip(case.graph.outputs, got, want, strict=True):
         assert x.shape == y.shape, f"{what}: {o} has shape {x.shape}, wants {y.shape}"
         if exact:
@@ -115,7 +132,12 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any]) -> None:
 
 
 def compiled(
-    case: Case, backend: Backend, want: Sequence[Any], exact: bool = False, check: bool = True, **options: Any
+    case: Case,
+    backend: Backend,
+    want: Sequence[Any],
+    exact: bool = False,
+    check: bool = True,
+    **options: Any,
 ) -> list[Any]:
     """The plan is valid, and the program gives what the oracle gives."""
     c = compile_graph(case.graph, case.sizes, **options)

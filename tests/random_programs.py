@@ -1,4 +1,4 @@
-"""Random legal programs: recurrences up and down over one to three dims, and everything that reads them.
+"""Random legal programs: recurrences up and down over one to three dims, and all that reads them.
 
 Legal by construction: an equation reads older ones anywhere inside their domain; what depends on a
 recurrence that is still open is read only at or behind the current point of its dim.
@@ -125,8 +125,10 @@ class Program:
                 out.append(Range(r.dim, hi, lo))
         return Domain(tuple(out))
 
-    def points(self, domain: Domain, names: set[str], where: Expr, sizes: dict[str, int]) -> Iterator[dict]:
-        """The points of a domain at which `where` holds, as far as `names` and it tell them apart."""
+    def points(
+        self, domain: Domain, names: set[str], where: Expr, sizes: dict[str, int]
+    ) -> Iterator[dict]:
+        """The points of a domain where `where` holds, as far as `names` and it tell them apart."""
         wanted = names | symbols(where)
         spans = [
             range(evaluate(r.lo, sizes), evaluate(r.hi, sizes)) if r.dim in wanted else range(1)
@@ -139,7 +141,9 @@ class Program:
 
     # ---- reads
 
-    def legal(self, e: Index, source: Node, k: int, domain: Domain, where: Expr, strict: bool) -> bool:
+    def legal(
+        self, e: Index, source: Node, k: int, domain: Domain, where: Expr, strict: bool
+    ) -> bool:
         """Is every point read inside the source, and behind the sink where the source must be?"""
         r = source.domain.ranges[k]
         names = index_symbols(e)
@@ -152,9 +156,14 @@ class Program:
             if isinstance(e, Slice) and evaluate(e.hi, env) < evaluate(e.lo, env):
                 return False
         held = [x for x in self.waits[source.name] if x.dim == r.dim]
-        return all(self.behind(e, r.dim, x.sign, domain, where, strict and x == self.open[-1]) for x in held)
+        return all(
+            self.behind(e, r.dim, x.sign, domain, where, strict and x == self.open[-1])
+            for x in held
+        )
 
-    def behind(self, e: Index, dim: str, sign: int, domain: Domain, where: Expr, strict: bool) -> bool:
+    def behind(
+        self, e: Index, dim: str, sign: int, domain: Domain, where: Expr, strict: bool
+    ) -> bool:
         if dim not in domain or index_symbols(e) - self.sizes.keys() - {dim}:
             return False
         bound = str(self.range(dim).hi)
@@ -168,19 +177,47 @@ class Program:
     def indices(self, r: Range) -> list[Index]:
         t, n = r.sym, self.range(r.dim).hi
         near: list[Any] = [t - 1, t - 2, t + 1, t + 2, t + 3]
-        far: list[Any] = [0, n - 1, 1, t // 2, mod(t, 2), n - 1 - t, maximum(t - 1, 0), minimum(t + 1, n - 1)]
+        far: list[Any] = [
+            0,
+            n - 1,
+            1,
+            t // 2,
+            mod(t, 2),
+            n - 1 - t,
+            maximum(t - 1, 0),
+            minimum(t + 1, n - 1),
+        ]
         return [t, t, t, t, *near, *near, *far, *(x.sym for x in self.dims)]
 
     def slices(self, r: Range, ragged: bool) -> list[Slice]:
         t, n = r.sym, self.range(r.dim).hi
-        static: list[tuple[Any, ...]] = [(0, n), (0, n), (r.lo, r.hi), (1, n), (0, n - 1), (0, n, 2)]
+        static: list[tuple[Any, ...]] = [
+            (0, n),
+            (0, n),
+            (r.lo, r.hi),
+            (1, n),
+            (0, n - 1),
+            (0, n, 2),
+        ]
         static += [(t, t + 2), (t - 1, t + 1), (t - 2, t + 1)]
-        loose: list[tuple[Any, ...]] = [(t, minimum(t + 3, n)), (0, t + 1), (t, n), (maximum(t - 2, 0), t + 1)]
+        loose: list[tuple[Any, ...]] = [
+            (t, minimum(t + 3, n)),
+            (0, t + 1),
+            (t, n),
+            (maximum(t - 2, 0), t + 1),
+        ]
         loose += [(0, t), (t + 1, n), (t, n, 2)]
         return [Slice(*s) for s in static + (loose if ragged else [])]
 
     def read(
-        self, name: str, domain: Domain, where: Expr = TRUE, *, slices: int = 30, ragged: int = 0, strict: bool = False
+        self,
+        name: str,
+        domain: Domain,
+        where: Expr = TRUE,
+        *,
+        slices: int = 30,
+        ragged: int = 0,
+        strict: bool = False,
     ) -> Ref | None:
         """A legal read of an equation at the points of `domain`, or None."""
         source = self.nodes[name]
@@ -258,7 +295,11 @@ class Program:
         two = compare("<", t, r.lo + 2) if sign > 0 else compare(">", t, last - 2)  # type: ignore
         even = compare("==", mod(t, 2), 0)
         end = compare("==", t, last if sign > 0 else r.lo)
-        return list(self.pick(([one], [one], [one], [two], [one, even], [two, even], [one, end], [one, two])))
+        return list(
+            self.pick(
+                ([one], [one], [one], [two], [one, even], [two, even], [one, end], [one, two])
+            )
+        )
 
     def close(self) -> None:
         """Writes the later branches of the recurrence opened last."""
@@ -297,7 +338,9 @@ class Program:
             total = Ref(self.add(op, (ref,), small), small.identity)
         own = Ref(x.name, node.domain.identity)
         axes = "abc"[: len(node.type.shape)]
-        both_ = self.add(el.Add(labels=f",{axes}->{axes}" if axes else ""), (total, own), node.domain)
+        both_ = self.add(
+            el.Add(labels=f",{axes}->{axes}" if axes else ""), (total, own), node.domain
+        )
         return self.add(el.Tanh(), (Ref(both_, node.domain.identity),), node.domain)
 
     def ragged(self, ref: Ref) -> bool:
@@ -425,7 +468,10 @@ def moves(p: Program, domain: Domain) -> None:
         return
     axis = p.draw(st.integers(0, t.rank - 1))
     n = t.shape[axis]
-    kinds: list[Op] = [Transpose(order=tuple(range(t.rank))[::-1]), Pad(axis=axis, before=1, after=0)]
+    kinds: list[Op] = [
+        Transpose(order=tuple(range(t.rank))[::-1]),
+        Pad(axis=axis, before=1, after=0),
+    ]
     if isinstance(n, int) and n > 1:
         kinds.append(Cut(axis=axis, start=1, size=n - 1))
     op = p.pick(kinds)
@@ -480,7 +526,9 @@ def uniform(p: Program, domain: Domain) -> None:
     dims = [r.sym for r in domain]
     shape = p.pick(p.shapes) if p.chance(50) else ()
     room = 1 if shape else 2
-    op = Uniform(id=p.draws, key=tuple(dims[:-room]), counter=tuple(dims[-room:]), shape=shape, dtype="f64")
+    op = Uniform(
+        id=p.draws, key=tuple(dims[:-room]), counter=tuple(dims[-room:]), shape=shape, dtype="f64"
+    )
     p.put(op, (), domain)
 
 
@@ -522,8 +570,8 @@ def _loose(p: Program, t: Type) -> bool:
 
 
 KINDS = (
-    unary, binary, binary, binary, einsum, reduction, reduction, total, total, total, along, moves, pick, take,
-    uniform, uniform, value, where, merge, merge, Program.equation,
+    unary, binary, binary, binary, einsum, reduction, reduction, total, total, total, along,
+    moves, pick, take, uniform, uniform, value, where, merge, merge, Program.equation,
 )  # fmt: skip
 KINDS = KINDS[:-1]
 

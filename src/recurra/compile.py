@@ -26,10 +26,11 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
-from recurra.schedule.levels import schedule
 from recurra.schedule.legal import violations
+from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 from recurra.trace import Stages
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -59,7 +60,7 @@ def compile_graph(
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
 
-    Raises ShapeError, DomainError or ScheduleError, with a counter-example point and the user's line.
+    Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
     check(graph, sizes)
     sizes = known_bounds(graph, sizes)
@@ -109,7 +110,11 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
-    for name, text in (("schedule", str(s)), ("plan", str(program.plan)), ("host", source(program))):
+    for name, text in (
+        ("schedule", str(s)),
+        ("plan", str(program.plan)),
+        ("host", source(program)),
+    ):
         stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     placed = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}

@@ -3,8 +3,8 @@
 | variable | means |
 |---|---|
 | `RECURRA_LOG=passes` | one line per pass on standard error: equations before and after, ms |
-| `RECURRA_DUMP=dir` | every stage as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
-| `RECURRA_CHECK=1` | the plan is run with points instead of values and must be right (small bounds) |
+| `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
+| `RECURRA_CHECK=1` | the plan is run with points for values and must be right (small bounds) |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """
 

@@ -8,10 +8,11 @@ DomainError: x[t+1] reads past the end of t
 
 from __future__ import annotations
 
+import inspect
 import linecache
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 _OURS = str(Path(__file__).parent)
 
@@ -28,9 +29,17 @@ class Loc:
         return f"{Path(self.file).name}:{self.line}" + (f"   {text}" if text else "")
 
 
+def caller() -> FrameType:
+    """The frame of what called the function that asks."""
+    frame = inspect.currentframe()
+    frame = frame and frame.f_back and frame.f_back.f_back
+    assert frame is not None
+    return frame
+
+
 def here() -> Loc | None:
     """The innermost frame that is not ours: the line the user wrote."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_OURS) and not file.startswith("<"):

@@ -12,27 +12,34 @@ import numpy as np
 
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
-from recurra.lang.tracer import Tracer
 from recurra.ir.graph import Graph
+from recurra.lang.tracer import Tracer
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
-from recurra.rewrite.granularity import restore_order
 from recurra.report.checkpoint import graph_hash
+from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
-BACKENDS = {"jax": "recurra.backend.jax.region:JaxBackend", "numpy": "recurra.backend.numpy:NumpyBackend"}
+BACKENDS = {
+    "jax": "recurra.backend.jax.region:JaxBackend",
+    "numpy": "recurra.backend.numpy:NumpyBackend",
+}
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    def __init__(self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]):
+    def __init__(
+        self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]
+    ):
         if backend not in BACKENDS:
             raise RecurraError(
-                f"there is no backend {backend!r}", facts=f"there are {', '.join(BACKENDS)}", loc=here()
+                f"there is no backend {backend!r}",
+                facts=f"there are {', '.join(BACKENDS)}",
+                loc=here(),
             )
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
@@ -40,7 +47,10 @@ class Executable:
         self.source_graph = graph
         self.effects = tuple(tracer.effects)
         if self.effects and "chunk" not in options:
-            options = {**options, "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph))}
+            options = {
+                **options,
+                "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
+            }
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
         module, _, name = BACKENDS[backend].partition(":")
@@ -133,7 +143,7 @@ class Executable:
 
     @property
     def store_rows(self) -> list[dict[str, Any]]:
-        """One row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
+        """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
         plan = self.compiled.program.plan
         rows: list[dict[str, Any]] = []
         for s in plan.stores.values():
@@ -149,7 +159,9 @@ class Executable:
                 }
             )
         for r in self.compiled.program.regions:
-            for v in r.carried if r.chunk is not None else ():
+            if r.chunk is None:
+                continue
+            for v in r.carried:
                 type_: Any = plan.graph[equation(v)].type
                 rows.append(
                     {
@@ -175,7 +187,9 @@ class Executable:
             text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
             return tuple(k for k, _ in path), text or "top"
 
-        last = max((place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name))
+        last = max(
+            (place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name)
+        )
         written = place(name)[1]
         return written if written == last[1] else f"{written} → {last[1]}"
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import recurra.ops as _ops  # noqa: F401  (fills the registry)
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import NUMPY_NAME, Type

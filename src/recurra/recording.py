@@ -1,4 +1,4 @@
-"""Records a run in a folder: metrics as they come, progress, and report.html at the end or at a crash."""
+"""Records a run in a folder: metrics as they come, progress, report.html at its end or crash."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Serves `dnn[cond].checkpoint(path)`: what lives at the border of a launch is saved where cond holds.
+"""Serves `dnn[cond].checkpoint(path)`: what lives at a launch's border is saved where cond holds.
 
-Launches are cut so that a border falls on every such iteration; the snapshot is taken before the next
-launch destroys it.
+Launches are cut so that a border falls on every such iteration; the snapshot is taken before the
+next launch destroys it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from recurra.program.execute import Step
 from recurra.program.lower import CHUNK
 
 
-def launch_size(effects: Sequence[Checkpoint], sizes: Mapping[str, int], dim: str, points: int) -> int:
+def launch_size(
+    effects: Sequence[Checkpoint], sizes: Mapping[str, int], dim: str, points: int
+) -> int:
     """The longest launch whose borders fall on every iteration that is saved."""
     size = CHUNK
     for e in effects:
@@ -54,7 +56,9 @@ class Saver:
     def state(self, step: Step) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
         if not self.due:
-            points = next(r for r in self.plan.graph.dims if r.dim == step.dim).size(self.plan.sizes)
+            points = next(r for r in self.plan.graph.dims if r.dim == step.dim).size(
+                self.plan.sizes
+            )
             self.due = [set(iterations(e, self.plan.sizes, step.dim, points)) for e in self.effects]
         for e, due in zip(self.effects, self.due, strict=True):
             if step.hi in due:

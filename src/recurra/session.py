@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import linecache
-import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, caller, here
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.types import Range, Type
@@ -26,7 +25,7 @@ Pairs = tuple[tuple[Index, Index], ...]
 
 
 class Context:
-    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — dims are named as you name them."""
+    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — named as you name them."""
 
     def __init__(self, num_dims: int | None = None, dims: str | None = None):
         if num_dims is None and dims is None:
@@ -38,7 +37,7 @@ class Context:
         self._graph: Graph | None = None
 
     def __enter__(self) -> Pairs:
-        frame = sys._getframe(1)
+        frame = caller()
         names = self.names or _names_in_source(frame, self.num_dims) or _DEFAULT[self.num_dims]
         self.tracer.dims = [Range(d, Sym(_bound(d))) for d in names]
         self.pairs = tuple((Index(Sym(d)), Index(Sym(_bound(d)))) for d in names)
@@ -49,32 +48,43 @@ class Context:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         leave()
         if kind is None:
-            _name_after_variables(self.tracer, sys._getframe(1).f_locals)
+            _name_after_variables(self.tracer, caller().f_locals)
 
     @property
     def graph(self) -> Graph:
         """The program as equations, before any pass."""
         return self.tracer.graph()
 
-    def compile(self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any) -> Executable:
+    def compile(
+        self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any
+    ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
-        Raises ShapeError, DomainError or ScheduleError, with the line of the program, before anything runs.
+        Raises ShapeError, DomainError or ScheduleError, with the program's line, before it runs.
         """
         from recurra.executable import Executable
 
         sizes = {str(unwrap(k)): v for k, v in bounds.items()}
         return Executable(self.tracer, sizes, backend, options)
 
-    def run(self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any) -> Any:
+    def run(
+        self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any
+    ) -> Any:
         """compile, then run."""
         return self.compile(bounds, backend=backend, **options).run(seed=seed)
 
     def _repr_html_(self) -> str:
-        return self.graph._repr_html_()
+        return self.graph.html()
 
 
-_DEFAULT = {n: ["d%d" % k for k in range(n)] if n > 3 else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1] if n else [] for n in range(9)}
+_DEFAULT = {
+    n: [f"d{k}" for k in range(n)]
+    if n > 3
+    else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1]
+    if n
+    else []
+    for n in range(9)
+}
 
 
 def _bound(dim: str) -> str:
@@ -91,7 +101,11 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
             continue
         match tree.body:
             case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=pairs))])]:
-                names = [p.elts[0].id for p in pairs if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)]
+                names = [
+                    p.elts[0].id
+                    for p in pairs
+                    if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)
+                ]
                 return names if len(names) == n else None
             case _:
                 return None
@@ -100,7 +114,9 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     """Equations take the names of the user's variables that hold them, where those are free."""
-    mine = {k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer}
+    mine = {
+        k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer
+    }
     named = {x.name for k, x in mine.items() if x.name == k}
     for name, x in mine.items():
         if x.name in tracer.nodes and x.name not in named and name not in tracer.nodes:

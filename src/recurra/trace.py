@@ -46,4 +46,6 @@ class Stages:
         if self.asked.dump is not None:
             self.asked.dump.mkdir(parents=True, exist_ok=True)
             count = len(list(self.asked.dump.glob("[0-9][0-9]-*")))
-            (self.asked.dump / f"{count:02d}-{name.replace(' ', '-')}.{suffix}").write_text(text + "\n")
+            (self.asked.dump / f"{count:02d}-{name.replace(' ', '-')}.{suffix}").write_text(
+                text + "\n"
+            )

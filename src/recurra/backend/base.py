@@ -11,7 +11,7 @@ from recurra.program.walk import Machine
 
 
 class Backend(Protocol):
-    """Compiles regions; holds arrays. Regions may destroy (donate) what they are told to give back."""
+    """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
 
     name: str
     machine: Machine

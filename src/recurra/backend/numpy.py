@@ -1,4 +1,4 @@
-"""NumPy: runs a plan step by step, in the order of its schedule. The middle oracle, and --interpret."""
+"""NumPy: runs a plan step by step, as scheduled. The middle oracle, and --interpret."""
 
 from __future__ import annotations
 

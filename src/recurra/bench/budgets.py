@@ -45,7 +45,7 @@ def best(f: Callable[[], Any], times: int) -> float:
 
 
 def compile_rows() -> list[Row]:
-    """The worked example from its first line to its first result, and the part of it that is ours."""
+    """The worked example from first line to first result, and the part of it that is ours."""
     from recurra.bench.ours import program
 
     def whole() -> None:
@@ -62,7 +62,7 @@ def compile_rows() -> list[Row]:
 
 
 def synthetic(statements: int) -> str:
-    """Chains of recurrences over i and t, up and down in time, with windows and sums between them."""
+    """Chains of recurrences over i and t, up and down in time, windows and sums between."""
     lines = ["dims i<I, t<T", "zero: f32[] = const(value=0.0)"]
     last = "zero"
     for k in range(statements // 5):
@@ -90,7 +90,12 @@ def schedule_row() -> Row:
     def work() -> None:
         assert not violations(schedule(graph, sizes), sizes)
 
-    return row(f"{STATEMENTS} statements scheduled, legality checked", "schedule_s", best(work, 3), SCHEDULE_S)
+    return row(
+        f"{STATEMENTS} statements scheduled, legality checked",
+        "schedule_s",
+        best(work, 3),
+        SCHEDULE_S,
+    )
 
 
 def host_row() -> Row:

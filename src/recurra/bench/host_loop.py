@@ -1,4 +1,4 @@
-"""The generated host part of a program with a host call in its inner loop, its launches replaced by nothing."""
+"""The generated host part of a program, a host call in its inner loop, launches left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def execution() -> Execution:
     """x[i,t+1] comes from a host function of y[i,t] = tanh(x[i,t]); a sum over t trains nothing."""
     Call.table["bench_host_step"] = lambda x: (x,)
     ctx = rc.Context(num_dims=2)
-    with ctx as ((i, I), (t, T)):
+    with ctx as ((i, I), (t, T)):  # noqa: E741 — a dim and its bound
         x = rc.like(rc.f32[()], domain=(i, t))
         x[i, 0] = rc.constant(0.0)
         y = x.tanh() + rc.value(t)

@@ -1,4 +1,4 @@
-"""The worked example as a user writes it, compiled: what the hand-written regions are measured against."""
+"""The worked example as a user writes it, compiled: the measure of the hand-written regions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ LAUNCH = 8  # iterations per launch, as by hand: every count of the harness is a
 
 
 def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executable:  # noqa: E741
-    """REINFORCE with the peers' parameters and draws; `gradients` also gives those of the first layer on."""
+    """REINFORCE with the peers' parameters and draws; `gradients` gives those too."""
     start = initial(SEED)
     env = rc.rl.env.traceable(
-        cartpole.reset, cartpole.step, observation=rc.f32[4], actions=2, reward=1.0, episodes="absorbing"
+        cartpole.reset,
+        cartpole.step,
+        observation=rc.f32[4],
+        actions=2,
+        reward=1.0,
+        episodes="absorbing",
     )
     ctx = rc.Context(num_dims=3)
     with ctx as ((b, B_), (i, I_), (t, T_)):

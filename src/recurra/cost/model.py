@@ -1,6 +1,6 @@
-"""What an equation costs to compute once, and what a byte costs to keep, in nanoseconds of one core.
+"""What an equation costs to compute once, and a byte to keep, in nanoseconds of one core.
 
-Constants are those of a recent x86-64 core under XLA; choices made by them are printed with the plan.
+Constants are those of a recent x86-64 core under XLA; choices made by them are printed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import prod
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Tuple
+from recurra.ops.contraction import Einsum
 
 FLOPS_PER_NS = 40.0  # small matrix products
 TRAFFIC_NS_PER_BYTE = 0.32  # one write and one read of a store that does not fit the cache
@@ -39,14 +40,16 @@ def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
     """One point of an equation."""
     if isinstance(node.type, Tuple):
         return FOREIGN
-    if node.op.name == "einsum":
-        ins, _ = node.op.labels.split("->")  # type: ignore[attr-defined]
+    if isinstance(node.op, Einsum):
+        ins, _ = node.op.labels.split("->")
         size: dict[str, int] = {}
         for axes, a in zip(ins.split(","), node.args, strict=True):
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
                 size[c] = evaluate(s, sizes)
         return 2.0 * prod(size.values()) / FLOPS_PER_NS
-    work = max([node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes)))
+    work = max(
+        [node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes))
+    )
     return _PER_ELEMENT.get(node.op.name, PLAIN) * prod(_sizes(work, sizes))
 
 

@@ -432,17 +432,16 @@ _AST_COMPARE: dict[type, str] = {
 }
 
 
+_CONSTANT: dict[str, Expr] = {"true": TRUE, "false": FALSE}
+
+
 def from_ast(e: ast.expr) -> Any:
     """Inverse of `str`, on a Python syntax tree."""
     match e:
         case ast.Constant(value=v):
             return v
-        case ast.Name(id="true"):
-            return TRUE
-        case ast.Name(id="false"):
-            return FALSE
         case ast.Name(id=name):
-            return Sym(name)
+            return _CONSTANT.get(name) or Sym(name)
         case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
             try:
                 return _BINARY[type(op)](from_ast(a), from_ast(b))

@@ -117,10 +117,12 @@ class Graph:
         body = [n.text(self.is_identity) for n in self.nodes.values()]
         return "\n".join([*head, *body, f"return {', '.join(self.outputs)}"])
 
-    def _repr_html_(self) -> str:
+    def html(self) -> str:
         import html
 
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    _repr_html_ = html
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

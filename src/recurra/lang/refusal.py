@@ -184,7 +184,9 @@ def pick(
     spot = at(point, bounds, symbols(e) | symbols(n))
     return ShapeError(
         f"element {e} is not on its axis",
-        facts=f"the axis is 0:{n}; {spot}element {evaluate(e, env)} is asked of 0:{evaluate(n, env)}",
+        facts=(
+            f"the axis is 0:{n}; {spot}element {evaluate(e, env)} is asked of 0:{evaluate(n, env)}"
+        ),
         hint=f"index within 0:{n}, or guard it with rc.where",
         loc=node.loc,
     )

@@ -1,7 +1,7 @@
 """plan: where every read finds its value.
 
 A value stays a variable as long as the latest one computed is the one that is wanted: in the same
-step, one step later if the reader comes first, or after the loop if the last one is read. Everything
+step, one step later if the reader comes first, or after the loop if the last one is read. All
 else goes through a store, whose length in each dim is the longest time that a point is waited for.
 """
 
@@ -32,7 +32,7 @@ Path = tuple[tuple[int, Loop | None], ...]
 
 @dataclass(frozen=True)
 class Access:
-    """How operand `k` of `sink` is found: this step's value, the step before's, a loop's last, or stored."""
+    """Where operand `k` of `sink` is: this step's value, the one before, a loop's last, a store."""
 
     sink: str
     k: int
@@ -48,8 +48,12 @@ class Plan:
     accesses: Mapping[tuple[str, int], Access]
     stores: Mapping[str, Store]
     carried: Mapping[int, frozenset[str]]  # id of a loop -> variables
-    starts: Mapping[int, tuple[str, ...]]  # id of a loop (0: the top) -> folds that start anew in its body
-    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # id of a loop -> (variable, its value before the first step)
+    starts: Mapping[
+        int, tuple[str, ...]
+    ]  # id of a loop (0: the top) -> folds that start anew in its body
+    seeds: Mapping[
+        int, tuple[tuple[str, str], ...]
+    ]  # id of a loop -> (variable, its value before the first step)
     seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
 
     @property
@@ -195,7 +199,7 @@ class _Planner:
                 self.seeded |= set(inits)
 
     def first_value(self, r: Read, loop: Loop) -> str | None:
-        """What a merge reads at the first step of a loop, if it reads the step before at all others."""
+        """What a merge reads at a loop's first step, if at all others it reads the step before."""
         node = self.graph[r.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:
@@ -238,6 +242,6 @@ class _Planner:
                 axes.append(Axis(dim, "window", n, lo))
             else:
                 axes.append(Axis(dim, "folded", 1))
-        return Store(name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input))
-
-
+        return Store(
+            name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input)
+        )

@@ -29,7 +29,11 @@ class Axis:
     def __str__(self) -> str:
         if self.kind == "folded":
             return f"{self.dim}: 1"
-        return f"{self.dim}: {self.size}" if self.kind == "block" else f"{self.dim}: window {self.slots}"
+        return (
+            f"{self.dim}: {self.size}"
+            if self.kind == "block"
+            else f"{self.dim}: window {self.slots}"
+        )
 
 
 @dataclass(frozen=True)

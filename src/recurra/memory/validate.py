@@ -13,6 +13,7 @@ from typing import Any
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node, Ref, Slice
+from recurra.ir.types import Domain
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
@@ -87,20 +88,29 @@ class _Simulation:
         for loop, u in clocks:
             env[loop.dim] = (u - loop.shift[statement]) * loop.step
         domain = self.runs_over(statement)
-        for r in domain:
-            if not evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env):
-                return
+        if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in domain):
+            return
         point = tuple(env[d] for d in domain.dims)
         if point in self.done.setdefault(statement, set()):
             self.fail(f"{statement} is computed twice at {point}")
         self.done[statement].add(point)
-        node = self.node(statement)
         if statement[0] == "+":
-            self.check(statement, 0, Ref(node.args[0].name, domain.identity), env)
-            if point in self.sums.setdefault(statement, []):
-                self.fail(f"{statement} adds {point} twice")
-            self.sums[statement].append(point)
+            self.add(statement, domain, point, env)
             return
+        self.operands(statement, point, env)
+        self.latest[statement] = point
+        self.seeded.pop(statement, None)
+        if statement in self.plan.stores:
+            self.slots.setdefault(statement, {})[self.place(statement, point)] = point
+
+    def add(self, statement: str, domain: Domain, point: Point, env: dict[str, int]) -> None:
+        self.check(statement, 0, Ref(self.node(statement).args[0].name, domain.identity), env)
+        if point in self.sums.setdefault(statement, []):
+            self.fail(f"{statement} adds {point} twice")
+        self.sums[statement].append(point)
+
+    def operands(self, statement: str, point: Point, env: dict[str, int]) -> None:
+        node = self.node(statement)
         if isinstance(node.op, Fold):
             want = set(self.points(node.args[0], env))
             if set(self.sums.get("+" + statement, [])) != want:
@@ -111,10 +121,6 @@ class _Simulation:
         else:
             for k, a in enumerate(node.args):
                 self.check(statement, k, a, env)
-        self.latest[statement] = point
-        self.seeded.pop(statement, None)
-        if statement in self.plan.stores:
-            self.slots.setdefault(statement, {})[self.place(statement, point)] = point
 
     def branch(self, statement: str, node: Node, k: int, env: dict[str, int]) -> None:
         """A merge that is a travelling variable must hold the chosen branch already."""
@@ -150,7 +156,8 @@ class _Simulation:
                 if have != want:
                     self.fail(f"{statement} reads {ref.name}{want}, its slot holds {have}")
             elif self.latest.get(ref.name) != want:
-                self.fail(f"{statement} reads {ref.name}{want}, the variable holds {self.latest.get(ref.name)}")
+                have = self.latest.get(ref.name)
+                self.fail(f"{statement} reads {ref.name}{want}, the variable holds {have}")
 
     def place(self, name: str, point: Point) -> Point:
         """The slot of a point."""
@@ -168,8 +175,18 @@ class _Simulation:
     def finish(self) -> None:
         """Every point was computed; every output is still there."""
         for name, node in self.plan.graph.nodes.items():
-            every = {p for p in product(*(range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes)) for r in node.domain))}
+            every = {
+                p
+                for p in product(
+                    *(
+                        range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes))
+                        for r in node.domain
+                    )
+                )
+            }
             if every != self.done.get(name, set()):
-                self.fail(f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}")
+                self.fail(
+                    f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}"
+                )
             if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
                 self.fail(f"the output {name} is not kept")

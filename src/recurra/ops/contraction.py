@@ -50,7 +50,9 @@ class Einsum(Op):
         ins, out = self.parts()
         if len(xs) != 2:
             return xp.einsum(self.labels, *xs)
-        sizes = {c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)}
+        sizes = {
+            c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)
+        }
         first = next((c for c in out if not set(ins) <= {s for s in ins if c in s}), "")
         if first and first not in ins[0]:  # a product gives the axes of its left operand first
             ins, xs = ins[::-1], xs[::-1]
@@ -58,9 +60,7 @@ class Einsum(Op):
         while (pair := _inseparable((a, b, narrow))) is not None:
             a, b, narrow = (s.replace(pair, pair[0]) for s in (a, b, narrow))
             sizes[pair[0]] *= sizes[pair[1]]
-        x, y = (
-            xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True)
-        )
+        x, y = (xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True))
         shape = tuple(_size(c, ins, xs) for c in out)
         return xp.reshape(xp.einsum(f"{a},{b}->{narrow}", x, y), shape)
 

@@ -1,1 +1,1 @@
-"""Schedule and plan to a program: regions that a backend compiles, and the host code between them."""
+"""Schedule and plan to a program: regions that a backend compiles, and host code between them."""

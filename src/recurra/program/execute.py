@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.errors import RecurraError, ShapeError
+from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.program.lower import ChunkLoop, Program
@@ -32,7 +32,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """What the host sees after a launch of the outermost loop: its times, outputs, travelling variables."""
+    """What the host sees after an outermost launch: its times, outputs, travelling variables."""
 
     dim: str
     lo: int
@@ -54,7 +54,9 @@ class Execution:
         scope: dict[str, Any] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
-        self.regions = {r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions}
+        self.regions = {
+            r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions
+        }
 
     def steps(
         self,
@@ -87,7 +89,9 @@ class _Run:
             raise RecurraError(
                 f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
                 facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
-                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input",
+                hint=(
+                    "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
+                ),
             )
         self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
@@ -111,7 +115,11 @@ class _Run:
         seen: dict[str, Any] = {}
         for name, array in outputs.items():
             axis, kept = self.streamed.get(name), self.plan.stores[name].kept
-            if axis is None and [a.dim for a in kept] == [dim] and not self.plan.stores[name].type.shape:
+            if (
+                axis is None
+                and [a.dim for a in kept] == [dim]
+                and not self.plan.stores[name].type.shape
+            ):
                 first = kept[0].lo
                 seen[name] = self.backend.numpy(array[lo - first : hi - first])
             if axis is not None:
@@ -129,7 +137,9 @@ class _Run:
                 array = np.concatenate(self.pieces[name], axis=self.streamed[name])
             else:
                 array = self.backend.numpy(stores[name])
-                lengths = (self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept)
+                lengths = (
+                    self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept
+                )
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
@@ -142,7 +152,7 @@ class _Run:
         return tuple(self.compiled[n] for n in names)
 
     def stores(self, *names: str) -> tuple[Any, ...]:
-        """Zeros (what is read under a mask before it is written must be finite), or what was given."""
+        """Zeros (what a mask hides before it is written must be finite), or what was given."""
         return tuple(self.backend.array(self.fill(self.plan.stores[n])) for n in names)
 
     def fill(self, store: Store) -> np.ndarray:
@@ -174,7 +184,9 @@ class _Run:
             return None
         if is_constant(self.plan.graph, name):
             return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
-        return self.backend.array(np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype]))
+        return self.backend.array(
+            np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype])
+        )
 
     def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
         return tuple(map(self.call, statements))

@@ -19,7 +19,7 @@ def times(r: Region) -> int:
 
 
 def arguments(plan: Plan, r: Region) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shape and dtype of the arrays that a launch is given after the times: variables, then stores."""
+    """Shape and dtype of the arrays a launch is given after the times: variables, stores."""
     names = map(equation, (*r.held, *r.carried))
     types = [plan.graph[n].type for n in names]
     assert not any(isinstance(t, Tuple) for t in types)
@@ -37,7 +37,8 @@ def function(plan: Plan, r: Region, machine: Machine) -> Callable[..., tuple[Any
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(r.stores, arrays[len(names) :], strict=True)), {"seed": seed})
         if r.chunk is not None:
-            walk.run(r.chunk, *at, r.active, state)
+            lo, hi = at
+            walk.run(r.chunk, lo, hi, r.active, state)
         else:
             state.clocks = tuple(zip(r.around, at, strict=True))
             walk.begin(start_of(r.around), state, r.active & frozenset(members(r.items)))

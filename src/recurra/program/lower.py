@@ -6,7 +6,7 @@ that holds a host call runs on the host, its pure stretches are regions of their
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan
@@ -58,7 +58,9 @@ class ChunkLoop:
 
 HostItem = Launch | HostCall | HostLoop | ChunkLoop
 CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
-LAUNCH_NS = 2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
+LAUNCH_NS = (
+    2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Program:
 
     @property
     def main(self) -> ChunkLoop | HostLoop | None:
-        """The outermost loop along which the most travels: a run is resumed, and saved, at its steps."""
+        """The outermost loop along which the most travels: runs are saved at its steps."""
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
         return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
 
@@ -116,7 +118,7 @@ def lower(plan: Plan, chunk: int | None = None) -> Program:
 class _Lower:
     plan: Plan
     chunk: int | None
-    wanted: set[str] = None  # type: ignore[assignment]
+    wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -129,14 +131,22 @@ class _Lower:
             return isinstance(self.plan.graph[equation(it.name)].op, Call)
         return any(self.is_host(x) for x in it.body)
 
-    def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> tuple[int, int] | None:
-        """The times of an outermost loop that may run in chunks: one stretch, all statements in it."""
+    def chunked(
+        self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
+    ) -> tuple[int, int] | None:
+        """The times of an outermost loop that may run in chunks: one stretch of all statements."""
         if around or isinstance(it, Exec) or self.is_host(it):
             return None
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
-        return (parts[0].lo, parts[0].hi) if len(parts) == 1 and parts[0].hi - parts[0].lo > 1 else None
+        return (
+            (parts[0].lo, parts[0].hi)
+            if len(parts) == 1 and parts[0].hi - parts[0].lo > 1
+            else None
+        )
 
-    def stretches(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> list[tuple[Item, ...]]:
+    def stretches(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> list[tuple[Item, ...]]:
         """Items grouped: pure stretches together, everything else alone."""
         out: list[list[Item]] = []
         fresh = True
@@ -150,13 +160,17 @@ class _Lower:
 
     # ---- what crosses borders
 
-    def collect(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> set[str]:
+    def collect(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> set[str]:
         """Every variable that some host item reads before it writes it."""
         out: set[str] = set()
         for group in self.stretches(items, active, around):
             (first, *_) = group
             if isinstance(first, Loop) and self.chunked(first, active, around):
-                out |= set(flow_of(self.plan, group, active, first).uses) | self.inits(first, active)
+                out |= set(flow_of(self.plan, group, active, first).uses) | self.inits(
+                    first, active
+                )
             elif isinstance(first, Loop) and self.is_host(first):
                 out |= self.inits(first, active)
                 for seg in segments(self.plan.graph, first, active, self.plan.sizes):
@@ -175,7 +189,9 @@ class _Lower:
 
     # ---- building
 
-    def items(self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]) -> tuple[HostItem, ...]:
+    def items(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> tuple[HostItem, ...]:
         out: list[HostItem] = []
         for group in self.stretches(items, active, around):
             (first, *_) = group
@@ -219,14 +235,19 @@ class _Lower:
         if not store.output or read:
             return store
         axes = tuple(
-            Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a for a in store.axes
+            Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
+            for a in store.axes
         )
         return replace(store, axes=axes)
 
     def deeper(
-        self, where: int, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...] = ()
+        self,
+        where: int,
+        items: tuple[Item, ...],
+        active: frozenset[str],
+        around: tuple[Loop, ...] = (),
     ) -> tuple[str, ...]:
-        """Folds that start in this body and are added to in a loop of it that the host runs, or cuts."""
+        """Folds that start here and are added to in a loop of it that the host runs, or cuts."""
         inside = [
             s
             for it in items
@@ -235,7 +256,9 @@ class _Lower:
         ]
         return steps_below(self.plan, where, inside)
 
-    def host_loop(self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]) -> list[HostItem]:
+    def host_loop(
+        self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]
+    ) -> list[HostItem]:
         out: list[HostItem] = []
         seeds = self.seeds(loop, active)
         for seg in segments(self.plan.graph, loop, active, self.plan.sizes):
@@ -260,7 +283,9 @@ def step_ns(plan: Plan, loop: Loop) -> float:
     total = 0.0
     for it in loop.body:
         if isinstance(it, Exec):
-            total += STATEMENT_NS + compute_ns(plan.graph, plan.graph[equation(it.name)], plan.sizes)
+            total += STATEMENT_NS + compute_ns(
+                plan.graph, plan.graph[equation(it.name)], plan.sizes
+            )
         else:
             every = frozenset(members(it.body))
             steps = sum(s.hi - s.lo for s in segments(plan.graph, it, every, plan.sizes))

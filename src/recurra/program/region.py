@@ -1,6 +1,6 @@
-"""Region: a stretch of the schedule that a backend compiles to one function, and what crosses its border.
+"""Region: a stretch of the schedule, compiled to one function, and what crosses its border.
 
-    region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
+region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
 """
 
 from __future__ import annotations
@@ -31,10 +31,19 @@ class Region:
     stores: tuple[str, ...]  # donated
 
     def __str__(self) -> str:
-        ints = [x.dim for x in self.around] + ([f"{self.chunk.dim} in chunks"] if self.chunk else [])
+        ints = [x.dim for x in self.around] + (
+            [f"{self.chunk.dim} in chunks"] if self.chunk else []
+        )
         fresh = [v for v in self.gives if v not in self.carried]
-        parts = {"ints": ints, "held": self.held, "carried": self.carried, "stores": self.stores, "gives": fresh}
-        return f"region {self.name}({'; '.join(k + ': ' + ' '.join(v) for k, v in parts.items() if v)})"
+        parts = {
+            "ints": ints,
+            "held": self.held,
+            "carried": self.carried,
+            "stores": self.stores,
+            "gives": fresh,
+        }
+        inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
+        return f"region {self.name}({inner})"
 
 
 @dataclass

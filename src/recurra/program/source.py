@@ -1,11 +1,11 @@
 """The host part of a program as Python source: readable, and what really runs.
 
-    W, b = copy(W_0), copy(b_0)
-    i_from, (W, b) = run.enter(0, {'W': W, 'b': b})
-    for i in range(i_from, 100, 8):
-        i_end = min(i + 8, 100)
-        W, b, o_store = region_2_i(seed, i, i_end, W, b, o_store)
-        yield run.report('i', i, i_end, {'length': length_store}, {'W': W, 'b': b})
+W, b = copy(W_0), copy(b_0)
+i_from, (W, b) = run.enter(0, {'W': W, 'b': b})
+for i in range(i_from, 100, 8):
+    i_end = min(i + 8, 100)
+    W, b, o_store = region_2_i(seed, i, i_end, W, b, o_store)
+    yield run.report('i', i, i_end, {'length': length_store}, {'W': W, 'b': b})
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAKEN = {"run", "seed", "copy", "range", "min"}
 
 
 def source(program: Program) -> str:
-    """def main(run, seed, copy): ..., a generator that yields what each launch of the outermost loop made."""
+    """def main(run, seed, copy): ..., a generator of what each outermost launch made."""
     w = _Writer(program)
     w.line("def main(run, seed, copy):")
     w.depth = 1
@@ -66,7 +66,11 @@ class _Writer:
 
     @property
     def clocks(self) -> set[str]:
-        return {d + end for d in (r.dim for r in self.program.plan.graph.dims) for end in ("", "_end", "_from")}
+        return {
+            d + end
+            for d in (r.dim for r in self.program.plan.graph.dims)
+            for end in ("", "_end", "_from")
+        }
 
     def variable(self, name: str) -> str:
         """The running value of a fold has a name of its own."""
@@ -140,7 +144,9 @@ class _Writer:
         for k, a in enumerate(plan.graph[it.statement].args):
             stored = plan.accesses[it.statement, k].how == "store"
             args.append(self.store(a.name) if stored else self.variable(a.name))
-        self.line(f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})")
+        self.line(
+            f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})"
+        )
 
     def seeds(self, seeds: tuple[tuple[str, str], ...]) -> None:
         if seeds:

@@ -1,12 +1,13 @@
 """Segments: a loop whose statements start and end at different times, as loops without conditions.
 
-    act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
+act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
@@ -38,12 +39,14 @@ def times(graph: Graph, loop: Loop, statement: str, sizes: Mapping[str, int]) ->
     return (lo + s, hi + s) if loop.step > 0 else (1 - hi + s, 1 - lo + s)
 
 
-def segments(graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]) -> list[Segment]:
-    """The loop as consecutive stretches with a fixed set of statements; empty stretches are left out."""
+def segments(
+    graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+) -> list[Segment]:
+    """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
     spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     cuts = sorted({x for span in spans.values() for x in span})
     out: list[Segment] = []
-    for a, b in zip(cuts, cuts[1:], strict=False):
+    for a, b in pairwise(cuts):
         on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
         if on:
             out.append(Segment(a, b, on))

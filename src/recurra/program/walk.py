@@ -1,8 +1,8 @@
 """walk: runs scheduled items on an array namespace, point by point or under a backend's trace.
 
-The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It keeps
-the emission contract: values that the next step needs travel as variables, a store has one linear
-chain of versions, and each step writes before it is read again.
+The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It
+keeps the emission contract: values that the next step needs travel as variables, a store has one
+linear chain of versions, and each step writes before it is read again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
-from recurra.program.steps import segments
 from recurra.ops.source import Input
+from recurra.program.steps import segments
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
 Array = Any
@@ -89,7 +89,9 @@ class Walk:
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
         written = [n for n in self.plan.stores if n in active and n in state.stores]
-        names = [n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals]
+        names = [
+            n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
+        ]
         for n in names:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
@@ -205,10 +207,12 @@ class Walk:
         xp = self.machine.xp
         box = xp.reshape(value, (*lead, *store.type.sizes(self.plan.sizes)))
         rest = (0,) * len(store.type.shape)
-        state.stores[store.name] = self.machine.write(state.stores[store.name], (*starts, *rest), box)
+        state.stores[store.name] = self.machine.write(
+            state.stores[store.name], (*starts, *rest), box
+        )
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
-        """The value of a reference: points are picked, slices become leading axes in the order of dims."""
+        """The value of a reference: points picked, slices as leading axes in the order of dims."""
         xp = self.machine.xp
         array = state.stores[store.name]
         dims = self.graph[store.name].domain.dims
@@ -235,7 +239,9 @@ class Walk:
             box = self.machine.gather(box, k, self.slot(a, at))
         return self.arrange(box, store, index, env)
 
-    def arrange(self, box: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]) -> Array:
+    def arrange(
+        self, box: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    ) -> Array:
         """Drops the axes of points, orders those of slices as the reference does, masks padding."""
         xp = self.machine.xp
         sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
@@ -262,12 +268,12 @@ class Walk:
         count = evaluate(s.count, env, xp)
         if isinstance(count, int) and count >= n:
             return box
-        valid = xp.reshape(xp.arange(n) < count, tuple(n if j == k else 1 for j in range(len(box.shape))))
+        valid = xp.reshape(
+            xp.arange(n) < count, tuple(n if j == k else 1 for j in range(len(box.shape)))
+        )
         return xp.where(valid, box, xp.zeros_like(box))
 
 
 def neutral(op: Fold, dtype: str) -> Any:
     """The neutral element of a fold in its type."""
     return identity(op.monoid_of, dtype)
-
-

@@ -1,9 +1,9 @@
 """accumulate: a reduction over the whole range of loops becomes a fold that the loops stream.
 
-    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →   p[i<I,t<T] = sum(x, axes=(0,));  G[i<I] = fold(p[i,0:T])
+    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
 
-What is reduced inside one step is reduced first, so that x itself need not be kept; the direction in
-which the fold runs is open until the schedule fixes it.
+What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
+in which the fold runs is open until the schedule fixes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ def stream(n: Node, g: Rewriting) -> Node | None:
         return None
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
     point = g.read(source.name)
-    part = g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part") if rest else point
+    part = (
+        g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part")
+        if rest
+        else point
+    )
     if g[part.name].domain != source.domain:
         return None
     return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))

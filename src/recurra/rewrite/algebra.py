@@ -43,7 +43,9 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
     live = [k for k, c in enumerate(n.op.when) if c != FALSE]
     if len(live) == len(n.args):
         return None
-    return replace(n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live))
+    return replace(
+        n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live)
+    )
 
 
 @rule(el.Detach)
@@ -58,7 +60,8 @@ def detach_done(n: Node, g: Rewriting) -> Ref | None:
 @rule(Elementwise)
 def fold_constants(n: Node, g: Rewriting) -> Node | None:
     """f(2, 3) → its value"""
-    if n.args and n.op.labels == "" and isinstance(n.type, Type) and not n.type.shape:  # type: ignore
+    op: Any = n.op
+    if n.args and op.labels == "" and isinstance(n.type, Type) and not n.type.shape:
         values = [is_const(g, a) for a in n.args]
         if all(v is not None for v in values):
             types = [g.type(a).dtype for a in n.args]
@@ -68,7 +71,16 @@ def fold_constants(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
-_NUMPY = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "bool": "?", "u32": "u4", "u8": "u1", "f16": "f2"}
+_NUMPY = {
+    "f32": "f4",
+    "f64": "f8",
+    "i32": "i4",
+    "i64": "i8",
+    "bool": "?",
+    "u32": "u4",
+    "u8": "u1",
+    "f16": "f2",
+}
 
 
 @rule(el.Mul)
@@ -85,7 +97,9 @@ def mul_zero(n: Node, g: Rewriting) -> Ref | None:
     """x · 0 → 0 (finite math)"""
     for k in (0, 1):
         if is_const(g, n.args[k], 0) is not None and isinstance(n.type, Type):
-            return g.emit(Const(value=0.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero")
+            return g.emit(
+                Const(value=0.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero"
+            )
     return None
 
 
@@ -121,7 +135,8 @@ def cast_same(n: Node, g: Rewriting) -> Ref | None:
 @rule(el.Sub)
 def factor_difference(n: Node, g: Rewriting) -> Node | None:
     """d·x - d·y → d·(x - y)"""
-    if n.op.labels:  # type: ignore
+    assert isinstance(n.op, el.Sub)
+    if n.op.labels:
         return None
     a, b = (g.producer(r, el.Mul) for r in n.args)
     if a is None or b is None:
@@ -171,16 +186,20 @@ def sum_of_scaled(n: Node, g: Rewriting) -> Node | None:
             rest = "".join(c for c in other if c not in lost)
             if set(ins[k]) | set(rest) != set(kept):
                 return None
-            return replace(n, op=el.Mul(labels=join_labels((ins[k], rest), kept)), args=(inner.args[k], small))
+            return replace(
+                n, op=el.Mul(labels=join_labels((ins[k], rest), kept)), args=(inner.args[k], small)
+            )
     return None
 
 
 @rule(Sum)
 def sum_one_hot(n: Node, g: Rewriting) -> Ref | None:
     """Σₖ onehot(i)ₖ → 1, the index being in range"""
-    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    assert isinstance(n.op, Sum)
+    assert isinstance(n.type, Type)
     inner = g.producer(n.args[0], OneHot)
-    if inner is not None and n.op.axes == (inner.op.axis,):  # type: ignore
+    op: Any = inner and inner.op
+    if op is not None and n.op.axes == (op.axis,):
         return g.emit(Const(value=1.0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "one")
     return None
 
@@ -192,14 +211,15 @@ def sum_of_expand(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Expand)
     if inner is None or not isinstance(n.type, Type) or not is_float(n.type.dtype):
         return None
-    src, out = inner.op.labels.split("->")  # type: ignore
-    if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(c for c in out if c in src) != src:
+    copied: Any = inner.op
+    src, out = copied.labels.split("->")
+    if {out[a] for a in n.op.axes} != set(out) - set(src) or "".join(
+        c for c in out if c in src
+    ) != src:
         return None
 
-
-
     count: Any = 1
-    for s in inner.op.sizes:  # type: ignore
+    for s in copied.sizes:
         count = mul(count, s)
     times = g.emit(Value(expr=count, dtype=n.type.dtype), (), n.domain, "count")
     return replace(n, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
@@ -212,7 +232,8 @@ def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Einsum)
     if inner is None:
         return None
-    ins, out = inner.op.parts()  # type: ignore
+    product: Any = inner.op
+    ins, out = product.parts()
     left = "".join(c for k, c in enumerate(out) if k not in n.op.axes)
     return replace(n, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
 
@@ -220,7 +241,8 @@ def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
 @rule(Sum)
 def sum_of_product(n: Node, g: Rewriting) -> Node | None:
     """Σ over axes of a·b, both having them → einsum(a, b)"""
-    assert isinstance(n.op, Sum) and isinstance(n.type, Type)
+    assert isinstance(n.op, Sum)
+    assert isinstance(n.type, Type)
     inner = g.producer(n.args[0], el.Mul)
     if inner is None or not is_float(n.type.dtype) or len(g.readers[inner.name]) > 1:
         return None

@@ -1,6 +1,6 @@
 """granularity: for each dim, which equations have it as an axis and which as a loop.
 
-A dim that orders nothing (no cycle moves along it) becomes an axis everywhere it may; a dim that some
+A dim that orders nothing (no cycle moves along it) becomes an axis everywhere it may; a dim some
 cycle moves along stays a loop, and what is free along it is left for `tile`.
 """
 
@@ -69,7 +69,7 @@ def _loops(
 
 
 def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[Edge] | None:
-    """The edges that a loop over `dim`, up or down, leaves open; None where no such loop is legal."""
+    """The edges that a loop over `dim`, up or down, leaves open; None if no such loop is legal."""
     if not all(dim in graph[n].domain for n in part):
         return None
     lags = [edge_lag(graph, n, k, dim) for n, k in edges]
@@ -87,7 +87,7 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
 def _shifts(
     graph: Graph, part: list[str], edges: list[Edge], low: list[int | None]
 ) -> dict[str, int] | None:
-    """How late each equation runs so that no operand is in its future; None where a cycle forbids it."""
+    """How late each equation runs, no operand in its future; None where a cycle forbids it."""
     late = dict.fromkeys(part, 0)
     if None in low:
         return None
@@ -116,7 +116,7 @@ SMALL_WIDTH = 128  # up to here the batch axis last is faster (measured: 1.6x at
 
 
 def batch_dims(graph: Graph) -> list[str]:
-    """The dims that order nothing: no cycle moves along them, and some equation can have them as axes."""
+    """The dims that order nothing: no cycle moves along them, some equation can have them."""
     ordered = loops(graph)
     return [r.dim for r in graph.dims if not ordered[r.dim] and candidates(graph, r.dim)]
 
@@ -134,7 +134,7 @@ def batch_last(graph: Graph, dims: Sequence[str]) -> bool:
 def granularity(
     graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[Graph, tuple[Decision, ...]]:
-    """The graph with `dims` as axes, the first of them outermost in memory, and what was decided."""
+    """The graph with `dims` as axes, the first outermost in memory, and what was decided."""
     why = "asked for" if last is not None else "by the width of its layers"
     if last is None:
         last = batch_last(graph, dims)
@@ -151,7 +151,7 @@ Axes = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def output_axes(before: Graph, decisions: tuple[Decision, ...]) -> dict[str, Axes]:
-    """For each output: the dims it still runs over, and which of its axes are dims ("" for the rest)."""
+    """For each output: the dims it still runs over, and the dims of its axes ("" for others)."""
     out: dict[str, Axes] = {}
     for o in before.outputs:
         node = before[o]

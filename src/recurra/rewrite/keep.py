@@ -1,10 +1,10 @@
-"""keep: what a later phase needs of an earlier one is stored, or computed again, whichever is cheaper.
+"""keep: what a phase needs of an earlier one is stored, or computed again, as is cheaper.
 
     h = tanh(x)          (acting, at t)              h = tanh(x)
     d = mul(g, h)        (learning, later)     →     k = tanh(x);  d = mul(g, k)
 
-A phase is a loop, or one shift of a loop. For each later phase the cheapest set of stored equations is
-a minimum cut between what must be stored (states, samples) and what is needed.
+A phase is a loop, or one shift of a loop. For each later phase the cheapest set of stored equations
+is a minimum cut between what must be stored (states, samples) and what is needed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Choice:
     again: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"stored {', '.join(self.stored) or 'nothing'}; again {', '.join(self.again) or 'nothing'}"
+        stored, again = (", ".join(x) or "nothing" for x in (self.stored, self.again))
+        return f"stored {stored}; again {again}"
 
 
 def keep(
     graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase], held: float = HELD
 ) -> tuple[Graph, tuple[Choice, ...]]:
-    """The graph with copies for later phases. `phases`: the phase of each equation that runs in a loop.
+    """The graph with copies for later phases. `phases`: of each equation that runs in a loop.
 
     `held` is what a byte that is held costs, times its traffic: 0 keeps everything.
     """
@@ -63,9 +64,9 @@ def _read_everywhere(graph: Graph, phases: Mapping[str, Phase]) -> set[str]:
     out = set(graph.outputs)
     for n in graph.nodes.values():
         for a in n.args:
-            if a.name in phases and not isinstance(n.op, Merge) and not graph.is_identity(a):
-                if not isinstance(n.op, (Fold, Reduction)):  # a reduction streams
-                    out.add(a.name)
+            streams = isinstance(n.op, (Merge, Fold, Reduction))
+            if a.name in phases and not streams and not graph.is_identity(a):
+                out.add(a.name)
     return out
 
 
@@ -103,11 +104,13 @@ class _Phase:
         return all(a.name not in self.phases or self.reachable(a, n) for a in n.args)
 
     def reachable(self, a: Ref, n: Node) -> bool:
-        """Is the operand there in a later phase too: of the same point, or from a loop further out?"""
+        """Is the operand there in a later phase too: of this point, or from a loop further out?"""
         if not self.graph.is_identity(a):
             return False
         around, here = self.phases[a.name][:-1], self.phases[n.name][:-1]
-        return self.graph[a.name].domain == n.domain or (len(around) < len(here) and here[: len(around)] == around)
+        return self.graph[a.name].domain == n.domain or (
+            len(around) < len(here) and here[: len(around)] == around
+        )
 
     def closure(self) -> list[str]:
         """Everything that computing again could reach."""
@@ -131,7 +134,9 @@ class _Phase:
         names = self.closure()
         if not names:
             return []
-        place = {n: 2 + 2 * k for k, n in enumerate(names)}  # node k: needed; node k + 1: computed again
+        place = {
+            n: 2 + 2 * k for k, n in enumerate(names)
+        }  # node k: needed; node k + 1: computed again
         rows, cols, caps = list[int](), list[int](), list[int]()
 
         def edge(a: int, b: int, capacity: float) -> None:
@@ -170,7 +175,9 @@ class _Phase:
             names[n] = self.graph.fresh(stem, names.values())
 
         def redirect(a: Ref) -> Ref:
-            return Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+            return (
+                Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+            )
 
         nodes = dict(self.graph.nodes)
         for n in list(nodes.values()):

@@ -1,7 +1,10 @@
 """lift: reductions over growing ranges become recurrences, and back where only the end is read.
 
-    g[t<T] = discounted_sum(r[t:T], gamma=γ)   →   g = r + γ·n;  n = merge(0, g[t+1], when=(t == T-1, t < T-1))
-    s[t<T] = sum(x[0:t+1], axes=(0,))          →   s = x + p;    p = merge(0, s[t-1], when=(t == 0, t > 0))
+   g[t<T] = discounted_sum(r[t:T], gamma=γ)
+→  g = r + γ·n;  n = merge(0, g[t+1], when=(t == T-1, t < T-1))
+
+   s[t<T] = sum(x[0:t+1], axes=(0,))
+→  s = x + p;    p = merge(0, s[t-1], when=(t == 0, t > 0))
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def _grows(n: Node, g: Rewriting, axis: int) -> tuple[Range, int, Ref] | None:
-    """(range, direction, identity read) if the axis is the range 0:t+1 (+1) or t:T (-1) of a dim."""
+    """(range, direction, identity read) if the axis is 0:t+1 (+1) or t:T (-1) of a dim."""
     (a,) = n.args
     slices = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
     if axis >= len(slices):
@@ -51,7 +54,9 @@ def _grows(n: Node, g: Rewriting, axis: int) -> tuple[Range, int, Ref] | None:
 def _neighbour(n: Node, g: Rewriting, r: Range, direction: int, neutral: float) -> Ref:
     """The value of `n` one step behind in its direction; `neutral` at the first point."""
     assert isinstance(n.type, Type)
-    start = g.emit(Const(value=neutral, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "start")
+    start = g.emit(
+        Const(value=neutral, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "start"
+    )
     edge: Expr | int = r.lo if direction > 0 else _minus_one(r.hi)
     first = compare("==", r.sym, edge)
     later = compare(">" if direction > 0 else "<", r.sym, edge)

@@ -1,4 +1,4 @@
-"""The passes by name, in the order in which compile runs them; `recurra opt -p` takes any of them."""
+"""The passes by name, in the order in which compile runs them, for `recurra opt -p`."""
 
 from __future__ import annotations
 

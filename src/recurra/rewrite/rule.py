@@ -40,7 +40,7 @@ def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
 
 
 def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
-    """What `reader` reads when the equation it reads (over `domain`) equals `target`; None if no read says it."""
+    """What `reader` reads if what it reads (over `domain`) is `target`; None if no read says it."""
     by: dict[str, Expr | int] = {}
     slices: dict[str, Slice] = {}
     for r, e in zip(domain, reader.index, strict=True):
@@ -201,7 +201,11 @@ class Rewriting:
 
 
 def apply(
-    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], share: bool = True, fuel: int = 100_000
+    graph: Graph,
+    rules: Sequence[Rule],
+    sizes: Mapping[str, int],
+    share: bool = True,
+    fuel: int = 100_000,
 ) -> Graph:
     """Rewrites to a fixpoint and drops what is dead; with `share`, equal equations become one.
 
@@ -211,7 +215,11 @@ def apply(
 
 
 def run(
-    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], share: bool = True, fuel: int = 100_000
+    graph: Graph,
+    rules: Sequence[Rule],
+    sizes: Mapping[str, int],
+    share: bool = True,
+    fuel: int = 100_000,
 ) -> tuple[Graph, dict[str, int]]:
     """`apply`, with how often each law fired."""
     by_op: dict[type[Op], list[Rule]] = {}
@@ -232,7 +240,9 @@ def run(
         if not (share and _share(state, node)):
             _first(state, node, by_op[type(node.op)])
     out = Graph(state.nodes, state.outputs, graph.dims).live()
-    return Graph({n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims), state.fired
+    return Graph(
+        {n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims
+    ), state.fired
 
 
 def _order(out: Graph, before: Graph) -> list[str]:

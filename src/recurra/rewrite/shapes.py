@@ -23,6 +23,16 @@ def _label_parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
     return op.parts() if isinstance(op, Einsum) else op.parts(tuple(g.type(a).rank for a in n.args))
 
 
+def _transposed(n: Node) -> tuple[int, ...]:
+    assert isinstance(n.op, Transpose)
+    return n.op.order
+
+
+def _copied(n: Node) -> Expand:
+    assert isinstance(n.op, Expand)
+    return n.op
+
+
 def _with_labels(n: Node, ins: tuple[str, ...], out: str, args: tuple[Ref, ...]) -> Node:
     op: Any = n.op
     labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
@@ -36,10 +46,13 @@ def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
         inner = g.producer(a, Transpose)
         if inner is not None:
             ins, out = _label_parts(n, g)
-            order: tuple[int, ...] = inner.op.order  # type: ignore
+            order = _transposed(inner)
             was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
             return _with_labels(
-                n, (*ins[:k], was, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+                n,
+                (*ins[:k], was, *ins[k + 1 :]),
+                out,
+                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
             )
     return None
 
@@ -51,7 +64,7 @@ def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], Transpose)
     if inner is None:
         return None
-    order: tuple[int, ...] = inner.op.order  # type: ignore
+    order = _transposed(inner)
     kept = [order[k] for k in range(len(order)) if k not in n.op.axes]
     if kept != sorted(kept):
         return None
@@ -61,12 +74,12 @@ def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
 
 @rule(DiscountedSum)
 def discount_transpose(n: Node, g: Rewriting) -> Node | None:
-    """discounted_sum(transpose(x)) → discounted_sum(x) along another axis, where the rest keeps its order"""
+    """discounted_sum(transpose(x)) → that of x along another axis, if the rest keeps its order"""
     assert isinstance(n.op, DiscountedSum)
     inner = g.producer(n.args[0], Transpose)
     if inner is None:
         return None
-    order: tuple[int, ...] = inner.op.order  # type: ignore
+    order = _transposed(inner)
     kept = [a for k, a in enumerate(order) if k != n.op.axis]
     if kept != sorted(kept):
         return None
@@ -88,14 +101,17 @@ def absorb_expand(n: Node, g: Rewriting) -> Node | None:
         inner = g.producer(a, Expand)
         if inner is None:
             continue
-        src, wide = inner.op.labels.split("->")  # type: ignore
+        src, wide = _copied(inner).labels.split("->")
         mine = {w: c for w, c in zip(wide, ins[k], strict=True)}
         small = "".join(mine[c] for c in src)
         gone = set(ins[k]) - set(small)
         elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
         if gone <= elsewhere:
             return _with_labels(
-                n, (*ins[:k], small, *ins[k + 1 :]), out, (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+                n,
+                (*ins[:k], small, *ins[k + 1 :]),
+                out,
+                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
             )
     return None
 
@@ -112,18 +128,23 @@ def hoist_expand(n: Node, g: Rewriting) -> Ref | None:
             small.append(s)
             kept |= set(s)
         else:
-            src, wide = inner.op.labels.split("->")  # type: ignore
+            src, wide = _copied(inner).labels.split("->")
             mine = dict(zip(wide, s, strict=True))
             small.append("".join(mine[c] for c in src))
             kept |= set(small[-1])
     if kept == set(out) or not any(inners) or not isinstance(n.type, Type):
         return None
-    if any(i is not None and set(s) != kept & set(w) for s, w, i in zip(small, ins, inners, strict=True)):
+    if any(
+        i is not None and set(s) != kept & set(w)
+        for s, w, i in zip(small, ins, inners, strict=True)
+    ):
         return None
     narrow = "".join(c for c in out if c in kept)
     args = tuple(i.args[0] if i is not None else a for a, i in zip(n.args, inners, strict=True))
     op: Any = n.op
-    inside = g.emit(replace(op, labels=join_labels(tuple(small), narrow)), args, n.domain, n.op.name)
+    inside = g.emit(
+        replace(op, labels=join_labels(tuple(small), narrow)), args, n.domain, n.op.name
+    )
     sizes = tuple(s for c, s in zip(out, n.type.shape, strict=True) if c not in kept)
     return g.emit(Expand(labels=f"{narrow}->{out}", sizes=sizes), (inside,), n.domain, "expand")
 
@@ -147,7 +168,9 @@ def narrow_constant(n: Node, g: Rewriting) -> Node | None:
             elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
             if set(ins[k]) <= elsewhere:
                 c = g.emit(replace(inner.op, shape=()), (), Domain(), "const")
-                return _with_labels(n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :]))
+                return _with_labels(
+                    n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :])
+                )
     return None
 
 
@@ -156,10 +179,10 @@ def constant_tensor(n: Node, g: Rewriting) -> Node | None:
     """f(constant tensors) → one constant tensor"""
     if not n.args or not isinstance(n.type, Type) or not n.type.shape:
         return None
-    inners = [g[a.name] for a in n.args]
-    if not all(isinstance(i.op, Const) for i in inners):
+    inners = [i for a in n.args if isinstance(i := g[a.name].op, Const)]
+    if len(inners) < len(n.args):
         return None
-    scalars = tuple(g.emit(replace(i.op, shape=()), (), Domain(), "const") for i in inners)  # type: ignore
+    scalars = tuple(g.emit(replace(i, shape=()), (), Domain(), "const") for i in inners)
     op: Any = n.op
     one = g.emit(replace(op, labels=""), scalars, n.domain, n.op.name)
     return replace(
@@ -174,7 +197,7 @@ def pick_expand(n: Node, g: Rewriting) -> Ref | None:
     inner = g.producer(n.args[0], Expand)
     if inner is None or not _inside(n, g):
         return None
-    src, wide = inner.op.labels.split("->")  # type: ignore
+    src, wide = _copied(inner).labels.split("->")
     c = wide[n.op.axis]
     if c in src:
         return None
@@ -182,7 +205,7 @@ def pick_expand(n: Node, g: Rewriting) -> Ref | None:
     if rest == src:
         return inner.args[0]
     new = [x for x in wide if x not in src]
-    sizes = tuple(s for x, s in zip(new, inner.op.sizes, strict=True) if x != c)  # type: ignore
+    sizes = tuple(s for x, s in zip(new, _copied(inner).sizes, strict=True) if x != c)
     return g.emit(Expand(labels=f"{src}->{rest}", sizes=sizes), inner.args, n.domain, "expand")
 
 
@@ -211,8 +234,6 @@ def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
         return None
     used = reach(n)
     if isinstance(n.type, Type):
-
-
         used |= set().union(set(), *(symbols(s) for s in n.type.shape))
     idle = [r.dim for r in n.domain if r.dim not in used]
     if not idle or n.name in g.outputs or g.on_cycle(n.name):

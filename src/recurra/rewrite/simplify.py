@@ -1,6 +1,6 @@
 """simplify: algebra that always pays, sharing of equal equations, domain reduction.
 
-    u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
+u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
 """
 
 from __future__ import annotations
@@ -21,5 +21,3 @@ def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """simplify once copies have been made on purpose: sums of products become contractions."""
     return apply(graph, (*SHAPES, *ALGEBRA), sizes, share=False)
-
-

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -40,6 +41,15 @@ class Tile:
     def inner(self) -> str:
         return f"{self.dim}e"
 
+    @property
+    def point(self) -> dict[str, Expr | int]:
+        """The dim in terms of tile and element."""
+        at: Any = Sym(self.outer) * self.size + Sym(self.inner)
+        return {self.dim: at}
+
+    def split(self, r: Range) -> tuple[Range, Range]:
+        return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
+
     def __str__(self) -> str:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
@@ -52,7 +62,7 @@ def tiles(
     batch: set[str],
     rows: int = ROWS,
 ) -> list[Tile]:
-    """The phases worth tiling: nothing in them is `ordered` along their loop, theirs are fewer than `rows`."""
+    """The phases worth tiling: nothing in them is `ordered` along their loop, under `rows` rows."""
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
         groups.setdefault(phase, []).append(name)
@@ -140,55 +150,44 @@ def _slice_axis(a: Ref, at: int) -> int:
 
 def tile(graph: Graph, t: Tile) -> Graph:
     """The graph with the split made."""
-    point: Any = Sym(t.outer) * t.size + Sym(t.inner)
-    by: dict[str, Expr | int] = {t.dim: point}
-
-    def domain(d: Domain) -> Domain:
-        out: list[Range] = []
-        for r in d:
-            if r.dim == t.dim:
-                out += [Range(t.outer, div(r.hi, t.size)), Range(t.inner, t.size)]
-            else:
-                out.append(r)
-        return Domain(tuple(out))
-
-    def ref(n: Node, a: Ref) -> tuple[Ref, int | None]:
-        """The read, and the axis that was split in two."""
-        inside = n.name in t.members
-        index: list[Index] = []
-        split: int | None = None
-        if a.name not in t.members:
-            return (a.at(by) if inside else a), None
-        for e, r in zip(a.index, graph[a.name].domain, strict=True):
-            if r.dim != t.dim:
-                index.append(e)
-            elif isinstance(e, Slice):
-                split = sum(isinstance(x, Slice) for x in index)
-                index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]
-            elif inside:
-                index += [Sym(t.outer), Sym(t.inner)]
-            else:
-                index += [div(e, t.size), mod(e, t.size)]
-        return Ref(a.name, tuple(index)), split
-
-    def node(n: Node) -> Node:
-        pairs = [ref(n, a) for a in n.args]
-        n = replace(n, args=tuple(p for p, _ in pairs))
-        splits = [s for _, s in pairs if s is not None]
-        if splits:
-            (s,) = splits
-            assert isinstance(n.op, Reduction)
-            axes = [a + (a > s) for a in n.op.axes]
-            n = replace(n, op=replace(n.op, axes=tuple(sorted({*axes, s + 1}))))
-        if n.name in t.members:
-            n = replace(n, op=n.op.at(by), domain=domain(n.domain))
-        return n
-
     dims: list[Range] = []
     for r in graph.dims:
         dims.append(r)
         if r.dim == t.dim:
-            dims += [Range(t.outer, div(r.hi, t.size)), Range(t.inner, t.size)]
-    return Graph({k: node(n) for k, n in graph.nodes.items()}, graph.outputs, tuple(dims))
+            dims += t.split(r)
+    nodes = {k: _node(graph, t, n) for k, n in graph.nodes.items()}
+    return Graph(nodes, graph.outputs, tuple(dims))
 
 
+def _node(graph: Graph, t: Tile, n: Node) -> Node:
+    pairs = [_ref(graph, t, n.name in t.members, a) for a in n.args]
+    n = replace(n, args=tuple(p for p, _ in pairs))
+    splits = [s for _, s in pairs if s is not None]
+    if splits:
+        (s,) = splits
+        assert isinstance(n.op, Reduction)
+        axes = [a + (a > s) for a in n.op.axes]
+        n = replace(n, op=replace(n.op, axes=tuple(sorted({*axes, s + 1}))))
+    if n.name in t.members:
+        ranges = (t.split(r) if r.dim == t.dim else (r,) for r in n.domain)
+        n = replace(n, op=n.op.at(t.point), domain=Domain(tuple(chain(*ranges))))
+    return n
+
+
+def _ref(graph: Graph, t: Tile, inside: bool, a: Ref) -> tuple[Ref, int | None]:
+    """The read, and the axis that was split in two."""
+    if a.name not in t.members:
+        return (a.at(t.point) if inside else a), None
+    index: list[Index] = []
+    split: int | None = None
+    for e, r in zip(a.index, graph[a.name].domain, strict=True):
+        if r.dim != t.dim:
+            index.append(e)
+        elif isinstance(e, Slice):
+            split = sum(isinstance(x, Slice) for x in index)
+            index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]
+        elif inside:
+            index += [Sym(t.outer), Sym(t.inner)]
+        else:
+            index += [div(e, t.size), mod(e, t.size)]
+    return Ref(a.name, tuple(index)), split

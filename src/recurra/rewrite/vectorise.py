@@ -1,6 +1,7 @@
-"""vectorise: a dim that orders nothing becomes an axis, first or last, of the equations that vary with it.
+"""vectorise: a dim that orders nothing becomes an axis, first or last, of what varies with it.
 
-    y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')   →   y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
+    y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')
+ →  y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
 
 Operands that do not vary with it keep their shape: labels say so, nothing is copied.
 """
@@ -71,12 +72,20 @@ def _guards(graph: Graph, n: Node, dim: str, members: set[str], cycle: Mapping[s
         for a in n.args:
             if not chosen and a.name in members:
                 continue
-            if cycle[a.name] == cycle[n.name] or not always_inside(a.index, graph[a.name].domain, n.domain):
+            if cycle[a.name] == cycle[n.name] or not always_inside(
+                a.index, graph[a.name].domain, n.domain
+            ):
                 return False
     for reader, k in graph.readers[n.name]:
-        if isinstance(reader.op, Merge) and not _read_as_is(reader, k, n, dim, members):
-            if cycle[reader.name] == cycle[n.name] or not _safe_apart(reader, reader.args[k], n, dim):
-                return False
+        if (
+            isinstance(reader.op, Merge)
+            and not _read_as_is(reader, k, n, dim, members)
+            and (
+                cycle[reader.name] == cycle[n.name]
+                or not _safe_apart(reader, reader.args[k], n, dim)
+            )
+        ):
+            return False
     return True
 
 
@@ -84,13 +93,20 @@ def _read_as_is(reader: Node, k: int, n: Node, dim: str, members: set[str]) -> b
     """Does the reader need nothing but `n` itself, along an axis that both have?"""
     a = reader.args[k]
     e = a.index[n.domain.dims.index(dim)]
-    return reader.name in members and e == Sym(dim) and n.domain[dim] == reader.domain[dim] and not a.slices
+    return (
+        reader.name in members
+        and e == Sym(dim)
+        and n.domain[dim] == reader.domain[dim]
+        and not a.slices
+    )
 
 
 def _safe_apart(reader: Node, a: Ref, n: Node, dim: str) -> bool:
-    """May a branch be read outside of its merge? A single point of the new axis always may: it is zero outside."""
+    """May a branch be read outside of its merge? One point of the new axis may: zero outside."""
     pairs = zip(a.index, n.domain, strict=True)
-    kept = [(e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)]
+    kept = [
+        (e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)
+    ]
     return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
 
 
@@ -154,7 +170,7 @@ class _Vectorise:
     now: int = -1  # the cycle of the equation that is being rebuilt
 
     def emit(self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str) -> Ref:
-        """A new equation; on a cycle it has every dim of the cycle, which may be what gives it its place."""
+        """A new equation; on a cycle it has every dim of the cycle, which may give it its place."""
         inside = any(self.cycle.get(a.name) == self.now for a in args)
         ref = self.g.emit(op, args, domain, stem, whole=inside)
         if inside:
@@ -205,16 +221,19 @@ class _Vectorise:
         e, r = a.index[k], source.domain[self.dim]
         ref = Ref(a.name, (*a.index[:k], *a.index[k + 1 :]))
         lead = sum(isinstance(x, Slice) for x in ref.index)
-        axis = lead + source.type.rank if self.last else lead  # type: ignore
+        axis = lead + len(source.type.shape) if self.last else lead
         if isinstance(e, Slice):
-            ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)  # type: ignore
-            return self.move(ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain), False
+            ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)
+            return self.move(
+                ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain
+            ), False
         if member and self.dim in index_symbols(e):
-            mine, c = n.domain[self.dim], shift(e, self.dim)
-            ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)  # type: ignore
+            mine = n.domain[self.dim]
+            c: Any = shift(e, self.dim)
+            ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
-        return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False  # type: ignore
+        return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
 
     def _cut(self, ref: Ref, axis: int, start: Any, size: Any, r: Range, domain: Domain) -> Ref:
         if start == 0 and size == self.size(r):
@@ -229,7 +248,7 @@ class _Vectorise:
         args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
         if not member:
             return replace(n, args=args)
-        ranks = tuple(self.before.read_type(a).rank for a in n.args)  # type: ignore
+        ranks = tuple(len(self.before.read_type(a).shape) for a in n.args)
         if not any(flags) and self.dim not in n.op.mentions() and not isinstance(n.op, Const):
             return self.copied(n, args, domain)
         op, args = self.batched(n, args, flags, ranks, domain)
@@ -243,11 +262,20 @@ class _Vectorise:
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
         size = self.size(n.domain[self.dim])
         return replace(
-            n, op=Expand(labels=labels, sizes=(size,)), args=(one,), domain=domain, type=self.new_type(n)
+            n,
+            op=Expand(labels=labels, sizes=(size,)),
+            args=(one,),
+            domain=domain,
+            type=self.new_type(n),
         )
 
     def batched(
-        self, n: Node, args: tuple[Ref, ...], flags: tuple[bool, ...], ranks: tuple[int, ...], domain: Domain
+        self,
+        n: Node,
+        args: tuple[Ref, ...],
+        flags: tuple[bool, ...],
+        ranks: tuple[int, ...],
+        domain: Domain,
     ) -> tuple[Op, tuple[Ref, ...]]:
         """The op of one equation with the new axis; operands are expanded only where it insists."""
         r = n.domain[self.dim]
@@ -267,7 +295,10 @@ class _Vectorise:
             case op:
                 new = op.batch(flags, ranks, self.last)
                 if new is None:
-                    args = tuple(a if f else self.widen(a, size, domain) for a, f in zip(args, flags, strict=True))
+                    args = tuple(
+                        a if f else self.widen(a, size, domain)
+                        for a, f in zip(args, flags, strict=True)
+                    )
                     new = op.batch((True,) * len(args), ranks, self.last)
                 assert new is not None, f"{op.name} has no batch rule"
                 return new, args
@@ -290,8 +321,15 @@ class _Vectorise:
         """pick at a point per element: a take, with zeros where it falls outside."""
         (x,), (has,) = args, flags
         rank = self.g.type(x).rank - has
-        if not has and op.at_ == r.sym and r.lo == 0 and self.g.type(x).shape[op.axis] == self.size(r):
-            order = [k for k in range(rank) if k != op.axis]  # every element in turn: the axis itself
+        if (
+            not has
+            and op.at_ == r.sym
+            and r.lo == 0
+            and self.g.type(x).shape[op.axis] == self.size(r)
+        ):
+            order = [
+                k for k in range(rank) if k != op.axis
+            ]  # every element in turn: the axis itself
             return Transpose(order=(*order, op.axis) if self.last else (op.axis, *order)), (x,)
         axes = LETTERS[:rank]
         axis = axes[op.axis]
@@ -301,14 +339,18 @@ class _Vectorise:
         n = self.g.type(x).shape[full.index(axis)]
         at = self.symbol(op.at_, r, domain, "i32")
         low = self.emit(Const(value=0, dtype="i32"), (), domain, "zero")
-        high = self.emit(Value(expr=n - 1), (), domain, "last")  # type: ignore
+        high = self.emit(Value(expr=n - 1), (), domain, "last")
         spread = "Z,->Z"
         safe = self.emit(el.Minimum(labels=spread), (at, high), domain, "at")
         safe = self.emit(el.Maximum(labels=spread), (safe, low), domain, "at")
         taken = self.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
         inside = self.emit(el.Equal(), (at, safe), domain, "inside")
         zero = self.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
-        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (inside, taken, zero)
+        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (
+            inside,
+            taken,
+            zero,
+        )
 
     def choose(
         self, n: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
@@ -339,7 +381,11 @@ def vectorise(
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
     v = _Vectorise(g, graph, dim, members, last, cycles(graph))
     for n in graph.nodes.values():  # types first: reads are typed by their sources
-        new = n if n.name not in members else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        new = (
+            n
+            if n.name not in members
+            else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        )
         g.nodes[n.name] = new
         g.readers.setdefault(n.name, set())
     for n in graph.nodes.values():

@@ -1,7 +1,7 @@
 """legal: does every dependence of a schedule go forward in time?
 
-A second look, apart from how the schedule was found: producer and consumer are compared loop by loop,
-by interval first and by isl, exactly, where intervals do not tell.
+A second look, apart from how the schedule was found: producer and consumer are compared loop by
+loop, by interval first and by isl, exactly, where intervals do not tell.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def _forward(
         if low > 0:
             return True
     return before or _exactly(schedule, r, common, before, sizes)
-
 
 
 def _lag_low(schedule: Schedule, r: Read, loop: Loop) -> int | None:

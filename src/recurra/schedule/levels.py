@@ -1,21 +1,22 @@
 """levels: the schedule of a graph, loop by loop from the outside in (Allen and Kennedy, 1987).
 
-At each level the first dim, in the user's order, that is legal for everything becomes a loop; cycles
-fix its direction, unbounded reads of the future split it, bounded ones shift it (retime.py). What the
-loop carries is dropped and the inside is ordered in the same way.
+At each level the first dim, in the user's order, that is legal for all becomes a loop; cycles fix
+its direction, unbounded reads of the future split it, bounded ones shift it (retime.py). What
+the loop carries is dropped and the inside is ordered in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
-from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.ops.reduction import REDUCTION, Fold
+from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import (
     ADD,
     Exec,
@@ -33,7 +34,9 @@ from recurra.sets.dependence import happens
 from recurra.sets.lag import Lag, lag
 
 
-def schedule(graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()) -> Schedule:
+def schedule(
+    graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()
+) -> Schedule:
     """An order for every point of every equation; raises ScheduleError where there is none.
 
     Dims in `axes` are about to become axes: no loop is made for them.
@@ -62,7 +65,7 @@ def _stored(n: Node) -> Node:
 
 
 def _stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
-    """Folds whose steps run in other loops than they do: one running value would serve several points."""
+    """Folds whose steps run in other loops than they: one value would serve several points."""
     paths = schedule.paths()
     out: list[Node] = []
     for n in schedule.graph.nodes.values():
@@ -99,7 +102,9 @@ class _Levels:
                 self.lags[key] = lag(dim, index, sink, when)
         return self.lags[key]
 
-    def order(self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]) -> tuple[Item, ...]:
+    def order(
+        self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]
+    ) -> tuple[Item, ...]:
         """Items that run `stmts` under `edges`; `left` are the dims still to loop over."""
         todo = [d for d in self.dims if any(d in left[s] for s in stmts)]
         if not todo:
@@ -155,7 +160,7 @@ class _Levels:
             kind = self.direction(p, inner[k], left, dim)
             if kind == "illegal":
                 return None
-            kinds.append(kind)  # type: ignore[arg-type]
+            kinds.append(kind)
         level: list[int] = []
         free = {
             k
@@ -165,17 +170,30 @@ class _Levels:
         for k in range(len(parts)):
             if kinds[k] is None:
                 kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
-            level.append(max((level[of[e.source]] + self.apart(e, kinds[of[e.source]], kinds[k], dim) for e in into[k]), default=0))
+            level.append(
+                max(
+                    (
+                        level[of[e.source]] + self.apart(e, kinds[of[e.source]], kinds[k], dim)
+                        for e in into[k]
+                    ),
+                    default=0,
+                )
+            )
         self.late(parts, into, of, kinds, level, dim, free)
-        keys = sorted({(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1]))
+        keys = sorted(
+            {(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1])
+        )
         return [
-            _Group(key[1], [s for k, p in enumerate(parts) if (level[k], kinds[k] or 0) == key for s in p])
+            _Group(
+                key[1],
+                [s for k, p in enumerate(parts) if (level[k], kinds[k] or 0) == key for s in p],
+            )
             for key in keys
         ]
 
     def direction(
         self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
-    ) -> int | str | None:
+    ) -> int | Literal["illegal"] | None:
         """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
         have = [dim in left[s] for s in part]
         if not any(have):
@@ -186,7 +204,9 @@ class _Levels:
             return None
         for sign in (1, -1):
             signed = [self.signed(e, dim, sign) for e in inner]
-            if all(x is not None and x.low is not None for x in signed) and self.feasible(part, inner, signed):
+            if all(x is not None and x.low is not None for x in signed) and self.feasible(
+                part, inner, signed
+            ):
                 return sign
         return "illegal"
 
@@ -195,7 +215,11 @@ class _Levels:
         return None if x is None else x if sign > 0 else -x
 
     def feasible(self, part: list[str], inner: list[Read], signed: list[Lag | None]) -> bool:
-        ends = [Edge(e.source, e.sink, x.low, x.high) for e, x in zip(inner, signed, strict=True) if x is not None and x.low is not None]  # noqa: E501
+        ends = [
+            Edge(e.source, e.sink, x.low, x.high)
+            for e, x in zip(inner, signed, strict=True)
+            if x is not None and x.low is not None
+        ]
         try:
             retime(part, ends, dict.fromkeys(part, 1.0))
         except Infeasible:
@@ -203,11 +227,20 @@ class _Levels:
         return all(e.low >= 0 for e in ends if e.source == e.sink)
 
     def prefer(
-        self, k: int, into: list[Read], of: dict[str, int], kinds: list[int | None], level: list[int], dim: str
+        self,
+        k: int,
+        into: list[Read],
+        of: dict[str, int],
+        kinds: list[int | None],
+        level: list[int],
+        dim: str,
     ) -> int:
         """The direction of a statement that is free: the one that waits least for what it reads."""
         wait = {
-            sign: max((level[of[e.source]] + self.apart(e, kinds[of[e.source]], sign, dim) for e in into), default=0)
+            sign: max(
+                (level[of[e.source]] + self.apart(e, kinds[of[e.source]], sign, dim) for e in into),
+                default=0,
+            )
             for sign in (1, -1)
         }
         return 1 if wait[1] <= wait[-1] else -1
@@ -231,7 +264,7 @@ class _Levels:
         dim: str,
         free: set[int],
     ) -> None:
-        """Moves free statements into the loop of their first reader, where that holds no more memory."""
+        """Moves free statements into their first reader's loop, where that holds no more memory."""
         outof: list[list[Read]] = [[] for _ in parts]
         for es in into:
             for e in es:
@@ -245,8 +278,12 @@ class _Levels:
             kind = kinds[of[first.sink]]
             if kinds[k] == 0 or not kind:
                 kind = kinds[k]
-            target = min(level[of[e.sink]] - self.apart(e, kind, kinds[of[e.sink]], dim) for e in outof[k])
-            waits = [level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]]
+            target = min(
+                level[of[e.sink]] - self.apart(e, kind, kinds[of[e.sink]], dim) for e in outof[k]
+            )
+            waits = [
+                level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]
+            ]
             if target <= level[k] or any(w > target for w in waits):
                 return False
             held = {
@@ -263,13 +300,17 @@ class _Levels:
         while any([move(k) for k in todo]):  # what one move holds longer is there for the next
             pass
 
-    def expand(self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str) -> tuple[Item, ...]:
+    def expand(
+        self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str
+    ) -> tuple[Item, ...]:
         """One group as a loop with shifts, or as plain items."""
         within = self.within(g.members, edges)
         if not g.step:
             return self.order(g.members, within, left)
         ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
-        steps = [Edge(e.source, e.sink, x.low, x.high) for e, x in ends.items() if x.low is not None]
+        steps = [
+            Edge(e.source, e.sink, x.low, x.high) for e, x in ends.items() if x.low is not None
+        ]
         shift = retime(g.members, steps, {s: self.weight(s) for s in g.members})
         open_: list[Read] = []
         for e, x in ends.items():
@@ -282,7 +323,9 @@ class _Levels:
                 (self.next_step if travels else self.later).add((e.source, e.sink))
         inside = {s: left[s] - {dim} for s in g.members}
         body = self.order(g.members, open_, inside)
-        return (Loop(dim, g.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body),)
+        return (
+            Loop(dim, g.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body),
+        )
 
     def weight(self, statement: str) -> float:
         """Bytes that one point of the statement holds."""
@@ -292,13 +335,20 @@ class _Levels:
     def no_order(self, stmts: Sequence[str], edges: list[Read], dims: list[str]) -> ScheduleError:
         """The cycle that no loop can carry, in the user's lines."""
         nodes = [self.graph[equation(s)] for s in stmts[:8]]
-        lines = "\n  ".join(f"{n.name}{n.domain}" + (f"   --> {n.loc}" if n.loc else "") for n in nodes)
+        lines = "\n  ".join(
+            f"{n.name}{n.domain}" + (f"   --> {n.loc}" if n.loc else "") for n in nodes
+        )
         facts = f"{'; '.join(f'{e.sink} reads {e.ref}' for e in edges[:6])}"
-        tried = f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
+        tried = (
+            f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
+        )
         return ScheduleError(
-            f"the equations {', '.join(n.name for n in nodes)} have no order: each waits for the other, {tried}",
+            f"the equations {', '.join(n.name for n in nodes)} have no order: "
+            f"each waits for the other, {tried}",
             facts=f"{facts}\n  {lines}",
-            hint="let one of them read an earlier point (t-1), or start the recurrence with a branch",
+            hint=(
+                "let one of them read an earlier point (t-1), or start the recurrence with a branch"
+            ),
             loc=nodes[0].loc,
         )
 

@@ -29,7 +29,9 @@ class Infeasible(Exception):
     """No shifts satisfy the dependences."""
 
 
-def retime(nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]) -> dict[str, int]:
+def retime(
+    nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]
+) -> dict[str, int]:
     """The shifts, the smallest 0. Raises Infeasible where a cycle cannot be satisfied."""
     group = _groups(nodes, edges)
     reps = sorted(set(group.values()), key=list(nodes).index)
@@ -77,7 +79,7 @@ def _cheapest(
     group: Mapping[str, str],
     weight: Mapping[str, float],
 ) -> dict[str, int]:
-    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network program, so integral."""
+    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network, so integral."""
     from scipy.optimize import linprog
 
     place = {r: k for k, r in enumerate(reps)}
@@ -103,7 +105,9 @@ def _cheapest(
     cost[: len(reps)] = 1e-6  # ties: early
     for s in held:
         cost[life[s]] = weight[s]
-    found = linprog(cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs")
+    found = linprog(
+        cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs"
+    )
     assert found.status == 0, found.message
     shift = {r: round(float(found.x[place[r]])) for r in reps}
     base = min(shift.values())

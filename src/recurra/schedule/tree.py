@@ -6,8 +6,8 @@
       for t<T:    k1 k2 +dW | t-4: c d_y
       dW m v
 
-An equation at shift s runs at t = τ - s (τ counts the loop's steps). `+dW` adds to the running value
-of the fold dW; dW itself stands where its total is ready.
+An equation at shift s runs at t = τ - s (τ counts the loop's steps). `+dW` adds to the running
+value of the fold dW; dW itself stands where its total is ready.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def is_step(statement: str) -> bool:
 
 
 def is_constant(graph: Graph, statement: str) -> bool:
-    """Is it the same everywhere, of nothing? Then it is made where it is used, and crosses no border."""
+    """Is it the same everywhere, of nothing? Then it is made where it is used."""
     n = graph[equation(statement)]
     source = not n.args and not n.domain.ranges and n.op.pure and not isinstance(n.op, Input)
     return source and not is_step(statement)
@@ -128,7 +128,9 @@ def reads(graph: Graph) -> Iterator[Read]:
                 yield Read(n.name, a.name, a, k)
 
 
-def _lines(items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None = None) -> Iterator[str]:
+def _lines(
+    items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None = None
+) -> Iterator[str]:
     pad, run = "  " * depth, list[str]()
     for it in items:
         if isinstance(it, Exec):
@@ -143,8 +145,6 @@ def _lines(items: tuple[Item, ...], depth: int, shift: Mapping[str, int] | None 
         yield from _lines(it.body, depth + 1, it.shift)
     if run:
         yield pad + " ".join(run)
-
-
 
 
 def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:

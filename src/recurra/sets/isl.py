@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import islpy as isl
@@ -48,22 +48,25 @@ def text(e: Expr | int) -> str:
         case Mod(a=a, n=n):
             return f"({text(a)} mod {n})"
         case Ext(op=op, args=args):
-            inner = text(args[-1])
-            for a in args[-2::-1]:
-                inner = f"{op}({text(a)}, {inner})"
-            return inner
+            return reduce(
+                lambda inner, a: f"{op}({text(a)}, {inner})", args[-2::-1], text(args[-1])
+            )
         case Cmp(op=op, a=a, b=b):
             return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
-        case Logic(op="~", args=(a,)):
-            return f"(not {text(a)})"
-        case Logic(op=op, args=args):
-            if not args:
-                return "(0 = 0)" if op == "&" else "(0 = 1)"
-            return "(" + (" and " if op == "&" else " or ").join(map(text, args)) + ")"
+        case Logic():
+            return _logic(e)
         case Prod():
             raise ValueError(f"{e} is no quasi-affine index: it multiplies two unknowns")
         case _:
             raise TypeError(f"not an expression: {e!r}")
+
+
+def _logic(e: Logic) -> str:
+    if e.op == "~":
+        return f"(not {text(e.args[0])})"
+    if not e.args:
+        return "(0 = 0)" if e.op == "&" else "(0 = 1)"
+    return "(" + (" and " if e.op == "&" else " or ").join(map(text, e.args)) + ")"
 
 
 def inside(domain: Domain, prime: str = "") -> list[str]:
@@ -148,7 +151,7 @@ def satisfiable(where: Expr) -> bool:
 def gap(
     a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
 ) -> tuple[int | None, int | None]:
-    """The least and greatest a - b; None: no bound. What is none of `dims` is a bound, at least 1."""
+    """The least and greatest a - b; None: no bound. What is no dim is a bound, at least 1."""
     every = sorted({*dims, *mentioned(constraints)})
     positive = [f"{n} >= 1" for n in every if n not in dims]
     body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])

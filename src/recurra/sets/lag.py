@@ -36,7 +36,7 @@ class Lag:
 
 
 def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
-    """The tightest bounds of p - q along `dim`, p in `sink` where `when` holds, q = `index` (or in it)."""
+    """The tightest bounds of p - q along `dim`: p in `sink` where `when` holds, q = `index`."""
     shift = None if isinstance(index, Slice) else is_shift(index, dim)
     if shift is not None:
         return Lag(-shift, -shift)

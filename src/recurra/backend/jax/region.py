@@ -1,4 +1,4 @@
-"""A region as one jitted function: the walk of its schedule, traced once; everything large is donated."""
+"""A region as one jitted function: its schedule, traced in one walk; large arrays are donated."""
 
 from __future__ import annotations
 
