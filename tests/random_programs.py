@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from recurra.ir.expr import (
@@ -487,10 +486,19 @@ def pick(p: Program, domain: Domain) -> None:
     if not p.type(ref).rank:
         return unary(p, domain)
     axis = p.draw(st.integers(0, p.type(ref).rank - 1))
+    n: Any = p.type(ref).shape[axis]
     dims = [r.sym for r in domain]
-    at = p.pick([0, 1, *dims, *dims, *(x - 1 for x in dims), *(x % 2 for x in dims)])
-    p.put(Pick(axis=axis, at_=at), (ref,), domain)
+    options: list[Any] = [0, 1, *dims, *dims, *(x - 1 for x in dims), *(x % 2 for x in dims)]
+    inside = [at for at in options if _on_axis(p, at, n, domain)]
+    if not inside:
+        return unary(p, domain)
+    p.put(Pick(axis=axis, at_=p.pick(inside)), (ref,), domain)
     return None
+
+
+def _on_axis(p: Program, at: Any, n: Any, domain: Domain) -> bool:
+    every = p.points(domain, symbols(at) | symbols(n), TRUE, p.sizes)
+    return all(0 <= evaluate(at, env) < evaluate(n, env) for env in every)
 
 
 def take(p: Program, domain: Domain) -> None:
@@ -587,16 +595,10 @@ def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
             p.equation()
     while p.open:
         p.close()
-    if p.chance(50):
-        p.equation()
-    names = list(p.nodes)
+    names = [n for n, x in p.nodes.items() if not _loose(p, x.type)]
     outputs = draw(st.lists(st.sampled_from(names), min_size=0, max_size=3))
     graph = Graph(p.nodes, (*outputs, names[-1]), dims).live()
     return Case(verify(graph), sizes)
 
 
 ORDERS = ("t", "t", "it", "it", "ti", "bit", "itb", "tbi")
-
-
-def inputs(case: Case) -> dict[str, np.ndarray]:
-    return {}

@@ -53,7 +53,7 @@ def suite(ours: Make | None = None, quick: bool = False) -> list[Row]:
 def measure(ours: str, B: int, T: int, quick: bool) -> list[dict[str, Any]]:
     """The rows of one size, taken in this process."""
     case = Case(f"T={T} B={B}" + (" by hand" if find(ours) is by_hand else ""))
-    pairs, iterations = (QUICK_PAIRS, 4) if quick else (PAIRS, 8)
+    pairs, iterations = (QUICK_PAIRS, 8) if quick else (PAIRS, 8)
     program = find(ours)(B, T)
     rows = compare(case, program, contestants(B, T), pairs=pairs, iterations=iterations)
     return [asdict(row) for row in rows]

@@ -16,7 +16,7 @@ from recurra.bench.reinforce import CHECKED, GAMMA, LR, WIDTHS, initial
 from recurra.executable import Executable
 from recurra.lang.nn.modules import Linear, Policy, Sequential, Tanh
 
-LAUNCH = 4  # iterations per launch: every count of the harness is a multiple
+LAUNCH = 8  # iterations per launch, as by hand: every count of the harness is a multiple
 
 
 def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executable:  # noqa: E741

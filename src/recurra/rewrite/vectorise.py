@@ -48,6 +48,9 @@ def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
                 continue
             if a.name in members and r.dim != dim:  # x[0:T,t] along t: a diagonal
                 return False
+            mine, c = n.domain[dim], shift(e, dim)
+            if c is None or _beyond(lin([(c, 1), (mine.lo, 1)]), lin([(c, 1), (mine.hi, 1)]), r):
+                return False
             if a.name not in members and any(r.dim in symbols(s) for s in source.type.shape):
                 return False
     return True
@@ -145,9 +148,13 @@ def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
     dims = {r.dim for r in graph.dims}
     if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & dims:
         return False
-    r = source.domain[dim]
-    room = (lin([(e.lo, 1), (r.lo, -1)]), lin([(r.hi, 1), (e.hi, -1)]))
-    return not any(isinstance(x, int) and x < 0 for x in room)  # an empty range may lie outside
+    return not _beyond(e.lo, e.hi, source.domain[dim])
+
+
+def _beyond(lo: Expr | int, hi: Expr | int, r: Range) -> bool:
+    """Does lo:hi surely leave the range? Only an empty one may."""
+    room = (lin([(lo, 1), (r.lo, -1)]), lin([(r.hi, 1), (hi, -1)]))
+    return any(isinstance(x, int) and x < 0 for x in room)
 
 
 @dataclass

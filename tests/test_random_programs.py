@@ -1,0 +1,107 @@
+"""Random programs through the whole compiler, and those that once went wrong.
+
+`tests/programs/*.txt` hold one program each between lines of ---: why it is there, its sizes, its graph.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from program_checks import PASSES, PIPELINE, compiled, examine, oracle, passes
+from random_programs import Case, programs
+
+from recurra.backend.jax.region import JaxBackend
+from recurra.ir.text import parse
+
+CHECKS = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
+QUICK = settings(max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS)
+LONG = settings(max_examples=5000, deadline=None, suppress_health_check=CHECKS)
+ORDERS = st.lists(st.sampled_from(sorted(PASSES)), min_size=1, max_size=5)
+
+
+def _cases() -> Iterator[object]:
+    for path in sorted((Path(__file__).parent / "programs").glob("*.txt")):
+        for text in path.read_text().split("---\n"):
+            title, _, rest = text.partition("\n")
+            head, _, graph = rest.partition("\n")
+            sizes = {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", head)}
+            yield pytest.param(Case(parse(graph), sizes), id=f"{path.stem}: {title.removeprefix('# ')}")
+
+
+CASES = list(_cases())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_that_went_wrong(case: Case):
+    want = oracle(case)
+    for order in (PIPELINE, ("last", "contract", "accumulate"), ("first", "simplify"), ("accumulate",)):
+        passes(case, order, want)
+    examine(case)
+
+
+@pytest.mark.parametrize("case", CASES[::4])
+def test_a_program_that_went_wrong_on_jax(case: Case):
+    on_jax(case, axes=True)
+
+
+def keeps(case: Case, order: list[str]) -> None:
+    note(str(case))
+    want = oracle(case)
+    passes(case, PIPELINE, want)
+    passes(case, order, want)
+
+
+def on_numpy(case: Case) -> None:
+    note(str(case))
+    examine(case)
+
+
+def on_jax(case: Case, axes: bool) -> None:
+    note(str(case))
+    with jax.enable_x64(True):
+        compiled(case, JaxBackend(), oracle(case), check=False, chunk=2, axes=axes)
+
+
+@QUICK
+@given(programs(), ORDERS)
+def test_passes_keep_the_answer(case: Case, order: list[str]):
+    keeps(case, order)
+
+
+@QUICK
+@given(programs())
+def test_programs_agree_with_the_oracle(case: Case):
+    on_numpy(case)
+
+
+@settings(QUICK, max_examples=20)
+@given(programs(), st.booleans())
+def test_programs_agree_with_the_oracle_on_jax(case: Case, axes: bool):
+    on_jax(case, axes)
+
+
+@pytest.mark.fuzz
+@LONG
+@given(programs(), ORDERS)
+def test_passes_keep_the_answer_long(case: Case, order: list[str]):
+    keeps(case, order)
+
+
+@pytest.mark.fuzz
+@LONG
+@given(programs())
+def test_programs_agree_with_the_oracle_long(case: Case):
+    on_numpy(case)
+
+
+@pytest.mark.fuzz
+@settings(LONG, max_examples=500)
+@given(programs(), st.booleans())
+def test_programs_agree_with_the_oracle_on_jax_long(case: Case, axes: bool):
+    on_jax(case, axes)
