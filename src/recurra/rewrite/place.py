@@ -54,9 +54,7 @@ def _first(
     return None
 
 
-def _inside(
-    graph: Graph, part: list[str], within: list[Edge], dims: Sequence[str]
-) -> Graph | None:
+def _inside(graph: Graph, part: list[str], within: list[Edge], dims: Sequence[str]) -> Graph | None:
     for d in dims:
         left = carried(graph, part, within, d)
         if left is not None and len(left) < len(within):
@@ -69,10 +67,8 @@ def _inside(
     return None
 
 
-def _placed(
-    graph: Graph, part: list[str], within: list[Edge], dim: str, sign: int
-) -> Graph | None:
-    """The graph with the equations of a cycle that lack `dim` at their points; None if that orders nothing."""
+def _placed(graph: Graph, part: list[str], within: list[Edge], dim: str, sign: int) -> Graph | None:
+    """The graph with what lacks `dim` at its point of the cycle; None if that orders nothing."""
     lack = [n for n in part if dim not in graph[n].domain]
     at = _points(graph, lack, part, within, dim, sign)
     if not lack or len(lack) == len(part) or at is None:
@@ -106,7 +102,7 @@ def _points(
     at: dict[str, Any] = {}
     bounds = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
     feeds = {n: [graph[n].args[k].name for m, k in within if m == n] for n in lack}
-    for (name, *more) in components(lack, lambda n: [x for x in feeds[n] if x in feeds]):
+    for name, *more in components(lack, lambda n: [x for x in feeds[n] if x in feeds]):
         if more or name in feeds[name]:
             return None
         ends: list[Any] = []
@@ -131,7 +127,12 @@ def _end(a: Ref, source: Node, dim: str, sign: int) -> list[Any]:
 
 
 def _at(
-    a: Ref, source: Node, names: Mapping[str, str], dim: str, at: Mapping[str, Any], order: list[str]
+    a: Ref,
+    source: Node,
+    names: Mapping[str, str],
+    dim: str,
+    at: Mapping[str, Any],
+    order: list[str],
 ) -> Ref:
     """The read, of the placed equation if its source is one."""
     if a.name not in names:
