@@ -114,7 +114,7 @@ def test_exit_codes(
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pipeline = SimpleNamespace(PASSES=(simplify,))
-    monkeypatch.setitem(sys.modules, "recurra.rewrite.pipeline", pipeline)
+    monkeypatch.setitem(sys.modules, "recurra.passes", pipeline)
     file = tmp_path / "graph.txt"
     file.write_text(GRAPH)
     return file

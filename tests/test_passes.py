@@ -23,6 +23,8 @@ from recurra.ir.text import parse
 from recurra.ir.types import NUMPY_NAME
 from recurra.ir.verify import verify
 from recurra.ops.source import Input
+from recurra.passes import PASSES
+from reinforce import context
 
 FOLDER = Path(__file__).parent / "passes"
 SIZES = (
@@ -113,3 +115,20 @@ def test_titles_are_told_apart(path: Path) -> None:
     titles = [c.title for c in cases(path)]
     assert titles
     assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("order", [tuple(PASSES), ("keep", "tile", "simplify"), ("keep", "pad")])
+def test_passes_by_name_keep_the_answer(order: tuple[str, ...]) -> None:
+    """A policy-gradient loop: learning needs what acting made, and a tile fits."""
+    ctx, bounds = context(shown=("d_W1",))
+    sizes = dict(zip(map(str, bounds), (2, 2, 4), strict=True))
+    graph = ctx.graph
+    want = run(graph, sizes)
+    after = graph
+    for name in order:
+        after = verify(PASSES[name](after, sizes))
+    found = run(after, sizes)
+    for old, new in zip(graph.outputs, after.outputs, strict=True):
+        np.testing.assert_allclose(found[new], want[old], rtol=1e-4, atol=1e-6)
+    assert ("tz" in str(after)) == ("tile" in order)
+    assert ("_again" in str(after)) == ("keep" in order)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         input,
         like,
         log,
+        maximum,
+        minimum,
         normal,
         output,
         stack,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         value,
         where,
     )
+    from recurra.lang.hosted import call
     from recurra.session import Context, jax_fn
 
 _HOME = {
@@ -38,8 +41,10 @@ _HOME = {
     "recurra.lang.dims": "max=maximum min=minimum",
     "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
     "recurra.lang.functions": (
-        "concat constant einsum input like log normal output stack uniform value where"
+        "concat constant einsum input like log maximum minimum normal output stack uniform value "
+        "where"
     ),
+    "recurra.lang.hosted": "call",
     "recurra.session": "Context jax_fn",
 }
 _WHERE = {
@@ -69,6 +74,7 @@ __all__ = [
     "Context",
     "Type",
     "boolean",
+    "call",
     "concat",
     "constant",
     "einsum",
@@ -80,7 +86,9 @@ __all__ = [
     "like",
     "log",
     "max",
+    "maximum",
     "min",
+    "minimum",
     "nn",
     "normal",
     "optim",

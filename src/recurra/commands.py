@@ -142,7 +142,7 @@ class Opt:
 
 def passes() -> Mapping[str, Pass]:
     """The compiler's passes by name."""
-    listed: Any = importlib.import_module("recurra.rewrite.pipeline").PASSES
+    listed: Any = importlib.import_module("recurra.passes").PASSES
     return listed if isinstance(listed, Mapping) else {f.__name__: f for f in listed}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import RecurraError, caller, here
+from recurra.errors import DomainError, RecurraError, caller, here
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.types import Range, Type
@@ -38,9 +38,12 @@ class Context:
 
     def __enter__(self) -> Pairs:
         frame = caller()
-        names = self.names or _names_in_source(frame, self.num_dims) or _DEFAULT[self.num_dims]
-        self.tracer.dims = [Range(d, Sym(_bound(d))) for d in names]
-        self.pairs = tuple((Index(Sym(d)), Index(Sym(_bound(d)))) for d in names)
+        given = self.names or _DEFAULT[self.num_dims]
+        names = [(d, _bound(d)) for d in given]
+        if self.names is None:
+            names = _names_in_source(frame, self.num_dims) or names
+        self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
+        self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
         self._before = set(frame.f_locals)
         enter(self.tracer)
         return self.pairs
@@ -65,6 +68,14 @@ class Context:
         from recurra.executable import Executable
 
         sizes = {str(unwrap(k)): v for k, v in bounds.items()}
+        for r in self.tracer.dims:
+            if r.dim in sizes:
+                raise DomainError(
+                    f"{r.dim} is a dim, no bound",
+                    facts=f"it counts from 0 to {r.hi} - 1, and {r.hi} is its bound",
+                    hint=f"give the bound: {r.hi}: {sizes[r.dim]}",
+                    loc=here(),
+                )
         return Executable(self.tracer, sizes, backend, options)
 
     def run(
@@ -91,8 +102,8 @@ def _bound(dim: str) -> str:
     return dim.upper() if dim.upper() != dim else dim + "_n"
 
 
-def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
-    """The first name of each pair in `with ctx as ((b, B), ...)`, read from the source line."""
+def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
+    """The names in `with ctx as ((b, B), ...)`, read from the source line."""
     lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
     for k in range(1, len(lines) + 1):
         try:
@@ -100,16 +111,41 @@ def _names_in_source(frame: FrameType, n: int) -> list[str] | None:
         except SyntaxError:
             continue
         match tree.body:
-            case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=pairs))])]:
-                names = [
-                    p.elts[0].id
-                    for p in pairs
-                    if isinstance(p, ast.Tuple) and isinstance(p.elts[0], ast.Name)
-                ]
-                return names if len(names) == n else None
+            case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=targets))])]:
+                _expect_pairs(targets, n)
+                return _pairs(targets, n)
             case _:
                 return None
     return None
+
+
+def _expect_pairs(targets: list[ast.expr], n: int) -> None:
+    """There must be as many pairs as dims; in `as (t, T)` there are two."""
+    if len(targets) == n or any(isinstance(x, ast.Starred) for x in targets):
+        return
+    pair = len(targets) == 2 and n == 1 and isinstance(targets[0], ast.Name)
+    names = ", ".join(map(ast.unparse, targets))
+    raise RecurraError(
+        f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"
+        if n != 1
+        else f"a context of one dim gives one pair, and {len(targets)} names are there for it",
+        facts=f"the names are {names}",
+        hint=f"write `as (({names}),):`" if pair else f"write num_dims={len(targets)}",
+        loc=here(),
+    )
+
+
+def _pairs(targets: list[ast.expr], n: int) -> list[tuple[str, str]] | None:
+    """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
+    found: list[list[str]] = [
+        [e.id if isinstance(e, ast.Name) else "" for e in p.elts]
+        for p in targets
+        if isinstance(p, ast.Tuple) and len(p.elts) == 2
+    ]
+    if len({d for d, _ in found} - {""}) != n:
+        return None
+    every = [x for pair in found for x in pair]
+    return [(d, b if b.strip("_") and every.count(b) == 1 else _bound(d)) for d, b in found]
 
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:

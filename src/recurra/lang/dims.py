@@ -146,12 +146,25 @@ def unwrap(e: Any) -> Any:
 
 def minimum(*args: Any) -> Any:
     """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
+    _only_indices("min", args)
     return wrap(ex.minimum(*map(unwrap, args)))
 
 
 def maximum(*args: Any) -> Any:
     """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
+    _only_indices("max", args)
     return wrap(ex.maximum(*map(unwrap, args)))
+
+
+def _only_indices(name: str, args: tuple[Any, ...]) -> None:
+    for x in args:
+        if not _is_int(x):
+            raise DomainError(
+                f"rc.{name} of {x!r}",
+                facts="it takes index expressions, and is one",
+                hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
+                loc=here(),
+            )
 
 
 def is_condition(e: Any) -> bool:

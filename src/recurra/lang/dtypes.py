@@ -14,6 +14,11 @@ class Dtype:
     def __init__(self, name: str):
         self.name = name
 
+    @property
+    def type(self) -> Type:
+        """A scalar of it: where a type is asked for, `rc.f32` means `rc.f32[()]`."""
+        return Type(self.name)
+
     def __getitem__(self, shape: Size | tuple[Size, ...]) -> Type:
         return Type(self.name, shape if isinstance(shape, tuple) else (shape,))
 

@@ -33,11 +33,20 @@ def dims_of(domain: Sequence[Any]) -> Domain:
     return tracer.domain(set(names))
 
 
+def type_of(of: Type | Any) -> Type:
+    """A type, or that of a dtype (a scalar) or of a space."""
+    found = of if isinstance(of, Type) else getattr(of, "type", None)
+    if not isinstance(found, Type):
+        raise RecurraError(
+            f"{of!r} is no type", hint="a type is rc.f32[4, 2], a scalar rc.f32", loc=here()
+        )
+    return found
+
+
 def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> RecurrentTensor:
     """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ..."""
-    type_ = of if isinstance(of, Type) else of.type
     tracer = current()
-    node = tracer.declare(name, dims_of(domain), type_)
+    node = tracer.declare(name, dims_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
@@ -51,10 +60,10 @@ def value(x: Any, dtype: str = "f32") -> RecurrentTensor:
     return as_tensor(x, dtype)
 
 
-def input(of: Type, domain: Sequence[Any] = (), name: str = "input") -> RecurrentTensor:
+def input(of: Type | Any, domain: Sequence[Any] = (), name: str = "input") -> RecurrentTensor:
     """A tensor that the caller gives at every point of its domain."""
-    tracer = current()
-    node = tracer.emit(Input(dtype=of.dtype, shape=of.shape), (), dims_of(domain), name)
+    tracer, given = current(), type_of(of)
+    node = tracer.emit(Input(dtype=given.dtype, shape=given.shape), (), dims_of(domain), name)
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
@@ -73,11 +82,13 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
 
 
-def maximum_of(a: Any, b: Any) -> RecurrentTensor:
+def maximum(a: Any, b: Any) -> RecurrentTensor:
+    """The greater of two tensors, element by element; `rc.max` is for index expressions."""
     return elementwise(el.Maximum, a, b)
 
 
-def minimum_of(a: Any, b: Any) -> RecurrentTensor:
+def minimum(a: Any, b: Any) -> RecurrentTensor:
+    """The lesser of two tensors, element by element; `rc.min` is for index expressions."""
     return elementwise(el.Minimum, a, b)
 
 
@@ -192,6 +203,7 @@ def output(**tensors: RecurrentTensor) -> None:
     """Keeps tensors: after a run, their values at every point are at `result[name]`."""
     tracer = current()
     for name, x in tensors.items():
+        tracer.suggest(x.ref, name)
         tracer.logs[name] = _equation_of(x, name)
 
 

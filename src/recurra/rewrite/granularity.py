@@ -29,7 +29,8 @@ class Decision:
 
     def __str__(self) -> str:
         place = "last" if self.last else "first"
-        return f"{self.dim}: {place} axis of {len(self.members)} equations ({self.why})"
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.dim}: {place} axis of {len(self.members)} equations{why}"
 
 
 def loops(graph: Graph) -> dict[str, set[str]]:
@@ -124,23 +125,24 @@ def batch_dims(graph: Graph) -> list[str]:
     return [r.dim for r in graph.dims if not ordered[r.dim] and candidates(graph, r.dim)]
 
 
-def batch_last(graph: Graph, dims: Sequence[str]) -> bool:
-    """Is the widest contraction over the batch narrow enough for its axes to go last?"""
+def widest_layer(graph: Graph, dims: Sequence[str]) -> int:
+    """The widest axis of a contraction over the batch; 0 where there is none."""
     widest = 0
     for n in graph.nodes.values():
         if n.op.name == "einsum" and any(d in n.domain for d in dims):
             for a in n.args:
                 widest = max([widest, *(s for s in graph.read_type(a).shape if isinstance(s, int))])
-    return 0 < widest <= SMALL_WIDTH
+    return widest
 
 
 def granularity(
     graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[Graph, tuple[Decision, ...]]:
     """The graph with `dims` as axes, the first outermost in memory, and what was decided."""
-    why = "asked for" if last is not None else "by the width of its layers"
-    if last is None:
-        last = batch_last(graph, dims)
+    why = "asked for"
+    if last is None:  # narrow layers: last
+        widest = widest_layer(graph, dims)
+        last, why = 0 < widest <= SMALL_WIDTH, "by the width of its layers" if widest else ""
     made: list[Decision] = []
     for dim in dims if last else reversed(dims):
         members = frozenset(candidates(graph, dim))

@@ -1,0 +1,142 @@
+"""Host calls: functions of the user's that run outside the program, once per point and in order.
+
+    y[t<T] = call(x, token, fn='f')
+    token[t<T] = merge(0, after[t-1], when=(t == 0, t > 0)), after being what y returned of it
+
+The calls of a function hang on one string, an i32 token that each reads and returns: by the dims of
+the context, the first outermost. A pure function needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.expr import both, compare
+from recurra.ir.graph import Ref
+from recurra.ir.types import NUMPY_NAME, Domain, Type
+from recurra.lang.dims import Index
+from recurra.lang.functions import call as emit_call
+from recurra.lang.functions import dims_of, type_of
+from recurra.lang.read import union
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.lang.tracer import current
+from recurra.ops.control import Call
+from recurra.ops.source import Const
+
+
+@dataclass(frozen=True)
+class Host:
+    """A function as the program calls it: arrays in, arrays of the promised types out."""
+
+    fn: Callable[..., Any]
+    name: str
+    results: tuple[Type, ...]
+    one: bool
+    pure: bool
+    batch: int
+
+    def __call__(self, *xs: Any) -> tuple[Any, ...]:
+        arrays = [np.asarray(x) for x in xs]
+        token = () if self.pure else (arrays.pop(),)
+        found = self.fn(*arrays)
+        ys = (found,) if self.one else tuple(found)
+        if len(ys) != len(self.results):
+            raise ShapeError(f"{self.name} gives {len(ys)} results, not {len(self.results)}")
+        return *(self.fitted(y, t) for y, t in zip(ys, self.results, strict=True)), *token
+
+    def fitted(self, y: Any, want: Type) -> Any:
+        array = np.asarray(y, NUMPY_NAME[want.dtype])
+        shape = array.shape[self.batch :]
+        rank = self.batch + want.rank
+        if array.ndim != rank or any(
+            isinstance(n, int) and n != m for n, m in zip(want.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"{self.name} gives an array of shape {array.shape}",
+                facts=f"it was to give {want}" + (", one per row" if self.batch else ""),
+            )
+        return array
+
+
+def call(
+    fn: Callable[..., Any],
+    results: Type | Any,
+    *xs: Any,
+    batch: Sequence[Any] = (),
+    domain: Sequence[Any] = (),
+    pure: bool = False,
+) -> Any:
+    """What `fn` returns on the host for NumPy arrays of one point: a type, or a sequence of types.
+
+    It is called once per point of the operands' domain and of `domain`; the dims in `batch` are
+    taken whole, as leading axes of every operand and result. A function may have state: its calls
+    are made in order. With `pure` they are not, and no call waits for another. No gradient passes.
+    """
+    one = not isinstance(results, Sequence)
+    types = tuple(type_of(t) for t in ((results,) if one else results))
+    tensors = [as_tensor(x) for x in xs]
+    tracer, extra = current(), dims_of((*domain, *batch))
+    box = union(tracer, tuple(tensors), Const(value=0))
+    ranges = {r.dim: r for r in (*extra, *box)}
+    box = tracer.domain(set(ranges), ranges)
+    outer = box.without(*dims_of(batch).dims)
+    name = _register(Host(fn, _name_of(fn), types, one, pure, len(batch)))
+    if pure:
+        ys = emit_call(name, types, tensors, batch, box, stem=_name_of(fn))
+    else:
+        token = _token(outer)
+        *ys, after = emit_call(name, types, tensors, batch, box, token=token, stem=_name_of(fn))
+        _in_order(token, after, outer)
+    return ys[0] if one else tuple(ys)
+
+
+def _name_of(fn: Any) -> str:
+    return getattr(fn, "__name__", type(fn).__name__).strip("<>")
+
+
+def _register(host: Host) -> str:
+    """The name of a function in the program; it is called at one place if it has state."""
+    key, k = host.name, 1
+    while Call.table.setdefault(key, host) != host:
+        k += 1
+        key = f"{host.name} {k}"
+    for n in current().nodes.values():
+        if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
+            raise RecurraError(
+                f"{host.name} is called at two places of one program",
+                facts="the order of its calls would be open",
+                hint="say pure=True if it has no state, or make one call of both",
+                loc=here(),
+            )
+    return key
+
+
+def _fn(op: Call) -> Any:
+    return getattr(Call.table[op.fn], "fn", None)
+
+
+def _token(outer: Domain) -> RecurrentTensor:
+    """What the call at each point of `outer` waits for: the first one for nothing."""
+    zero = as_tensor(0, "i32")
+    if not len(outer):
+        return zero
+    tracer = current()
+    node = tracer.declare("token", outer, Type("i32"))
+    token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
+    return token
+
+
+def _in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> None:
+    """Each call but the first waits for the one before it: the last dim counts fastest."""
+    for k, r in enumerate(outer):
+        inner = list(outer)[k + 1 :]
+        ends: dict[str, Any] = {q.dim: q.hi - 1 for q in inner}
+        index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in outer)
+        when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
+        token[Index(when)] = after[index]

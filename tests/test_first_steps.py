@@ -1,0 +1,154 @@
+"""What a newcomer writes first: it works, or the error says what to write."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import interp
+from recurra.errors import DomainError, RecurraError, ShapeError
+from recurra.ir.graph import Graph
+
+BACKENDS = ["numpy", "jax"]
+
+
+def oracle(ctx: rc.Context, bounds: dict[str, int]) -> dict[str, Any]:
+    graph, logs = ctx.graph, ctx.tracer.logs
+    found = interp.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds)
+    return {name: found[equation] for name, equation in logs.items()}
+
+
+def test_a_dtype_is_a_scalar_type():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(rc.f64, domain=(t,))
+        x[0] = rc.input(rc.f64, name="first")
+        x[t + 1] = x * 2
+        rc.output(x=x)
+        with pytest.raises(RecurraError, match="no type\n"):
+            rc.like((4,), domain=(t,))
+    found = ctx.compile({T: 3}, backend="numpy").run(inputs={"first": 1.0})
+    np.testing.assert_array_equal(found["x"], [1, 2, 4])
+
+
+def test_one_pair_is_not_two_names():
+    one, three = rc.Context(num_dims=1), rc.Context(num_dims=3)
+    hint = re.escape("hint: write `as ((t, T),):`")
+    with pytest.raises(RecurraError, match=hint):  # noqa: SIM117 — a line of the user's own
+        with one as (t, T):
+            del t, T
+    with pytest.raises(RecurraError, match="hint: write num_dims=2"):  # noqa: SIM117
+        with three as ((b, B), (t, T)):
+            del b, B, t, T
+
+
+def test_bounds_are_named_as_the_user_names_them():
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((time, N), (k, _)):
+        rc.output(x=rc.value(time) + rc.value(k))
+    with pytest.raises(DomainError, match="its bounds are N, K; given: N=3"):
+        ctx.run({N: 3})
+    with pytest.raises(DomainError, match="time is a dim, no bound") as e:
+        ctx.run({time: 3, "K": 2})
+    assert "hint: give the bound: N: 3" in str(e.value)
+    assert ctx.run({N: 3, "K": 2}, backend="numpy")["x"].shape == (3, 2)
+
+
+def test_what_decides_the_axes_is_told_where_it_decides():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((b, B),):
+        rc.output(mean=rc.value(b)[0:B].mean())
+    decisions = ctx.compile({B: 3}, backend="numpy").compiled.stages.decisions
+    assert decisions
+    assert not [d for d in decisions if "layers" in d]
+
+
+def test_equations_are_named_after_their_outputs():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.value(t) * 2.0
+        rc.log(mean_return=x[0:T].mean() / 3.0)
+        rc.output(twice=x)
+    assert set(ctx.tracer.logs.values()) == {"mean_return", "x"}
+    assert {"mean_return", "x"} <= set(ctx.graph.nodes)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_maximum_and_minimum_of_tensors(backend: str):
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.value(t)
+        rc.output(a=rc.maximum(x, 1.0), b=rc.minimum(1.0, x), c=rc.maximum(t, x - 1.0))
+        with pytest.raises(DomainError, match=r"hint: for tensors there are rc\.maximum"):
+            rc.max(x, 0)
+    found = ctx.run({T: 3}, backend=backend)
+    np.testing.assert_array_equal(found["a"], [1, 1, 2])
+    np.testing.assert_array_equal(found["b"], [0, 1, 1])
+    np.testing.assert_array_equal(found["c"], [0, 1, 2])
+
+
+class Counter:
+    """Adds how often it was called: the order of calls shows."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        return x * 10 + self.calls
+
+
+def counted(batched: bool) -> rc.Context:
+    ctx, counter = rc.Context(num_dims=3), Counter()
+    with ctx as ((b, B), (i, I), (t, T)):
+        x = rc.like(rc.f32[2], domain=(b, i, t))
+        x[b, i, 0] = rc.value(i)
+        y = rc.call(counter, rc.f32[2], x[b, i, t], batch=(b,) if batched else ())
+        x[b, i, t + 1] = y * 0.5
+        rc.output(x=x, y=y)
+    return ctx
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_host_calls_are_made_in_order(backend: str, batched: bool):
+    bounds = {"B": 2, "I": 3, "T": 4}
+    want = oracle(counted(batched), bounds)
+    found = counted(batched).run(bounds, backend=backend)
+    for name in want:
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-6)
+    calls = (found["y"] - found["x"] * 10)[..., 0]
+    order = np.arange(1, 13) if batched else np.arange(1, 25)
+    np.testing.assert_allclose(calls[0].ravel(), order[:12], atol=0.05)
+    np.testing.assert_allclose(calls[-1].ravel(), order[-12:], atol=0.05)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pure_host_calls_have_no_order(backend: str):
+    def both(x: np.ndarray) -> tuple[Any, Any]:
+        return x + 1, x > 1
+
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        u, v = rc.call(both, (rc.f32, rc.boolean), rc.value(t), pure=True)
+        w, _ = rc.call(both, (rc.f32, rc.boolean), u, pure=True)
+        rc.output(u=u, v=v, w=w)
+    assert "token" not in str(ctx.graph)
+    found = ctx.run({T: 3}, backend=backend)
+    np.testing.assert_array_equal(found["u"], [1, 2, 3])
+    np.testing.assert_array_equal(found["v"], [False, False, True])
+    np.testing.assert_array_equal(found["w"], [2, 3, 4])
+
+
+def test_host_calls_that_do_not_fit_are_refused():
+    ctx, counter = rc.Context(num_dims=1), Counter()
+    with ctx as ((t, T),):
+        rc.output(y=rc.call(counter, rc.f32[3], rc.value(t)))
+        with pytest.raises(RecurraError, match="called at two places"):
+            rc.call(counter, rc.f32[3], rc.value(t))
+    with pytest.raises(ShapeError, match=r"Counter gives an array of shape \(\)"):
+        ctx.run({T: 2}, backend="numpy")
