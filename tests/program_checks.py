@@ -21,6 +21,7 @@ from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, re
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
+from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import tile, tiles
 from recurra.schedule.levels import schedule
@@ -40,10 +41,12 @@ def plain(f: Callable[[Graph, Sizes], Graph]) -> Callable[[State, Sizes], State]
 
 
 def kept(g: Graph, sizes: Sizes) -> Graph:
+    g = place(g, sizes)
     return keep(g, sizes, phases(schedule(g, sizes, frozenset(batch_dims(g)))))[0]
 
 
 def tiled(g: Graph, sizes: Sizes) -> Graph:
+    g = place(g, sizes)
     free = batch_dims(g)
     for t in tiles(g, sizes, phases(schedule(g, sizes, frozenset(free))), loops(g), set(free)):
         g = tile(g, t)
@@ -70,6 +73,7 @@ PASSES: dict[str, Callable[[State, Sizes], State]] = {
     "simplify": plain(simplify),
     "lift": plain(lift),
     "pad": plain(pad),
+    "place": plain(place),
     "keep": plain(kept),
     "tile": plain(tiled),
     "first": batched(last=False),

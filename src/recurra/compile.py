@@ -24,6 +24,7 @@ from recurra.rewrite.granularity import (
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
+from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.schedule.legal import violations
@@ -69,6 +70,7 @@ def compile_graph(
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
+    g = stages.run("place", place, g)
     batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
@@ -100,6 +102,7 @@ def compile_graph(
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
+    g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     where = output_axes(before, decided)
     s = schedule(g, sizes)

@@ -138,11 +138,9 @@ class _Lower:
         if around or isinstance(it, Exec) or self.is_host(it):
             return None
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
-        return (
-            (parts[0].lo, parts[0].hi)
-            if len(parts) == 1 and parts[0].hi - parts[0].lo > 1
-            else None
-        )
+        if len(parts) != 1 or parts[0].active != active & set(members(it.body)):
+            return None
+        return (parts[0].lo, parts[0].hi) if parts[0].hi - parts[0].lo > 1 else None
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]

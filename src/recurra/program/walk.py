@@ -233,6 +233,13 @@ class Walk:
                 sizes.append(a.slots)
                 rings.append((k, e, a))
         shape = store.type.sizes(self.plan.sizes)
+        if 0 in array.shape and 0 not in shape:  # no point of it exists: a branch never taken
+            sizes = [
+                evaluate(e.size, env) if isinstance(e := index[a.dim], Slice) else 1
+                for a in store.kept
+            ]
+            box = xp.zeros((*sizes, *shape), dtype=array.dtype)
+            return self.arrange(box, store, index, env)
         box = self.machine.read(array, (*starts, *(0,) * len(shape)), (*sizes, *shape))
         for k, e, a in rings:
             at = evaluate(e.lo, env, xp) + xp.arange(evaluate(e.size, env), dtype="int32") * e.step

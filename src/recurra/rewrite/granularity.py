@@ -67,6 +67,9 @@ def _loops(
                 out[d] |= inside
                 _loops(graph, part, left, [x for x in dims if x != d], out)
                 break
+        else:  # what is not understood stays as it is
+            for d in dims:
+                out[d] |= inside
 
 
 def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[Edge] | None:

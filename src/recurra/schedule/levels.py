@@ -16,6 +16,7 @@ from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
 from recurra.ops.reduction import REDUCTION, Fold
+from recurra.rewrite.accumulate import streams
 from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import (
     ADD,
@@ -65,13 +66,16 @@ def _stored(n: Node) -> Node:
 
 
 def _stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
-    """Folds whose steps run in other loops than they: one value would serve several points."""
-    paths = schedule.paths()
+    """Folds that read another point than their own, or whose steps run in other loops than they:
+    one running value would serve several points."""
+    paths, graph = schedule.paths(), schedule.graph
     out: list[Node] = []
-    for n in schedule.graph.nodes.values():
+    for n in graph.nodes.values():
         if isinstance(n.op, Fold):
+            (a,) = n.args
             mine = [x for x in paths[n.name] if x[1] is not None]
-            if mine != list(paths[ADD + n.name][: len(mine)]):
+            together = mine == list(paths[ADD + n.name][: len(mine)])
+            if not together or not streams(n, a, graph[a.name], sizes):
                 out.append(n)
     return out
 
