@@ -1,6 +1,7 @@
 """Random programs through the whole compiler, and those that once went wrong.
 
-`tests/programs/*.txt` hold one program each between lines of ---: why it is there, its sizes, its graph.
+`tests/programs/*.txt` hold one program each between lines of ---: why it is there, its sizes and
+its graph.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+
 from program_checks import PASSES, PIPELINE, compiled, examine, oracle, passes
 from random_programs import Case, programs
-
 from recurra.backend.jax.region import JaxBackend
 from recurra.ir.text import parse
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
-QUICK = settings(max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS)
+QUICK = settings(
+    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS
+)
 LONG = settings(max_examples=5000, deadline=None, suppress_health_check=CHECKS)
 ORDERS = st.lists(st.sampled_from(sorted(PASSES)), min_size=1, max_size=5)
 
@@ -31,7 +34,9 @@ def _cases() -> Iterator[object]:
             title, _, rest = text.partition("\n")
             head, _, graph = rest.partition("\n")
             sizes = {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", head)}
-            yield pytest.param(Case(parse(graph), sizes), id=f"{path.stem}: {title.removeprefix('# ')}")
+            yield pytest.param(
+                Case(parse(graph), sizes), id=f"{path.stem}: {title.removeprefix('# ')}"
+            )
 
 
 CASES = list(_cases())
@@ -40,7 +45,12 @@ CASES = list(_cases())
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_that_went_wrong(case: Case):
     want = oracle(case)
-    for order in (PIPELINE, ("last", "contract", "accumulate"), ("first", "simplify"), ("accumulate",)):
+    for order in (
+        PIPELINE,
+        ("last", "contract", "accumulate"),
+        ("first", "simplify"),
+        ("accumulate",),
+    ):
         passes(case, order, want)
     examine(case)
 
