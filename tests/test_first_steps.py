@@ -12,6 +12,7 @@ import recurra as rc
 from recurra import interp
 from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.ir.graph import Graph
+from recurra.ir.text import parse
 
 BACKENDS = ["numpy", "jax"]
 
@@ -73,7 +74,11 @@ def test_equations_are_named_after_their_outputs():
         x = rc.value(t) * 2.0
         rc.log(mean_return=x[0:T].mean() / 3.0)
         rc.output(twice=x)
-    assert set(ctx.tracer.logs.values()) == {"mean_return", "x"}
+        rc.output(**{"t": x + 1.0, "per cent": x * 100.0, "class": x[T - 1 - t]})
+    names = dict(ctx.tracer.logs)
+    assert {names.pop(k) for k in ("t", "per cent", "class")} == {"add", "mul", "output"}
+    assert set(names.values()) == {"mean_return", "x"}
+    assert str(parse(str(ctx.graph))) == str(ctx.graph)
     assert {"mean_return", "x"} <= set(ctx.graph.nodes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import iskeyword
 from math import prod
 from typing import Any
 
@@ -202,9 +203,12 @@ def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
 def output(**tensors: RecurrentTensor) -> None:
     """Keeps tensors: after a run, their values at every point are at `result[name]`."""
     tracer = current()
+    taken = {str(e) for r in tracer.dims for e in (r.dim, r.hi)}
     for name, x in tensors.items():
-        tracer.suggest(x.ref, name)
-        tracer.logs[name] = _equation_of(x, name)
+        free = name.isidentifier() and not iskeyword(name) and name not in taken
+        if free:
+            tracer.suggest(x.ref, name)
+        tracer.logs[name] = _equation_of(x, name if free else "output")
 
 
 def log(**metrics: RecurrentTensor) -> None:
