@@ -1,6 +1,7 @@
 """Random programs through the whole compiler, and those that once went wrong.
 
-`tests/programs/*.txt` hold one program each between lines of ---: why it is there, its sizes, its graph.
+`tests/programs/*.txt` hold one program each between lines of ---: why it is there, its sizes and
+its graph.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import jax
 import pytest
 from hypothesis import HealthCheck, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
+
 from program_checks import PASSES, PIPELINE, compiled, examine, oracle, passes
 from random_programs import Case, programs
-
 from recurra.backend.jax.region import JaxBackend
 from recurra.ir.text import parse
 
