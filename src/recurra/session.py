@@ -44,7 +44,6 @@ class Context:
             names = _names_in_source(frame, self.num_dims) or names
         self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
         self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
-        self._before = set(frame.f_locals)
         enter(self.tracer)
         return self.pairs
 

@@ -20,14 +20,22 @@ from recurra.schedule.tree import equation, is_constant
 
 
 class Backend(Protocol):
-    """See recurra.backend.base."""
+    """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
 
     name: str
     machine: Machine
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]: ...
-    def array(self, x: Any) -> Any: ...
-    def numpy(self, x: Any) -> Any: ...
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """f(seed, *times, *held, *carried, *stores) -> (*gives, *stores)"""
+        ...
+
+    def array(self, x: Any) -> Any:
+        """An array of this backend, in memory of its own."""
+        ...
+
+    def numpy(self, x: Any) -> Any:
+        """A NumPy array that later launches leave alone."""
+        ...
 
 
 @dataclass(frozen=True)
