@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from recurra.ir.op import Op
 from recurra.memory.plan import Plan
 from recurra.program.function import function
 from recurra.program.region import Region
@@ -16,6 +17,9 @@ class NumpyMachine:
     """Stores are updated in place; loops are Python loops."""
 
     xp: Any = np
+
+    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
+        return op.run(self.xp, env, *args)
 
     def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         for time in range(lo, hi):

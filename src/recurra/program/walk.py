@@ -31,6 +31,10 @@ class Machine(Protocol):
 
     xp: Any
 
+    def apply(self, op: Op, env: Mapping[str, Any], *args: Array) -> Array:
+        """An operator at a point."""
+        ...
+
     def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """carry after body(time, carry) for lo <= time < hi."""
         ...
@@ -64,7 +68,6 @@ class Walk:
 
     plan: Plan
     machine: Machine
-    overrides: Mapping[type[Op], Callable[..., Any]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -152,8 +155,7 @@ class Walk:
             return
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
-            run = self.overrides.get(type(node.op))
-            result = run(node.op, env, *args) if run else node.op.run(self.machine.xp, env, *args)
+            result = self.machine.apply(node.op, env, *args)
         state.vals[statement] = result
         if node.name in state.stores:
             self.write(self.plan.stores[node.name], result, state, env)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra.ir.op import Op
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
@@ -19,6 +20,9 @@ class JaxMachine:
     """Loops are fori_loops; stores are updated by dynamic slices, which XLA does in place."""
 
     xp: Any = jnp
+
+    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
+        return op.run(self.xp, env, *args)
 
     def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return lax.fori_loop(lo, hi, body, carry)
