@@ -25,6 +25,7 @@ from recurra.schedule.tree import Item, Loop, equation
 BACKENDS = {
     "jax": "recurra.backend.jax.region:JaxBackend",
     "numpy": "recurra.backend.numpy:NumpyBackend",
+    "torch": "recurra.backend.torch.region:TorchBackend",
 }
 OnStep = Callable[[int, dict[str, Any]], None]
 

@@ -35,7 +35,9 @@ class Machine(Protocol):
         """An operator at a point."""
         ...
 
-    def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def loop(
+        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
+    ) -> Any:
         """carry after body(time, carry) for lo <= time < hi."""
         ...
 
@@ -115,7 +117,7 @@ class Walk:
         if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
             vals, stores = body(lo, start)
         else:
-            vals, stores = self.machine.loop(lo, hi, body, start)
+            vals, stores = self.machine.loop(loop.dim, lo, hi, body, start)
         state.vals.update(zip(names, vals, strict=True))
         state.stores.update(zip(written, stores, strict=True))
 

@@ -1,0 +1,143 @@
+"""Machines of the Torch backend: one that records a region, one that reads stores for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurra.backend.torch.count import Count, extreme, range_of
+from recurra.backend.torch.names import Names, Tensor, dtype_of
+from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.ir.op import Op
+from recurra.ops.control import Foreign
+
+Starts = tuple[Any, ...]
+
+
+class Recorded(Names):
+    """The names on tensors that are recorded, and on counted numbers."""
+
+    def __init__(self, recorder: Recorder):
+        super().__init__(recorder.device)
+        self.recorder = recorder
+
+    def asarray(self, x: Any, dtype: Any = None) -> Tensor:
+        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype)
+
+    def constant(self, x: np.ndarray) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            return self.recorder.array(super().constant(x))
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().minimum(a, b)
+        return extreme("min", a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().maximum(a, b)
+        return extreme("max", a, b)
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        if isinstance(x, Count):
+            return extreme("max", extreme("min", x, high), low)
+        return super().clip(x, low, high)
+
+
+class RecordingMachine:
+    """Runs a walk once; loops become loops of the code."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.xp: Any = Recorded(recorder)
+
+    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
+        if isinstance(op, Foreign):
+            return self.foreign(op, env, args)
+        return op.run(self.xp, env, *args)
+
+    def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
+        """One call gives all results; only this one is known to be wanted."""
+        type_ = op.infer()
+        key = f"foreign({op.fn!r}, {op.vmaps!r})[{op.out}]"
+        (y,) = self.recorder.call(key, args, [(type_.sizes(env), dtype_of(type_.dtype))])
+        return y
+
+    def loop(
+        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
+    ) -> Any:
+        r = self.recorder
+        vals, stores = carry
+        mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
+        clock = r.named(dim)
+        time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
+        with r.loop(clock, lo, hi, mine) as made:
+            inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
+            after, _ = body(time, (inside, stores))
+            made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
+
+    def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        keys = [_key(s, n, full) for s, n, full in zip(starts, sizes, store.shape, strict=True)]
+        return self.recorder.view(store, _join(keys), sizes)
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        inside = self.xp.clip(at, 0, store.shape[axis] - 1)
+        return self.xp.take(store, inside, axis)
+
+    def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
+        keys = [_key(s, n, f) for s, n, f in zip(starts, value.shape, store.shape, strict=True)]
+        self.recorder.write(store, _join(keys), value)
+        return store
+
+
+def _key(start: Any, size: int, full: int) -> str:
+    """start : start + size of an axis, moved inside; nothing for the whole of it."""
+    if size == full:
+        return ""
+    at = extreme("min", extreme("max", start, 0), full - size)
+    return f"{at}:{at + size}"
+
+
+def _join(keys: Sequence[str]) -> str:
+    """Slices of the leading axes; axes that are whole at the end need none."""
+    found = list(keys)
+    while found and not found[-1]:
+        found.pop()
+    return ", ".join(k or ":" for k in found)
+
+
+class EagerMachine:
+    """Reads of stores by the host, between launches."""
+
+    def __init__(self, device: str):
+        self.xp: Any = Names(device)
+
+    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
+        return op.run(self.xp, env, *args)
+
+    def loop(
+        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
+    ) -> Any:
+        for time in range(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            at = min(max(int(start), 0), store.shape[k] - size)
+            store = torch.narrow(store, k, at, size)
+        return store.clone()
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
+
+    def write(self, store: Tensor, starts: Starts, value: Tensor) -> Tensor:
+        into = store
+        for k, (start, size) in enumerate(zip(starts, value.shape, strict=True)):
+            into = torch.narrow(into, k, int(start), size)
+        into.copy_(value)
+        return store
