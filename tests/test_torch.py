@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import currently_in_test_context, given, note, settings
+from hypothesis import currently_in_test_context, given, note
 from hypothesis import strategies as st
 
 from program_checks import compiled, oracle

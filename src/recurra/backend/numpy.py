@@ -21,9 +21,7 @@ class NumpyMachine:
     def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
         return op.run(self.xp, env, *args)
 
-    def loop(
-        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         for time in range(lo, hi):
             carry = body(time, carry)
         return carry

@@ -35,9 +35,7 @@ class Machine(Protocol):
         """An operator at a point."""
         ...
 
-    def loop(
-        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """carry after body(time, carry) for lo <= time < hi."""
         ...
 

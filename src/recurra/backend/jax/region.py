@@ -24,9 +24,7 @@ class JaxMachine:
     def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
         return op.run(self.xp, env, *args)
 
-    def loop(
-        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return lax.fori_loop(lo, hi, body, carry)
 
     def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:

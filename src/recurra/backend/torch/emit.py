@@ -34,8 +34,7 @@ def _items(items: list[Item]) -> list[str]:
                 takes = ", ".join((*it.takes, *it.views.values()))
                 out.append(f"{_targets(it.gives)} = {it.name}({takes})")
             case Write():
-                out.append(f"{it.target}.copy_({it.value})" if "[" in it.target
-                           else f"{it.target}.copy_({it.value})")
+                out.append(f"{it.target}.copy_({it.value})")
             case Foreign():
                 out.append(f"{_targets(it.gives)} = {it.function}({', '.join(it.takes)})")
             case For():

@@ -28,8 +28,9 @@ class Recorded(Names):
         return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype)
 
     def constant(self, x: np.ndarray) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            return self.recorder.array(super().constant(x))
+        with self.recorder.silent():
+            numbers = super().constant(x)
+        return self.recorder.array(numbers)
 
     def minimum(self, a: Any, b: Any) -> Any:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
@@ -66,9 +67,7 @@ class RecordingMachine:
         (y,) = self.recorder.call(key, args, [(type_.sizes(env), dtype_of(type_.dtype))])
         return y
 
-    def loop(
-        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         r = self.recorder
         vals, stores = carry
         mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
@@ -119,9 +118,7 @@ class EagerMachine:
     def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
         return op.run(self.xp, env, *args)
 
-    def loop(
-        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         for time in range(lo, hi):
             carry = body(time, carry)
         return carry

@@ -20,6 +20,7 @@ from recurra.backend.torch.count import Count
 from recurra.backend.torch.names import Tensor
 
 BIG = 1 << 20  # elements of a constant that is rather made where it is used
+VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",
     "lshift": "<<", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -64,6 +65,7 @@ class Recorder(TorchFunctionMode):
         self.pending: list[Write] = []
         self.written: set[str] = set()
         self.count = 0
+        self.quiet = False
         self.taken: set[str] = set()
 
     # ---- values
@@ -86,8 +88,17 @@ class Recorder(TorchFunctionMode):
         return tensor
 
     def meta(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        with torch._C.DisableTorchFunction():
+        with self.silent():
             return torch.empty(tuple(shape), dtype=dtype, device="meta")
+
+    @contextmanager
+    def silent(self) -> Any:
+        """Calls of torch inside are made, not written down."""
+        before, self.quiet = self.quiet, True
+        try:
+            yield
+        finally:
+            self.quiet = before
 
     def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A tensor that the region is given."""
@@ -116,6 +127,8 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if self.quiet:
+            return func(*args, **kwargs)
         on_meta = {**kwargs, "device": "meta"} if "device" in kwargs else kwargs
         result = func(*args, **on_meta)
         if not isinstance(result, Tensor) or id(result) in self.values:
@@ -130,9 +143,9 @@ class Recorder(TorchFunctionMode):
         text = self.text(func, args, kwargs, self.use)
         name = self.fresh()
         self.block.lines.append((name, text))
-        storage = result.untyped_storage()._cdata
-        sources = {x.untyped_storage()._cdata: self.values[id(x)].name for x in operands}
-        if sources.get(storage) in self.aliases:
+        if func.__name__ in VIEWS and any(
+            self.values[id(x)].name in self.aliases for x in operands
+        ):
             self.aliases.add(name)
         return self.bind(result, name, self.block)
 
@@ -184,9 +197,7 @@ class Recorder(TorchFunctionMode):
     def call(self, function: str, operands: Sequence[Tensor], types: Any) -> list[Tensor]:
         """A function of another library: no part of a kernel."""
         self.close()
-        out = [
-            self.bind(self.meta(shape, dtype), self.fresh("y"), None) for shape, dtype in types
-        ]
+        out = [self.bind(self.meta(shape, dtype), self.fresh("y"), None) for shape, dtype in types]
         names = tuple(map(self.name_of, out))
         self.items.append(Foreign(names, function, tuple(map(self.name_of, operands))))
         return out

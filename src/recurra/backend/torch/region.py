@@ -46,11 +46,17 @@ class TorchBackend:
                 )
         source, constants = recorded(plan, region, self.device)
         self.sources[region.name] = source
-        scope = {"torch": torch, "number": self.number, "foreign": foreign, **constants}
+        scope: dict[str, Any] = {
+            "torch": torch,
+            "number": self.number,
+            "foreign": foreign,
+            **constants,
+        }
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
         if self.fuse:
             for name in [n for n in scope if n.startswith(f"{region.name}_kernel_")]:
-                scope[name] = torch.compile(scope[name], fullgraph=True, dynamic=False)
+                kernel: Callable[..., Any] = scope[name]
+                scope[name] = torch.compile(kernel, fullgraph=True, dynamic=False)
         run = scope[region.name]
 
         def launch(*given: Any) -> tuple[Any, ...]:
