@@ -64,7 +64,7 @@ def used(items: list[Item]) -> set[str]:
     for it in items:
         match it:
             case Kernel():
-                out |= set(it.takes)
+                out |= set(it.takes).union(*map(words, it.views.values()))
             case Write():
                 out.add(it.value)
             case Foreign():

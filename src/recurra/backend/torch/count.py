@@ -27,6 +27,11 @@ class Count:
         return f"{self.text} {'+' if self.offset > 0 else '-'} {abs(self.offset)}"
 
     @property
+    def clock(self) -> str:
+        """The loop variable that it is an offset, or the negative, of."""
+        return self.text.removeprefix("-")
+
+    @property
     def atom(self) -> str:
         """The text where it is an operand."""
         text = str(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.ir.op import Op
 from recurra.ops.control import Foreign
+from recurra.ops.source import Uniform
 
 Starts = tuple[Any, ...]
+MOST_DRAWS = 1 << 22  # of one statement in one loop: 16 MiB
 
 
 class Recorded(Names):
@@ -54,11 +57,26 @@ class RecordingMachine:
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
         self.xp: Any = Recorded(recorder)
+        self.clocks: list[str] = []
 
     def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(op, Foreign):
             return self.foreign(op, env, args)
+        if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
+            return drawn
         return op.run(self.xp, env, *args)
+
+    def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
+        """Draws of every step of the innermost loop, made before it; this step's are a row."""
+        loop = self.clocks[-1] if self.clocks else ""
+        dims = [d for d in op.mentions() if isinstance(c := env.get(d), Count) and c.clock == loop]
+        if not loop or len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
+            return None
+        steps = at.range[1] + 1
+        if steps * prod(op.infer().sizes(env)) > MOST_DRAWS:
+            return None
+        every = op.batch_symbol(dims[0], steps, False).run(self.xp, env)
+        return self.recorder.row(every, at)
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
         """One call gives all results; only this one is known to be wanted."""
@@ -73,10 +91,12 @@ class RecordingMachine:
         mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
         clock = r.named(dim)
         time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
+        self.clocks.append(clock if isinstance(lo, int) and isinstance(hi, int) else "")
         with r.loop(clock, lo, hi, mine) as made:
             inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
             after, _ = body(time, (inside, stores))
             made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        self.clocks.pop()
         return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write
+from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write, words
 from recurra.backend.torch.count import Count
 from recurra.backend.torch.names import Tensor
 
@@ -39,11 +39,12 @@ class StoreRef:
 
 @dataclass
 class Value:
-    """A tensor of the generated code; `home` is the kernel that makes it."""
+    """A tensor of the generated code: made by the kernel `home`, the same inside `level` loops."""
 
     tensor: Tensor
     name: str
     home: Kernel | None
+    level: int = 0
     constant: bool = False
 
 
@@ -62,6 +63,8 @@ class Recorder(TorchFunctionMode):
         self.values: dict[int, Value] = {}
         self.kept: list[Tensor] = []  # keeps ids unique
         self.block: Kernel = Kernel()
+        self.before: list[Kernel] = []  # of each loop around: what does not change in it
+        self.levels: dict[str, int] = {}  # of clocks
         self.pending: list[Write] = []
         self.written: set[str] = set()
         self.count = 0
@@ -82,10 +85,20 @@ class Recorder(TorchFunctionMode):
         self.taken.add(stem)
         return stem
 
-    def bind(self, tensor: Tensor, name: str, home: Kernel | None, constant: bool = False) -> Any:
-        self.values[id(tensor)] = Value(tensor, name, home, constant)
+    def bind(
+        self, tensor: Tensor, name: str, home: Kernel | None, level: int, constant: bool = False
+    ) -> Any:
+        self.values[id(tensor)] = Value(tensor, name, home, level, constant)
         self.kept.append(tensor)
         return tensor
+
+    @property
+    def depth(self) -> int:
+        return len(self.before)
+
+    def kernel(self, level: int) -> Kernel:
+        """The open kernel, or the one before the outermost loop that changes nothing at `level`."""
+        return self.block if level >= self.depth else self.before[level]
 
     def meta(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         with self.silent():
@@ -101,20 +114,20 @@ class Recorder(TorchFunctionMode):
             self.quiet = before
 
     def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor that the region is given."""
-        return self.bind(self.meta(shape, dtype), name, None)
+        """A tensor that the region is given, or that travels through the innermost loop."""
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     def array(self, x: Tensor) -> Tensor:
         """A constant with numbers of its own."""
         name = self.fresh("data")
         self.given[name] = x
-        return self.bind(self.meta(x.shape, x.dtype), name, None, constant=True)
+        return self.bind(self.meta(x.shape, x.dtype), name, None, 0, constant=True)
 
-    def use(self, x: Tensor) -> str:
-        """The name of a tensor, inside the open kernel."""
+    def use(self, x: Tensor, kernel: Kernel) -> str:
+        """The name of a tensor, inside a kernel."""
         v = self.values[id(x)]
-        if v.home is not self.block:
-            self.block.takes[v.name] = None
+        if v.home is not kernel:
+            kernel.takes[v.name] = None
         return v.name
 
     def name_of(self, x: Tensor) -> str:
@@ -139,15 +152,15 @@ class Recorder(TorchFunctionMode):
             text = self.text(func, args, kwargs, lambda x: self.values[id(x)].name)
             if text not in self.constants:
                 self.constants[text] = self.fresh("c")
-            return self.bind(result, self.constants[text], None, constant=True)
-        text = self.text(func, args, kwargs, self.use)
+            return self.bind(result, self.constants[text], None, 0, constant=True)
+        level = max((self.values[id(x)].level for x in operands), default=0)
+        kernel = self.kernel(level)
+        text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
         name = self.fresh()
-        self.block.lines.append((name, text))
-        if func.__name__ in VIEWS and any(
-            self.values[id(x)].name in self.aliases for x in operands
-        ):
+        kernel.lines.append((name, text))
+        if func.__name__ in VIEWS and any(self.values[id(x)].name in self.aliases for x in operands):
             self.aliases.add(name)
-        return self.bind(result, name, self.block)
+        return self.bind(result, name, kernel, level)
 
     def text(self, func: Any, args: Any, kwargs: Mapping[str, Any], use: Any) -> str:
         """The call as an expression."""
@@ -173,11 +186,22 @@ class Recorder(TorchFunctionMode):
         if store.name in self.written:
             self.close()
         text = f"{store.name}[{key}]" if key else store.name
-        known = {t: n for n, t in self.block.views.items()}
-        name = known.get(text) or self.fresh("v")
-        self.block.views[name] = text
-        self.aliases.add(name)
-        return self.bind(self.meta(shape, store.dtype), name, self.block)
+        tensor = self.meta(shape, store.dtype)
+        self.aliases.add(name := self.given_to(self.block, "v", text))
+        return self.bind(tensor, name, self.block, self.depth)
+
+    def given_to(self, kernel: Kernel, stem: str, text: str) -> str:
+        """The parameter of a kernel that is given `text`."""
+        known = {t: n for n, t in kernel.views.items()}
+        name = known.get(text) or self.fresh(stem)
+        kernel.views[name] = text
+        return name
+
+    def row(self, table: Tensor, c: Count) -> Tensor:
+        """One row of a tensor that was made before the innermost loop."""
+        v = self.values[id(table)]
+        name = self.given_to(self.block, "r", f"{v.name}[{c}]")
+        return self.bind(self.meta(table.shape[1:], table.dtype), name, self.block, self.depth)
 
     def write(self, store: StoreRef, key: str, value: Tensor) -> None:
         self.pending.append(
@@ -188,11 +212,10 @@ class Recorder(TorchFunctionMode):
     def number(self, c: Count) -> Tensor:
         """A counted number as a tensor."""
         text = f"number({c}{', torch.bool' if c.truth else ''})"
-        known = {t: n for n, t in self.block.views.items()}
-        name = known.get(text) or self.fresh("n")
-        self.block.views[name] = text
+        level = max((self.levels.get(w, 0) for w in words(text)), default=0)
+        kernel = self.kernel(level)
         tensor = self.meta((), torch.bool if c.truth else torch.int32)
-        return self.bind(tensor, name, self.block)
+        return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
 
     def call(self, function: str, operands: Sequence[Tensor], types: Any) -> list[Tensor]:
         """A function of another library: no part of a kernel."""
@@ -220,13 +243,16 @@ class Recorder(TorchFunctionMode):
         """Code inside goes into the body of a loop."""
         self.close()
         made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts])
+        self.before.append(Kernel())
+        self.levels[clock] = self.depth
         around, self.items = self.items, made.body
-        around.append(made)
+        around += [self.before[-1], made]
         try:
             yield made
         finally:
             self.close()
             self.items = around
+            self.before.pop()
 
 
 def _tensors(x: Any) -> list[Tensor]:
