@@ -71,6 +71,7 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
+        options = {"rows": self.backend.rows, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
 

@@ -31,8 +31,8 @@ class Machine(Protocol):
 
     xp: Any
 
-    def apply(self, op: Op, env: Mapping[str, Any], *args: Array) -> Array:
-        """An operator at a point."""
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Array) -> Array:
+        """The operator of an equation at a point."""
         ...
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
@@ -48,7 +48,7 @@ class Machine(Protocol):
         ...
 
     def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with a box replaced."""
+        """The store with the value at a point of its first axes replaced."""
         ...
 
 
@@ -155,7 +155,7 @@ class Walk:
             return
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
-            result = self.machine.apply(node.op, env, *args)
+            result = self.machine.apply(node, env, *args)
         state.vals[statement] = result
         if node.name in state.stores:
             self.write(self.plan.stores[node.name], result, state, env)
@@ -205,13 +205,7 @@ class Walk:
 
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
         starts = tuple(self.slot(a, env[a.dim]) for a in store.kept)
-        lead = (1,) * len(starts)
-        xp = self.machine.xp
-        box = xp.reshape(value, (*lead, *store.type.sizes(self.plan.sizes)))
-        rest = (0,) * len(store.type.shape)
-        state.stores[store.name] = self.machine.write(
-            state.stores[store.name], (*starts, *rest), box
-        )
+        state.stores[store.name] = self.machine.write(state.stores[store.name], starts, value)
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""

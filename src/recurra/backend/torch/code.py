@@ -18,8 +18,8 @@ class Kernel:
     takes: dict[str, None] = field(default_factory=dict[str, None])  # tensors of the region
     views: dict[str, str] = field(default_factory=dict[str, str])  # parameter -> read, number
     gives: dict[str, None] = field(default_factory=dict[str, None])
-    notes: list[str] = field(default_factory=list[str])  # the equations it computes
     name: str = ""
+    runs: int = 1  # per launch
 
     @property
     def makes(self) -> set[str]:
@@ -51,6 +51,7 @@ class For:
     lo: str
     hi: str
     starts: list[tuple[str, str]]
+    trips: int = 1
     body: list[Item] = field(default_factory=list["Item"])
     steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
@@ -75,14 +76,15 @@ def used(items: list[Item]) -> set[str]:
     return out
 
 
-def kernels(items: list[Item]) -> list[Kernel]:
-    """Every kernel, in the order of the code."""
+def kernels(items: list[Item], runs: int = 1) -> list[Kernel]:
+    """Every kernel, in the order of the code, with its runs counted."""
     out: list[Kernel] = []
     for it in items:
         if isinstance(it, Kernel):
+            it.runs = runs
             out.append(it)
         elif isinstance(it, For):
-            out += kernels(it.body)
+            out += kernels(it.body, runs * it.trips)
     return out
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write, finish, kernels
+from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write, kernels
 from recurra.backend.torch.record import Recorder
 
 
 def emit(region: str, takes: list[str], gives: list[str], recorder: Recorder) -> str:
-    """Constants, one function per kernel, and the region's function that calls them."""
-    finish(recorder.items, gives, region)
+    """Constants, one function per kernel, and the region's function that calls them.
+
+    To be called after `finish`.
+    """
     out = [f"{name} = {text}" for text, name in recorder.constants.items()]
     for k in kernels(recorder.items):
         out += ["", *_kernel(k, recorder.aliases)]

@@ -12,7 +12,7 @@ import torch
 from recurra.backend.torch.count import Count, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
-from recurra.ir.op import Op
+from recurra.ir.graph import Node
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
 
@@ -26,6 +26,19 @@ class Recorded(Names):
     def __init__(self, recorder: Recorder):
         super().__init__(recorder.device)
         self.recorder = recorder
+        self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, less axes of one
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """A read of points is read as such, not cut out and reshaped."""
+        found = self.points.get(id(x))
+        if found is not None and found[2] == list(shape) and len(shape) < len(x.shape):
+            return self.recorder.view(found[0], found[1], shape)
+        return super().reshape(x, shape)
+
+    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
+        if isinstance(c, Count) and (chosen := self.recorder.choice(c, a, b)) is not None:
+            return chosen
+        return super().where(c, a, b)
 
     def asarray(self, x: Any, dtype: Any = None) -> Tensor:
         return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype)
@@ -59,12 +72,15 @@ class RecordingMachine:
         self.xp: Any = Recorded(recorder)
         self.clocks: list[str] = []
 
-    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        op = node.op
         if isinstance(op, Foreign):
             return self.foreign(op, env, args)
         if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
             return drawn
-        return op.run(self.xp, env, *args)
+        result = op.run(self.xp, env, *args)
+        self.recorder.rename(result, node.name)
+        return result
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws of every step of the innermost loop, made before it; this step's are a row."""
@@ -100,16 +116,18 @@ class RecordingMachine:
         return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
-        keys = [_key(s, n, full) for s, n, full in zip(starts, sizes, store.shape, strict=True)]
-        return self.recorder.view(store, _join(keys), sizes)
+        box = list(zip(starts, sizes, store.shape, strict=True))
+        y = self.recorder.view(store, _join([_key(s, n, full) for s, n, full in box]), sizes)
+        points = [_inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
+        self.xp.points[id(y)] = (store, _join(list(map(str, points))), [n for n in sizes if n != 1])
+        return y
 
     def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
         inside = self.xp.clip(at, 0, store.shape[axis] - 1)
         return self.xp.take(store, inside, axis)
 
     def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
-        keys = [_key(s, n, f) for s, n, f in zip(starts, value.shape, store.shape, strict=True)]
-        self.recorder.write(store, _join(keys), value)
+        self.recorder.write(store, ", ".join(map(str, starts)), value)
         return store
 
 
@@ -117,8 +135,12 @@ def _key(start: Any, size: int, full: int) -> str:
     """start : start + size of an axis, moved inside; nothing for the whole of it."""
     if size == full:
         return ""
-    at = extreme("min", extreme("max", start, 0), full - size)
+    at = _inside(start, size, full)
     return f"{at}:{at + size}"
+
+
+def _inside(start: Any, size: int, full: int) -> Any:
+    return extreme("min", extreme("max", start, 0), full - size)
 
 
 def _join(keys: Sequence[str]) -> str:
@@ -135,8 +157,8 @@ class EagerMachine:
     def __init__(self, device: str):
         self.xp: Any = Names(device)
 
-    def apply(self, op: Op, env: Mapping[str, Any], *args: Any) -> Any:
-        return op.run(self.xp, env, *args)
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         for time in range(lo, hi):
@@ -153,8 +175,5 @@ class EagerMachine:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
 
     def write(self, store: Tensor, starts: Starts, value: Tensor) -> Tensor:
-        into = store
-        for k, (start, size) in enumerate(zip(starts, value.shape, strict=True)):
-            into = torch.narrow(into, k, int(start), size)
-        into.copy_(value)
+        store[tuple(map(int, starts))] = value
         return store

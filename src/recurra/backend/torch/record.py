@@ -158,7 +158,9 @@ class Recorder(TorchFunctionMode):
         text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
         name = self.fresh()
         kernel.lines.append((name, text))
-        if func.__name__ in VIEWS and any(self.values[id(x)].name in self.aliases for x in operands):
+        if func.__name__ in VIEWS and any(
+            self.values[id(x)].name in self.aliases for x in operands
+        ):
             self.aliases.add(name)
         return self.bind(result, name, kernel, level)
 
@@ -209,6 +211,14 @@ class Recorder(TorchFunctionMode):
         )
         self.written.add(store.name)
 
+    def choice(self, c: Count, a: Tensor, b: Tensor) -> Tensor | None:
+        """One of two tensors, where both are there before the kernel begins."""
+        va, vb = self.values[id(a)], self.values[id(b)]
+        if self.block in (va.home, vb.home) or a.shape != b.shape or a.dtype != b.dtype:
+            return None
+        name = self.given_to(self.block, "s", f"{va.name} if {c} else {vb.name}")
+        return self.bind(self.meta(a.shape, a.dtype), name, self.block, self.depth)
+
     def number(self, c: Count) -> Tensor:
         """A counted number as a tensor."""
         text = f"number({c}{', torch.bool' if c.truth else ''})"
@@ -220,16 +230,28 @@ class Recorder(TorchFunctionMode):
     def call(self, function: str, operands: Sequence[Tensor], types: Any) -> list[Tensor]:
         """A function of another library: no part of a kernel."""
         self.close()
-        out = [self.bind(self.meta(shape, dtype), self.fresh("y"), None) for shape, dtype in types]
+        out = [
+            self.bind(self.meta(shape, dtype), self.fresh("y"), None, self.depth)
+            for shape, dtype in types
+        ]
         names = tuple(map(self.name_of, out))
         self.items.append(Foreign(names, function, tuple(map(self.name_of, operands))))
         return out
 
     # ---- structure
 
-    def note(self, equation: str) -> None:
-        if equation not in self.block.notes:
-            self.block.notes.append(equation)
+    def rename(self, x: Any, equation: str) -> None:
+        """A value made by the kernel's last line takes the name of its equation."""
+        v = self.values.get(id(x))
+        if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
+            return
+        (old, text), stem = v.home.lines[-1], re.sub(r"\W", "_", equation)
+        name = stem if stem.isidentifier() and stem not in self.taken else self.named(f"{stem}_")
+        self.taken.add(name)
+        v.home.lines[-1] = (name, text)
+        if old in self.aliases:
+            self.aliases.add(name)
+        v.name = name
 
     def close(self) -> None:
         """Ends the kernel: what it writes is written after it."""
@@ -242,7 +264,8 @@ class Recorder(TorchFunctionMode):
     def loop(self, clock: str, lo: Any, hi: Any, starts: Iterable[tuple[str, Tensor]]) -> Any:
         """Code inside goes into the body of a loop."""
         self.close()
-        made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts])
+        trips = hi - lo if isinstance(lo, int) and isinstance(hi, int) else 1
+        made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
         self.before.append(Kernel())
         self.levels[clock] = self.depth
         around, self.items = self.items, made.body

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
+from recurra.backend.torch.code import Kernel, finish, kernels
 from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
@@ -21,18 +23,26 @@ from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 from recurra.schedule.tree import equation
 
+LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
+COMPILE_S = 12.0  # what torch.compile takes for a kernel
+
 
 class TorchBackend:
-    """Eager kernels of Torch, or kernels fused by torch.compile."""
+    """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
+
+    `fuse`: all (True), none (False), or by cost (None). `sources` is the code of each region.
+    """
 
     name = "torch"
+    rows = 4096
 
-    def __init__(self, fuse: bool = False, device: str | None = None):
+    def __init__(self, fuse: bool | None = None, device: str | None = None):
         self.fuse = fuse
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.machine = EagerMachine(self.device)
         self.names = Names(self.device)
-        self.sources: dict[str, str] = {}  # of each region
+        self.sources: dict[str, str] = {}
+        self.fused: dict[str, str] = {}  # kernel -> why
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
@@ -44,19 +54,16 @@ class TorchBackend:
                     hint="cast it to i64, or use the jax backend",
                     loc=plan.graph[equation(s)].loc,
                 )
-        source, constants = recorded(plan, region, self.device)
+        source, found, constants = recorded(plan, region, self.device)
         self.sources[region.name] = source
-        scope: dict[str, Any] = {
-            "torch": torch,
-            "number": self.number,
-            "foreign": foreign,
-            **constants,
-        }
+        scope: dict[str, Any] = {"torch": torch, "number": self.number, "foreign": foreign}
+        scope |= constants
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
-        if self.fuse:
-            for name in [n for n in scope if n.startswith(f"{region.name}_kernel_")]:
-                kernel: Callable[..., Any] = scope[name]
-                scope[name] = torch.compile(kernel, fullgraph=True, dynamic=False)
+        for k in found:
+            if self.pays(k, launches(plan, region)):
+                kernel: Callable[..., Any] = scope[k.name]
+                scope[k.name] = torch.compile(kernel, fullgraph=True, dynamic=False)
+                self.fused[k.name] = f"{len(k.lines)} calls, {k.runs} times a launch"
         run = scope[region.name]
 
         def launch(*given: Any) -> tuple[Any, ...]:
@@ -64,6 +71,11 @@ class TorchBackend:
                 return run(*given)
 
         return launch
+
+    def pays(self, k: Kernel, launches: int) -> bool:
+        """Is fusing a kernel worth its compilation, in one run of the program?"""
+        saved = len(k.lines) * k.runs * launches * LINE_US * 1e-6
+        return self.fuse if self.fuse is not None else saved > COMPILE_S
 
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), x, dtype=dtype, device=self.device)
@@ -77,8 +89,17 @@ class TorchBackend:
         return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
 
 
-def recorded(plan: Plan, region: Region, device: str) -> tuple[str, Mapping[str, Tensor]]:
-    """The source of a region, and the constants that it reads."""
+def launches(plan: Plan, region: Region) -> int:
+    """How often a run launches a region, times the steps of a launch."""
+    loops = [*region.around, *([region.chunk] if region.chunk else [])]
+    dims = {r.dim: r for r in plan.graph.dims}
+    return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
+
+
+def recorded(
+    plan: Plan, region: Region, device: str
+) -> tuple[str, list[Kernel], Mapping[str, Tensor]]:
+    """The source of a region, its kernels, and the constants that it reads."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
     clocks = [recorder.named(n) for n in _clocks(region)]
@@ -99,7 +120,8 @@ def recorded(plan: Plan, region: Region, device: str) -> tuple[str, Mapping[str,
     gives = [x.name if isinstance(x, StoreRef) else recorder.name_of(x) for x in results]
     assert len(clocks) == times(region)
     takes = ["seed", *clocks, *names, *stores]
-    return emit(region.name, takes, gives, recorder), recorder.given
+    finish(recorder.items, gives, region.name)
+    return emit(region.name, takes, gives, recorder), kernels(recorder.items), recorder.given
 
 
 def _clocks(region: Region) -> list[str]:
