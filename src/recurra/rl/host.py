@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type, is_float
 from recurra.lang.dims import Index, unwrap, wrap
 from recurra.lang.functions import call, dims_of, uniform
+from recurra.lang.hosted import first_token, in_order
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current
 from recurra.ops.control import Call
@@ -58,7 +58,7 @@ class HostEnv:
         self._rows = tuple(r for r in self._box if r.dim == row)
         self._key = register(self.episodes)
         outer = self._box.without(row)
-        self._order = self._first_token(outer)
+        self._order = first_token(outer, "order")
         draw, count = uniform(outer, (2,)), as_tensor(wrap(self._count))
         types = [self.observation_space.type]
         o, self._start = self._call("reset", types, [draw, count], self._box, self._order)
@@ -81,7 +81,7 @@ class HostEnv:
         types = [self.observation_space.type, Type("f32"), flag, flag, flag, flag]
         *results, after = self._call("step", types, [action], domain, token)
         follow(token, t, after)
-        self._resume(after, outer, t)
+        in_order(self._order, after, outer.without(t))
         self.last = Transition(*results)
         return self.last.next_o, self.last.reward, self.last.done
 
@@ -117,26 +117,6 @@ class HostEnv:
             )
         a = a.cast(want.dtype)
         return a if any(r.dim in a.domain for r in self._rows) else a.expand(unwrap(self._count))
-
-    def _first_token(self, outer: Domain) -> RecurrentTensor:
-        """What the reset at each point of `outer` waits for; `_resume` says the rest."""
-        zero = as_tensor(0, TOKEN.dtype)
-        if not len(outer):
-            return zero
-        order = declared("order", outer, TOKEN)
-        order[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
-        return order
-
-    def _resume(self, after: RecurrentTensor, outer: Domain, t: str) -> None:
-        """Each reset but the first waits for the last step of the iteration before it."""
-        loops = [r for r in outer if r.dim != t]
-        for k, r in enumerate(loops):
-            inner = loops[k + 1 :]
-            starts = [compare("==", q.sym, q.lo) for q in inner]
-            ends: dict[str, Any] = {q.dim: q.hi - 1 for q in (*inner, outer[t])}
-            index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in outer)
-            when = both(compare(">", r.sym, r.lo), *starts)
-            self._order[Index(when)] = after[index]
 
     def _twice(self, what: str) -> RecurraError:
         return RecurraError(
