@@ -17,7 +17,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.ops.control import Call
-from recurra.rl import vector
+from recurra.rl import episodes, vector
 from walks import Walk, Walks, registered
 
 Arrays = dict[str, np.ndarray]
@@ -116,7 +116,7 @@ def test_native_cartpole():
     got = evaluate(ctx, {"B": 6, "I": 2, "T": 20})
     step = next(n for n in ctx.graph.nodes.values() if isinstance(n.op, Call))
     assert step.op.fn == "CartPole-v1(max_episode_steps=15).reset"
-    env = Call.table[step.op.fn].__self__.env
+    env = Call.table[step.op.fn].__self__.rows.env
     assert type(env).__name__ == "CartPoleVectorEnv"
     assert env.num_envs == 6
     np.testing.assert_array_equal(got["r"], got["live"].astype(np.float32))
@@ -180,18 +180,18 @@ def test_rows_without_iterations():
 
 
 def test_calls_out_of_order_are_noticed():
-    episodes = vector.Episodes(vector.Spec("Walk-v0", {}))
-    _, token = episodes.reset(np.zeros(2, np.float32), np.int32(3), np.int32(7))
+    host = episodes.Episodes(vector.Spec("Walk-v0", {}))
+    _, token = host.reset(np.zeros(2, np.float32), np.int32(3), np.int32(7))
     action = np.zeros(3, np.int32)
-    *_, after = episodes.step(action, token)
+    *_, after = host.step(action, token)
     with pytest.raises(AssertionError, match="lost, repeated or out of order"):
-        episodes.step(action, token)
+        host.step(action, token)
     assert (int(token), int(after)) == (8, 9)
 
 
 def test_seed_uses_all_bits():
-    assert vector.seed(np.float32([0.0, 2**-23])) == 1
-    assert vector.seed(np.float32([1 - 2**-23, 1 - 2**-23])) == 2**46 - 1
+    assert episodes.seed(np.float32([0.0, 2**-23])) == 1
+    assert episodes.seed(np.float32([1 - 2**-23, 1 - 2**-23])) == 2**46 - 1
 
 
 def test_traceable_has_the_same_episodes():
@@ -237,8 +237,8 @@ def test_refused(id: str, message: str):
 
 
 def test_other_episodes_are_refused():
-    with pytest.raises(RecurraError, match="episodes='autoreset' is not known"):
-        rc.rl.env.make("Walk-v0", episodes="autoreset")
+    with pytest.raises(RecurraError, match="episodes='endless' is not known"):
+        rc.rl.env.make("Walk-v0", episodes="endless")
 
 
 @pytest.mark.parametrize(
