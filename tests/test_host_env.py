@@ -271,3 +271,20 @@ def test_misuse_is_told():
             env.step(a.cast("i32"))
         with pytest.raises(RecurraError, match="reset is written twice"):
             env.reset(domain=(b, i))
+
+
+def test_a_reward_that_only_learning_reads_is_taken_where_the_call_is():
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.make("Walk-v0")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        w = rc.nn.Parameter(rc.constant([1.0, 0.1]), domain=(i,), name="w")
+        y = o @ w
+        o[b, i, t + 1], r, _ = env.step((y > 0.5).cast("i32"))
+        loss = (r[b, i, t:T].discounted_sum(0.9) * y.square())[0:B, i, 0:T].mean()
+        loss.backward()
+        rc.optim.SGD([w], lr=0.01).step()
+        rc.log(loss=loss)
+    want = evaluate(ctx, BOUNDS)["loss"]
+    np.testing.assert_allclose(ctx.run(BOUNDS)["loss"], want, rtol=1e-5)
