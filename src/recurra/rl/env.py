@@ -87,6 +87,22 @@ def traceable(reset: Callable[..., Any], step: Callable[..., Any], **options: An
     return TraceableEnv(reset, step, **options)
 
 
+def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> Env:
+    """An environment of gymnax, part of the compiled program; `params`: its default ones."""
+    require_known(episodes)
+    from recurra.rl import adapters
+
+    return adapters.gymnax(env, params, episodes)
+
+
+def from_brax(env: Any, episodes: str = "absorbing") -> Env:
+    """An environment of brax (without auto_reset), part of the compiled program."""
+    require_known(episodes)
+    from recurra.rl import adapters
+
+    return adapters.brax(env, episodes)
+
+
 class TraceableEnv:
     """An environment written in jax.numpy, for one instance.
 
