@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -165,6 +167,51 @@ def test_rows_start_anew_along_outer_dims(seeds: list[int]):
     assert len(seeds) == 2
     assert (got[0, 0] != got[1, 0]).any()
     assert got[0, 1, 0, 1] == 4.0  # four steps old
+
+
+def test_a_pool_is_made_anew_for_every_seed(monkeypatch: pytest.MonkeyPatch, seeds: list[int]):
+    """EnvPool ignores the seed of a reset; the last observation of an episode is shown."""
+    made: list[Any] = []
+
+    class Pool(Walks):
+        def __init__(self, num_envs: int, seed: int):
+            super().__init__(num_envs, AutoresetMode.NEXT_STEP)
+            self.seed = seed
+
+        def reset(self, **_: Any) -> Any:
+            return super().reset(seed=self.seed)
+
+    def make(id: str, env_type: str, num_envs: int, seed: int = 42, **options: Any) -> Any:
+        assert (id, env_type, options) == ("Walk-v9", "gymnasium", {"num_threads": 1})
+        made.append(Pool(num_envs, seed))
+        return made[-1]
+
+    monkeypatch.setitem(sys.modules, "envpool", SimpleNamespace(make=make))
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.from_envpool("Walk-v9", num_threads=1)
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = (rc.uniform((b, i, t)) * 3.0).floor().cast("i32")
+        o[b, i, t + 1], r, d = env.step(a)
+        rc.output(o=o, a=a, r=r, d=d)
+    got = evaluate(ctx, BOUNDS)
+    assert [p.seed for p in made if p.seed != 42] == [s % 2**31 for s in seeds]
+    for b, i in np.ndindex(BOUNDS["B"], BOUNDS["I"]):
+        walk, over = Walk(), False
+        o, _ = walk.reset(seed=seeds[i] % 2**31 + b)
+        for t in range(BOUNDS["T"]):
+            np.testing.assert_allclose(got["o"][b, i, t], o, rtol=1e-6)
+            if not over:
+                o, _, term, trunc, _ = walk.step(int(got["a"][b, i, t]) - 1)
+                over = term or trunc
+            assert got["d"][b, i, t] == over
+
+
+def test_without_envpool(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(RecurraError, match=r"EnvPool cannot make Pong-v5\(\)\n  --> test_"):
+        rc.rl.env.from_envpool("Pong-v5")
 
 
 def test_a_loss_that_counts_resets_is_refused():

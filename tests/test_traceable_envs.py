@@ -218,7 +218,7 @@ def test_brax(kind: str):
         at, steps, over = np.zeros(2), 0, False
         for i, t in np.ndindex(BOUNDS["I"], BOUNDS["T"]):
             p = (b, i, t)
-            if over and kind == "autoreset" or t == 0 and (kind == "absorbing" or i == 0):
+            if (over and kind == "autoreset") or (t == 0 and (kind == "absorbing" or i == 0)):
                 at, steps, over, term, late = got["o"][p], 0, False, False, False
             np.testing.assert_allclose(got["o"][p], at, rtol=1e-5)
             assert got["live"][p] == (not over)

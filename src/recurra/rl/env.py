@@ -70,16 +70,24 @@ class Env(Protocol):
 
 def make(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
     """A Gymnasium environment by its id; `kwargs` are those of `gymnasium.make_vec`."""
+    return _on_the_host("Spec", id, kwargs, episodes)
+
+
+def from_envpool(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
+    """An environment of EnvPool, where that can be imported; `kwargs` are those of envpool.make."""
+    return _on_the_host("PoolSpec", id, kwargs, episodes)
+
+
+def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> Env:
     require_known(episodes)
     try:
-        from recurra.rl.host import HostEnv
-        from recurra.rl.vector import Spec
+        from recurra.rl import host, vector
     except ModuleNotFoundError as error:
         hint = "pip install recurra[rl]"
         raise RecurraError(
             "Gymnasium is missing", facts=str(error), hint=hint, loc=here()
         ) from None
-    return HostEnv(Spec(id, dict(kwargs), episodes))
+    return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
 
 
 def traceable(reset: Callable[..., Any], step: Callable[..., Any], **options: Any) -> TraceableEnv:

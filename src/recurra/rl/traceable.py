@@ -3,8 +3,8 @@
     reset(u) -> state, o                            u: uniform draws f32[draws]
     step(u, state, a) -> state, o, r, term, trunc   trunc: None where it does not tell
 
-The state, a tree of arrays, becomes a recurrence per element type; with autoreset every step also draws the first
-state of the episode that would follow, and takes it where this one ends.
+The state, a tree of arrays, becomes a recurrence per element type; with autoreset every step also
+draws the first state of the episode that would follow, and takes it where this one ends.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class StatefulEnv:
         return out
 
     def _told(self, ended: Tensors, domain: Domain) -> Tensors:
-        """Terminated and truncated; an environment that does not tell them apart only terminates."""
+        """Terminated and truncated; what does not tell them apart only terminates."""
         return [ended[0], ended[1] if len(ended) > 1 else always(False, domain)]
 
     def _tree_of_seen(self, made: Tensors) -> Any:

@@ -11,6 +11,7 @@ The mode is what the environment's metadata says.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,38 @@ class Spec:
                     loc=here(),
                 ) from None
 
+    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+        """All rows of `env`, or of what takes its place, at the start of an episode."""
+        return env, env.reset(seed=seed)[0]
+
+
+@dataclass(frozen=True)
+class PoolSpec(Spec):
+    """Which environment of EnvPool: the arguments of `envpool.make`.
+
+    A pool is seeded when it is made and never again, so each seeded reset makes another.
+    """
+
+    def make(self, rows: int, **more: Any) -> Vector:
+        """`rows` environments in one pool."""
+        options = {**self.options, **more}
+        try:
+            pool = importlib.import_module("envpool")
+            return pool.make(self.id, env_type="gymnasium", num_envs=rows, **options)
+        except Exception as error:  # its import reads files of every environment it knows
+            raise RecurraError(
+                f"EnvPool cannot make {self}",
+                facts=f"{type(error).__name__}: {error}",
+                hint="pip install envpool; python -c 'import envpool' must work",
+                loc=here(),
+            ) from None
+
+    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+        rows = env.num_envs
+        env.close()
+        env = self.make(rows, seed=seed % (1 << 31))
+        return env, env.reset()[0]
+
 
 @dataclass(frozen=True)
 class Stepped:
@@ -89,7 +122,7 @@ class Rows:
 
     def reset(self, seed: int) -> list[Array]:
         """All rows start anew."""
-        raw, _ = self.env.reset(seed=seed)
+        self.env, raw = self.spec.start(self.env, seed)
         self.waiting = np.zeros(self.env.num_envs, bool)
         return self.seen.arrays(raw)
 
