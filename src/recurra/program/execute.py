@@ -113,6 +113,10 @@ class _Run:
         time, saved = self.resume
         return time, tuple(self.backend.array(saved[n]) for n in variables)
 
+    def later(self, lo: int) -> int:
+        """Where another stretch of the main loop starts: a resumed run has some behind it."""
+        return lo if self.resume is None else max(lo, self.resume[0])
+
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
         return self.backend.array(self.walk.blank(step))
