@@ -81,12 +81,17 @@ class Program:
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
         return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
 
+    @property
+    def stretches(self) -> list[ChunkLoop | HostLoop]:
+        """The parts of the main loop, in order: some statements run in the first steps only."""
+        main, loops = self.main, (ChunkLoop, HostLoop)
+        return [x for x in self.items if main and isinstance(x, loops) and x.loop is main.loop]
+
     def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next."""
         if isinstance(it, ChunkLoop):
             return it.region.carried
         return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
-
 
     def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The stores that later steps of an outermost loop, or what follows it, read on."""

@@ -155,9 +155,11 @@ class _Writer:
 
     def enter(self, it: ChunkLoop | HostLoop) -> str:
         """Where the loop starts; the main one goes on where a resumed run left it."""
-        main = self.program.main
-        if it is not main:  # a stretch of the same loop is over, or yet to come
-            return f"run.later({it.lo})" if main and it.loop is main.loop else str(it.lo)
+        stretches = self.program.stretches
+        if not any(it is x for x in stretches):
+            return str(it.lo)
+        if it is not stretches[0]:
+            return f"run.later({it.lo})"
         start, names = f"{self.clock(it.loop)}_from", self.tuple(self.border(it).values())
         self.line(f"{start}, {names} = run.enter({it.lo}, {self.border_dict(it)})")
         return start
@@ -168,7 +170,7 @@ class _Writer:
         return {n: self.variable(n) for n in self.program.travelling(it)} | stores
 
     def border_dict(self, it: ChunkLoop | HostLoop) -> str:
-        border = self.border(it) if it is self.program.main else {}
+        border = self.border(it) if any(it is x for x in self.program.stretches) else {}
         return self.dict(border, border.__getitem__)
 
     def report(self, it: ChunkLoop | HostLoop, end: str, stores: Iterable[str]) -> None:

@@ -77,6 +77,13 @@ class Episodes:
             self.live = live & ~s.term & ~s.trunc
         return *self.o, reward, ~self.live, self.term, self.trunc, live, next_token
 
+    def state_dict(self) -> Any:
+        """Nothing: every iteration begins with a seeded reset."""
+        return {}
+
+    def load_state_dict(self, tree: Any) -> None:
+        """Puts back what `state_dict` gave; None: the rows start anew."""
+
     def _rows(self, count: int) -> Rows:
         if self.rows is None or self.rows.env.num_envs != count:
             if self.rows is not None:
@@ -121,6 +128,26 @@ class Carried(Episodes):
         self.o = self.seen.show(s.o)
         final = self.o if s.final is s.o else self.seen.show(s.final)
         return *self.o, *final, s.reward, s.term | s.trunc, s.term, s.trunc, s.real, next_token
+
+    def state_dict(self) -> Any:
+        """The environment between two steps; raises Unsaved."""
+        from recurra.rl.state import capture
+
+        if self.rows is None or not self.going:
+            return {"rows": 0}
+        self.rows.expect_at_hand()
+        held = {"env": self.rows.env, "waiting": self.rows.waiting, "o": self.o}
+        return {"rows": self.rows.env.num_envs, "held": capture(held, str(self.spec))}
+
+    def load_state_dict(self, tree: Any) -> None:
+        from recurra.rl.state import restore
+
+        self.going = bool(tree and tree["rows"])
+        if self.going:
+            rows = self._rows(tree["rows"])
+            held = {"env": rows.env, "waiting": rows.waiting, "o": self.seen.show(rows.reset(0))}
+            found = restore(held, tree["held"], str(self.spec))
+            rows.waiting, self.o = found["waiting"], found["o"]
 
 
 def episodes(spec: Spec) -> Episodes:

@@ -23,6 +23,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import RecurraError, here
 from recurra.rl.gym_spaces import Array, Values
+from recurra.saving import Unsaved
 
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
 MODES = ("NextStep", "SameStep", "Disabled")
@@ -119,6 +120,19 @@ class Rows:
     @property
     def has_unreal_steps(self) -> bool:
         return self.mode == "NextStep" and not self.masked
+
+    def expect_at_hand(self) -> None:
+        """The state of the environment must be in this process, and in plain sight."""
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            raise Unsaved(
+                f"the state of {self.spec} cannot be saved",
+                facts="its rows live in processes of their own",
+                hint="use vectorization_mode='sync'",
+            )
+        if isinstance(self.spec, PoolSpec):
+            raise Unsaved(
+                f"the state of {self.spec} cannot be saved", facts="EnvPool gives no access to it"
+            )
 
     def reset(self, seed: int) -> list[Array]:
         """All rows start anew."""
