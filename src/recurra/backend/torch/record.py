@@ -245,6 +245,8 @@ class Recorder(TorchFunctionMode):
         v = self.values.get(id(x))
         if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
             return
+        if v.name in self.taken:  # by the equation that made it
+            return
         (old, text), stem = v.home.lines[-1], re.sub(r"\W", "_", equation)
         name = stem if stem.isidentifier() and stem not in self.taken else self.named(f"{stem}_")
         self.taken.add(name)
