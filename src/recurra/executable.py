@@ -145,7 +145,16 @@ class Executable:
 
     def outermost(self, graph: Graph) -> tuple[str, int]:
         """The dim of the outermost loop of a program with parameters, and its points."""
-        (dim, *_) = graph[self.effects[0].params[0][1]].domain.dims
+        saved = [(e.loc, *p) for e in self.effects for p in e.params]
+        for loc, name, parameter in saved:
+            if parameter not in graph.nodes:
+                raise RecurraError(
+                    f"the parameter {name} is saved, but not computed",
+                    facts=f"nothing that the program gives depends on {parameter}",
+                    hint="give what is learnt with it: rc.log(loss=loss)",
+                    loc=loc,
+                )
+        (dim, *_) = graph[saved[0][2]].domain.dims
         return dim, next(r for r in graph.dims if r.dim == dim).size(self.sizes)
 
     @property
