@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ class Traced:
     """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
 
     def __init__(self, fn: Callable[..., Any]):
-        self.fn = fn
+        self.fn = jax.jit(fn)  # traced once, however many of its results are read
 
     def __call__(self, xp: Any, vmaps: Sequence[Any], *xs: Any) -> tuple[Any, ...]:
         f = self.fn
@@ -42,3 +43,43 @@ class Traced:
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
         """Results in the tree that the function gave them in."""
         return jax.tree.unflatten(tree, leaves)
+
+
+def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
+    """What `fn` gives for arrays of these types: its tree, with types for arrays."""
+    traced = Traced(fn)
+    types, tree = traced.result_types(xs)
+    return traced.unflatten(tree, types)
+
+
+class Packing:
+    """A tree of arrays as one vector per element type, f32[n] and i32[m]: few things to carry."""
+
+    def __init__(self, example: Any):
+        leaves, self.tree = jax.tree.flatten(example)  # a tree of types
+        self.leaves: list[Type] = leaves
+        dtypes = sorted({x.dtype for x in self.leaves})
+        self.places = {d: [k for k, x in enumerate(self.leaves) if x.dtype == d] for d in dtypes}
+        self.types = [Type(d, (sum(map(self._size, ks)),)) for d, ks in self.places.items()]
+
+    def pack(self, tree: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tree)
+        return [
+            jax.numpy.concatenate(
+                [jax.numpy.ravel(jax.numpy.asarray(leaves[k], NUMPY_NAME[d])) for k in ks]
+            )
+            for d, ks in self.places.items()
+        ]
+
+    def unpack(self, vectors: Sequence[Any]) -> Any:
+        out: dict[int, Any] = {}
+        for ks, vector in zip(self.places.values(), vectors, strict=True):
+            at = 0
+            for k in ks:
+                n = self._size(k)
+                out[k], at = vector[at : at + n].reshape(self.leaves[k].shape), at + n
+        return self.tree.unflatten([out[k] for k in range(len(self.leaves))])
+
+    def _size(self, leaf: int | Type) -> int:
+        x = self.leaves[leaf] if isinstance(leaf, int) else leaf
+        return prod(x.sizes({}))
