@@ -26,6 +26,7 @@ class Parameter(RecurrentTensor):
         tracer = current()
         node = tracer.declare(name, dims_of(domain), initial.type)
         super().__init__(tracer, Ref(node.name, node.domain.identity))
+        self.initial = initial
         start(self, initial)
         tracer.params.append(self)
 
