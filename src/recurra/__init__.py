@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra import optim, rl
+    from recurra.imported import import_jax
     from recurra.ir.types import Type
     from recurra.lang import nn
     from recurra.lang.dims import maximum as max
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "recurra": "optim rl",
+    "recurra.imported": "import_jax",
     "recurra.ir.types": "Type",
     "recurra.lang": "nn",
     "recurra.lang.dims": "max=maximum min=minimum",
@@ -81,6 +83,7 @@ __all__ = [
     "f32",
     "f64",
     "i32",
+    "import_jax",
     "input",
     "jax_fn",
     "like",

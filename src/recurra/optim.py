@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
@@ -33,20 +34,24 @@ __all__ = [
 ]
 
 
-def from_optax(tx: Any, params: Any) -> Transformed:
+Via = Callable[..., Callable[..., Any]]
+
+
+def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
     """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
 
     `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
-    recurrence along the parameters' last dim, s[i+1] = update(grad[i], s[i], p[i]).
+    recurrence along the parameters' last dim, s[i+1] = update(grad[i], s[i], p[i]). A step is one
+    operation; with `via=rc.import_jax` it is as many equations as the update has primitives.
     Raises RecurraError where tx is no transformation or the parameters have several domains.
     """
-    return Transformed(tx, params)
+    return Transformed(tx, params, via)
 
 
 class Transformed:
     """An optax transformation and its parameters."""
 
-    def __init__(self, tx: Any, params: Any):
+    def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
         from recurra.backend.jax import transformation
 
         if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
@@ -56,7 +61,7 @@ class Transformed:
                 hint="give what a function of optax returns: from_optax(optax.adam(1e-3), params)",
                 loc=here(),
             )
-        self.tx = tx
+        self.tx, self.via = tx, via
         self.tree = {p.name: p for p in params} if isinstance(params, list) else params
         self.params: list[Parameter] = transformation.leaves(self.tree)
         self._one_domain()
@@ -81,10 +86,10 @@ class Transformed:
 
         grads = [gradient(p) for p in self.params]
         t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))
-        first = jax_fn(t.init, "optax_init")(*(p.initial for p in self.params))
+        first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
         state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
         args = (*grads, *state, *self.params, *extra.values())
-        new, after = jax_fn(t.step, "optax_step")(*args)
+        new, after = self.via(t.step, "optax_step")(*args)
         for p, x in zip(self.params, new, strict=True):
             p.update(x)
         for s, x in zip(state, after, strict=True):

@@ -43,6 +43,24 @@ class Traced:
             f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)
         return lambda *xs: tuple(jax.tree.leaves(f(*xs)))
 
+    def pulled(self, out: int) -> Traced:
+        """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
+
+        def back(*given: Any) -> tuple[Any, ...]:
+            *xs, g = given
+            floats = [k for k, x in enumerate(xs) if jax.numpy.issubdtype(x.dtype, np.floating)]
+
+            def result(*ys: Any) -> Any:
+                whole = dict(zip(floats, ys, strict=True))
+                args = (whole.get(k, x) for k, x in enumerate(xs))
+                return jax.tree.leaves(self.fn(*args))[out]
+
+            found = jax.vjp(result, *(xs[k] for k in floats))[1](g)
+            by = dict(zip(floats, found, strict=True))
+            return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
+
+        return Traced(back)
+
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
         avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
