@@ -109,7 +109,7 @@ def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[Recurren
     if kind not in PRIMITIVES:
         raise RecurraError(
             f"{name} uses {kind}, which cannot be imported",
-            facts=f"what can: {', '.join(sorted(PRIMITIVES))}",
+            facts="what can: pointwise functions, choices, reductions, contractions, shapes",
             hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
             loc=here(),
         )
