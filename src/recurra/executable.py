@@ -14,7 +14,7 @@ from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph
 from recurra.lang.tracer import Tracer
-from recurra.program.execute import Execution, Resume, Step
+from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.report.checkpoint import graph_hash
@@ -25,22 +25,42 @@ from recurra.schedule.tree import Item, Loop, equation
 BACKENDS = {
     "jax": "recurra.backend.jax.region:JaxBackend",
     "numpy": "recurra.backend.numpy:NumpyBackend",
+    "torch": "recurra.backend.torch.region:TorchBackend",
 }
 OnStep = Callable[[int, dict[str, Any]], None]
+
+
+def backend_of(backend: str | Backend) -> Backend:
+    """A backend by its name; imported only then."""
+    if not isinstance(backend, str):
+        return backend
+    if backend not in BACKENDS:
+        raise RecurraError(
+            f"there is no backend {backend!r}",
+            facts=f"there are {', '.join(BACKENDS)}",
+            loc=here(),
+        )
+    module, _, name = BACKENDS[backend].partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except ModuleNotFoundError as error:
+        hint = f"pip install recurra[{backend}]"
+        raise RecurraError(
+            f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
+        ) from None
 
 
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
     def __init__(
-        self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]
+        self,
+        tracer: Tracer,
+        sizes: Mapping[str, int],
+        backend: str | Backend,
+        options: dict[str, Any],
     ):
-        if backend not in BACKENDS:
-            raise RecurraError(
-                f"there is no backend {backend!r}",
-                facts=f"there are {', '.join(BACKENDS)}",
-                loc=here(),
-            )
+        self.backend = backend_of(backend)
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
         self.sizes = dict(sizes)
@@ -51,10 +71,9 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
+        options = {"rows": self.backend.rows, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
-        module, _, name = BACKENDS[backend].partition(":")
-        self.backend = getattr(importlib.import_module(module), name)()
 
     @cached_property
     def execution(self) -> Execution:

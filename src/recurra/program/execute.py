@@ -24,6 +24,7 @@ class Backend(Protocol):
 
     name: str
     machine: Machine
+    rows: int  # of a batch that fill a tile: a statement should do more than its start costs
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores) -> (*gives, *stores)"""
