@@ -243,7 +243,7 @@ def test_an_opaque_function_has_a_gradient_too() -> None:
         return 2 * out["a"].sum() + (out["b"] ** 2).sum()
 
     want = jax.grad(loss, (0, 1))(given["x"], given["y"])
-    for backend in ("numpy", "jax"):
+    for backend in ("numpy", "jax", "torch"):
         got = ctx.compile({T: 5}, backend=backend).run(inputs=given)
         np.testing.assert_allclose(got["dx"], want[0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(got["dy"], want[1], rtol=1e-4, atol=1e-5)

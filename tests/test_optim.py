@@ -160,7 +160,6 @@ THEIRS: dict[str, Any] = {
         optax.clip_by_global_norm(1.0), optax.adamw(COSINE)
     ),
     "what starts at the parameters": optax.chain(optax.sgd(0.05), optax.ema(0.5)),
-    "muon": optax.contrib.muon(0.05),
     "every other step": optax.MultiSteps(optax.adam(0.1), 2),
 }
 
@@ -171,9 +170,10 @@ def test_theirs_as_steps_of_a_program(name: str) -> None:
     agree(ours(lambda params, i: o.from_optax(tx, params).step()), by_optax(tx))
 
 
-def test_the_oracle_steps_as_well() -> None:
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_other_backends_step_as_well(backend: str) -> None:
     tx = THEIRS["clipped adamw with a schedule"]
-    agree(ours(lambda params, i: o.from_optax(tx, params).step(), "numpy"), by_optax(tx))
+    agree(ours(lambda params, i: o.from_optax(tx, params).step(), backend), by_optax(tx))
 
 
 def test_a_transformation_may_ask_for_the_loss() -> None:

@@ -13,6 +13,7 @@ from recurra.backend.torch.count import Count, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.ir.graph import Node
+from recurra.ir.types import NUMPY_NAME
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
 
@@ -96,9 +97,10 @@ class RecordingMachine:
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
         """One call gives all results; only this one is known to be wanted."""
-        type_ = op.infer()
-        key = f"foreign({op.fn!r}, {op.vmaps!r})[{op.out}]"
-        (y,) = self.recorder.call(key, args, [(type_.sizes(env), dtype_of(type_.dtype))])
+        type_, mapped = op.infer(), tuple((flags, last, None) for flags, last, _ in op.vmaps)
+        key = f"foreign({op.fn!r}, {mapped!r}, {op.out})"
+        dtype = dtype_of(NUMPY_NAME[type_.dtype])
+        (y,) = self.recorder.call(key, args, [(type_.sizes(env), dtype)])
         return y
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:

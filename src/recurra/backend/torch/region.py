@@ -130,9 +130,9 @@ def _clocks(region: Region) -> list[str]:
     return [x.dim for x in region.around]
 
 
-def foreign(name: str, vmaps: Any) -> Any:
-    """A function of jax on tensors; they travel through NumPy, which shares their memory."""
+def foreign(name: str, vmaps: Any, out: int) -> Any:
+    """One result of a function of jax, on tensors: through NumPy, which shares their memory."""
     fn = Foreign.table[name]
     return lambda *xs: [
-        torch.from_numpy(np.array(y)) for y in fn(np, vmaps, *(x.cpu().numpy() for x in xs))
+        torch.from_numpy(np.array(fn(np, vmaps, *(x.cpu().numpy() for x in xs))[out]))
     ]
