@@ -61,11 +61,10 @@ def slots(p: Executable) -> dict[str, str]:
     return {r["store"]: r["slots"] for r in p.store_rows if r["class"] != "output"}
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_windowed_average(backend: str) -> None:
-    p = program(scope("windowed_average"), backend, B=2, T=12)
+def test_windowed_average() -> None:
+    p = program(scope("windowed_average"), "torch", B=2, T=12)
     assert {s for s in slots(p).items() if "t" in s[1]} == {("x", "t: 5")}
-    x = program(scope("windowed_average", "x"), backend, B=2, T=12).run()["x"]
+    x = program(scope("windowed_average", "x"), "torch", B=2, T=12).run()["x"]
     assert np.ptp(x) > 1
     want = [x[:, max(t - 4, 0) : t + 1].mean(axis=1) for t in range(12)]
     close(p.run()["y"], np.stack(want, axis=1))
@@ -139,9 +138,8 @@ def test_linear_attention_keeps_a_state_of_constant_size(T: int) -> None:
     assert kept == {"state": ("1", 2 * 8 * 8 * 4), "state_2": ("1", 2 * 8 * 4)}
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_diffusion(backend: str) -> None:
-    p = program(scope("diffusion"), backend, B=3, T=8)
+def test_diffusion() -> None:
+    p = program(scope("diffusion"), B=3, T=8)
     assert "for t backwards:" in p.schedule_text
     x, T = p.run()["x"].astype("f8"), 8
     beta = 1e-3 + 0.06 * np.arange(T) / T
@@ -164,10 +162,9 @@ def test_diffusion(backend: str) -> None:
     assert 0.4 < np.mean(many > 0) < 0.6
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_td_lambda(backend: str) -> None:
+def test_td_lambda() -> None:
     B, T, n = 2, 40, scope("td_lambda")["N"]
-    got = program(scope("td_lambda"), backend, B=B, T=T).run()
+    got = program(scope("td_lambda"), "jax", B=B, T=T).run()
     assert got["over"].any()
     for b in range(B):
         w, e = np.full(n, 0.5), np.zeros(n)
@@ -181,9 +178,8 @@ def test_td_lambda(backend: str) -> None:
         close(got["w"][b], w)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_edit_distance(backend: str) -> None:
-    p = program(scope("edit_distance"), backend, B=3, I=6, J=7)
+def test_edit_distance() -> None:
+    p = program(scope("edit_distance"), B=3, I=6, J=7)
     got = p.run()
     for x, y, found in zip(got["x"], got["y"], got["distance"], strict=True):
         d = np.add.outer(np.arange(7), np.arange(8)).astype(float)
@@ -195,11 +191,10 @@ def test_edit_distance(backend: str) -> None:
     assert slots(p)["d"] == "i: 2, j: 7", "two rows of the table, not the table"
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_kalman_filter(backend: str) -> None:
+def test_kalman_filter() -> None:
     """The means are those of the joint normal of all states and what was seen, conditioned."""
     B, T = 2, 6
-    got = program(scope("kalman_filter"), backend, B=B, T=T).run()
+    got = program(scope("kalman_filter"), B=B, T=T).run()
     F, push, noise = np.array([[1.0, 1.0], [0.0, 1.0]]), np.diag([0.0, 0.01]), 4.0
     cov = np.zeros((T, 2, T, 2))
     cov[0, :, 0] = 10 * np.eye(2)

@@ -348,7 +348,7 @@ def test_heads_give_distributions() -> None:
             actions[name] = pi.sample()
             rc.output(**{f"{name}_entropy": pi.entropy()})
         rc.output(**actions)
-    got = ctx.run({I: 1, Tt: 7})
+    got = ctx.run({I: 1, Tt: 7}, backend="numpy")
     assert got["one"].shape == (1, 7)
     assert got["many"].shape == (1, 7, 2)
     assert got["real"].shape == (1, 7, 2)
@@ -360,8 +360,7 @@ def test_heads_give_distributions() -> None:
 # ---- first values
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_initialisers(backend: str) -> None:
+def test_initialisers() -> None:
     make = nn.initialise
     weight = (40, 30, 2, 2)
     kinds = {
@@ -379,7 +378,7 @@ def test_initialisers(backend: str) -> None:
         rc.output(zeros=make.zeros()((2, 3)), ones=make.ones()((2,)))
         for name, shape in {"tall": (7, 4), "wide": (4, 7), "conv": (3, 2, 2, 2)}.items():
             rc.output(**{name: make.orthogonal(2.0)(shape)})
-    program = ctx.compile({}, backend=backend)
+    program = ctx.compile({}, backend="numpy")
     got, other = program.run(seed=0), program.run(seed=1)
     for name, (_, std) in kinds.items():
         assert got[name].std() == pytest.approx(std, rel=0.05), name
