@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Node, Ref, index_symbols
 from recurra.ir.op import fresh_label
 from recurra.ir.types import Domain, Range, Type, is_float
@@ -98,9 +98,11 @@ def _kept(split: Split, out: str) -> str:
 
 
 def _pays(split: Split, out: str, g: Rewriting) -> bool:
-    """Is the state smaller than the rows that would be read?"""
+    """Is the state smaller than the rows that would be read, and of one size?"""
     sizes: dict[str, int] = {}
     for labels, a in split.points:
+        if any(symbols(x) - set(g.sizes) for x in g.type(a).shape):
+            return False
         sizes.update(zip(labels, g.type(a).sizes(g.sizes), strict=True))
     rows = sum(prod(sizes[x] for x in labels) for labels, _ in split.points)
     steps = evaluate(split.range.hi, g.sizes) - evaluate(split.range.lo, g.sizes)
