@@ -41,6 +41,8 @@ class Traceable(Protocol):
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Array) -> tuple[Array, ...]: ...
 
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Any: ...
+
 
 class Foreign(Op):
     """y = result `out` of a pure traceable function, by its name in `Foreign.table`

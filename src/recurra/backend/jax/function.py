@@ -61,6 +61,11 @@ class Traced:
 
         return Traced(back)
 
+    def on_tensors(self, vmaps: Sequence[Any]) -> Callable[..., tuple[jax.Array, ...]]:
+        """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
+        compiled = jax.jit(lambda *xs: self(jax.numpy, vmaps, *xs))
+        return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
+
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
         avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
