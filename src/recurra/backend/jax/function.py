@@ -62,7 +62,7 @@ class Traced:
 
         return Traced(back)
 
-    def on_tensors(self, vmaps: Sequence[Any]) -> Callable[..., tuple[jax.Array, ...]]:
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
         compiled = jax.jit(lambda *xs: self(jax.numpy, vmaps, *xs))
         return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
