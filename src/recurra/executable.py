@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from recurra.lang.tracer import Tracer
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
-from recurra.report.checkpoint import graph_hash
 from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
@@ -86,7 +86,7 @@ class Executable:
         *,
         on_step: OnStep | None = None,
         on_state: Callable[[Step], None] | None = None,
-        resume: Resume | None = None,
+        resume: Resume | str | Path | None = None,
         folder: str | Path | None = None,
         inputs: Mapping[str, Any] | None = None,
         native: bool = False,
@@ -95,6 +95,8 @@ class Executable:
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
+        variables) of a step; what is returned begins there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
         any library. One that lies in memory as the program wants it is read in place (DLPack),
         and never written to. With `native`, results are arrays of the backend, not copied.
@@ -104,7 +106,9 @@ class Executable:
             from recurra.recording import record
 
             return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
-        saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
+        saver = replace(self.saver, inputs=inputs or {})
+        if isinstance(resume, (str, Path)):
+            resume, seed = saver.load(resume)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
         while True:
             try:
@@ -114,12 +118,23 @@ class Executable:
                 break
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
-            if self.effects and s.variables:
-                saver.state(s)
+            if self.effects and (s.variables or not saver.border):
+                saver.state(s, seed)
             if on_state is not None and s.variables:
                 on_state(s)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
+
+    @cached_property
+    def saver(self) -> Saver:
+        """Writes and reads checkpoints of this program."""
+        return Saver(
+            self.compiled.program,
+            self.source_graph,
+            self.effects,
+            self.backend.name,
+            tuple(self.compiled.stages.decisions),
+        )
 
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
@@ -135,7 +150,16 @@ class Executable:
 
     def outermost(self, graph: Graph) -> tuple[str, int]:
         """The dim of the outermost loop of a program with parameters, and its points."""
-        (dim, *_) = graph[self.effects[0].params[0][1]].domain.dims
+        saved = [(e.loc, *p) for e in self.effects for p in e.params]
+        for loc, name, parameter in saved:
+            if parameter not in graph.nodes:
+                raise RecurraError(
+                    f"the parameter {name} is saved, but not computed",
+                    facts=f"nothing that the program gives depends on {parameter}",
+                    hint="give what is learnt with it: rc.log(loss=loss)",
+                    loc=loc,
+                )
+        (dim, *_) = graph[saved[0][2]].domain.dims
         return dim, next(r for r in graph.dims if r.dim == dim).size(self.sizes)
 
     @property

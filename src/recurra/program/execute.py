@@ -116,6 +116,7 @@ class _Run:
     def __init__(self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
+        self.main = execution.program.main
         wanted = {n for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
@@ -135,6 +136,10 @@ class _Run:
             return lo, tuple(variables.values())
         time, saved = self.resume
         return time, tuple(self.backend.array(saved[n]) for n in variables)
+
+    def later(self, lo: int) -> int:
+        """Where another stretch of the main loop starts: a resumed run has some behind it."""
+        return lo if self.resume is None else max(lo, self.resume[0])
 
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
@@ -175,12 +180,25 @@ class _Run:
                     self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept
                 )
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
+                array = array[self.done(name)]
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
             rest = range(len(dims), array.ndim)
             order = (*(order.index(d) for d in dims), *rest)
             out[name] = array if list(order) == sorted(order) else xp.permute_dims(array, order)
         return out
+
+    def done(self, name: str) -> tuple[slice, ...]:
+        """The points of an output that this run has made: a resumed one lacks those before it."""
+        main, kept = self.main, self.plan.stores[name].kept
+        if self.resume is None or main is None:
+            return ()
+        if not any(x is main.loop for _, x in self.plan.schedule.paths()[name]):
+            return ()
+        first = self.resume[0] - main.loop.shift[name]
+        return tuple(
+            slice(max(0, first - a.lo) if a.dim == main.loop.dim else 0, None) for a in kept
+        )
 
     def regions(self, *names: str) -> tuple[Callable[..., Any], ...]:
         return tuple(self.compiled[n] for n in names)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
 
@@ -17,26 +17,16 @@ class Traced:
     """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
 
     def __init__(self, fn: Callable[..., Any]):
-        self.fn = fn
-        self.last: tuple[Any, ...] | None = None
-        self.jitted = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
+        self.fn = jax.jit(fn)  # traced once, however many of its results are read
+        self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
-        """Every result. Each is an equation of its own: while it is traced, one call serves all."""
-        if xp is np:  # else fn would compute with numpy's promotion rules
-            out = self.jitted(vmaps)(*map(jax.numpy.asarray, xs))
-            return tuple(np.asarray(y) for y in out)
-        if self.last is None or not self.same(vmaps, xs):
-            self.last = vmaps, xs, self.mapped(vmaps)(*xs)
-        return self.last[-1]
+        if xp is not np:
+            return self.mapped(vmaps)(*xs)
+        # numpy's promotion rules are not those that fn is written for
+        return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
 
-    def same(self, vmaps: Any, xs: Sequence[Any]) -> bool:
-        """Are these the operands of the last call? Only tracers never change what they hold."""
-        assert self.last is not None
-        tracers = all(isinstance(x, Tracer) for x in xs)
-        return tracers and self.last[0] == vmaps and [*map(id, self.last[1])] == [*map(id, xs)]
-
-    def mapped(self, vmaps: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
+    def mapped(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
         f = self.fn
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
@@ -61,9 +51,9 @@ class Traced:
 
         return Traced(back)
 
-    def on_tensors(self, vmaps: Sequence[Any]) -> Callable[..., tuple[jax.Array, ...]]:
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
-        compiled = jax.jit(lambda *xs: self(jax.numpy, vmaps, *xs))
+        compiled = self.compiled(vmaps)
         return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
@@ -76,3 +66,43 @@ class Traced:
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
         """Results in the tree that the function gave them in."""
         return jax.tree.unflatten(tree, leaves)
+
+
+def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
+    """What `fn` gives for arrays of these types: its tree, with types for arrays."""
+    traced = Traced(fn)
+    types, tree = traced.result_types(xs)
+    return traced.unflatten(tree, types)
+
+
+class Packing:
+    """A tree of arrays as one vector per element type, f32[n] and i32[m]: few things to carry."""
+
+    def __init__(self, example: Any):
+        leaves, self.tree = jax.tree.flatten(example)  # a tree of types
+        self.leaves: list[Type] = leaves
+        dtypes = sorted({x.dtype for x in self.leaves})
+        self.places = {d: [k for k, x in enumerate(self.leaves) if x.dtype == d] for d in dtypes}
+        self.types = [Type(d, (sum(map(self._size, ks)),)) for d, ks in self.places.items()]
+
+    def pack(self, tree: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tree)
+        return [
+            jax.numpy.concatenate(
+                [jax.numpy.ravel(jax.numpy.asarray(leaves[k], NUMPY_NAME[d])) for k in ks]
+            )
+            for d, ks in self.places.items()
+        ]
+
+    def unpack(self, vectors: Sequence[Any]) -> Any:
+        out: dict[int, Any] = {}
+        for ks, vector in zip(self.places.values(), vectors, strict=True):
+            at = 0
+            for k in ks:
+                n = self._size(k)
+                out[k], at = vector[at : at + n].reshape(self.leaves[k].shape), at + n
+        return self.tree.unflatten([out[k] for k in range(len(self.leaves))])
+
+    def _size(self, leaf: int | Type) -> int:
+        x = self.leaves[leaf] if isinstance(leaf, int) else leaf
+        return prod(x.sizes({}))
