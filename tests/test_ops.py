@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from programs import check_gradients, draws, given, run, tracing
+from recurra.backend.torch.names import Names
 from recurra.ir.expr import Sym
 from recurra.ir.op import LETTERS, Op, Reduction
 from recurra.ir.types import SHORT_NAME, Type, is_float
@@ -88,6 +89,19 @@ def test_numpy_and_jax_agree(sample: Sample) -> None:
     xs = [x.astype(np.float32) if x.dtype == np.float64 else x for x in sample.arrays()]
     want = np.asarray(op.run(np, sample.env, *xs))
     got = op.run(jnp, sample.env, *map(jnp.asarray, xs))
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+@ids(PLAIN)
+def test_numpy_and_torch_agree(sample: Sample) -> None:
+    """Words of 32 bits are held in int32: the same bits."""
+    op, xp = _in_f32(sample.op), Names("cpu")
+    xs = [x.astype(np.float32) if x.dtype == np.float64 else x for x in sample.arrays()]
+    want = np.asarray(op.run(np, sample.env, *xs))
+    got = op.run(xp, sample.env, *map(xp.asarray, xs)).numpy()
+    if want.dtype == np.uint32:
+        got = got.view(np.uint32)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
 
