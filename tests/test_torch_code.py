@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 import recurra as rc
+from recurra import interp
 from recurra.backend.torch.region import TorchBackend
 
 
@@ -125,3 +129,102 @@ def test_functions_of_jax_are_called():
         rc.output(x=x)
     ours, jax = (ctx.run({B: 3, T: 5}, backend=k)["x"] for k in ("torch", "jax"))
     np.testing.assert_allclose(ours, jax, rtol=1e-5, atol=1e-6)
+
+
+def test_any_name_is_a_name():
+    """Keywords, what the generated code calls, and what it calls its own values."""
+    names = ("lambda", "torch", "number", "range", "seed", "c1", "x3", "v1", "x_4", "y", "y_store")
+    ctx = rc.Context(dims="run t")
+    with ctx as ((i, I), (t, T)):
+        before, shown = rc.uniform((i,), (2,)), dict[str, Any]()
+        for k, name in enumerate(names):
+            x = rc.like(rc.f32[2], domain=(i, t), name=name)
+            x[i, 0] = before
+            x[i, t + 1] = x * 0.5 + float(k) + rc.value(t)
+            before, shown[f"of_{name}"] = x[i, 0], x
+        rc.output(**shown)
+    program = ctx.compile({I: 3, T: 4}, backend="torch")
+    want = interp.run(program.source_graph, program.sizes)
+    for name, x in program.run().items():
+        np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-6)
+
+
+def test_numbers_that_are_none():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32[()], domain=(t,))
+        x[0] = rc.constant([float("nan"), float("-inf")])[0]
+        x[t + 1] = x * float("nan")
+        y = rc.like(rc.f32[()], domain=(t,))
+        y[0] = float("-inf")
+        y[t + 1] = y * 2
+        rc.output(x=x, y=y)
+    found = ctx.run({T: 3}, backend="torch")
+    assert np.isnan(found["x"]).all()
+    assert (found["y"] == -np.inf).all()
+
+
+def test_halves_of_floats():
+    bf16 = rc.Type("bf16", (2,))
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(bf16, domain=(t,))
+        x[0] = rc.constant(np.asarray([1, 2], jnp.bfloat16))
+        x[t + 1] = x * 0.5 + rc.value(t).cast("bf16")
+        rc.output(x=x, total=x[0:T].sum(axis=0))
+    ours, jax = (ctx.run({T: 5}, backend=k) for k in ("torch", "jax"))
+    for name, x in jax.items():
+        assert ours[name].dtype == x.dtype
+        np.testing.assert_array_equal(ours[name], x)
+
+
+def read_only(x: np.ndarray) -> np.ndarray:
+    x.flags.writeable = False
+    return x
+
+
+AWKWARD = {
+    "read-only": read_only,
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "every other": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "another type": lambda x: x.astype(">f8"),
+    "transposed": lambda x: torch.tensor(x.T.copy()).T,
+    "with gradient": lambda x: torch.tensor(x, requires_grad=True),
+    "with gradient, another type": lambda x: torch.tensor(x, requires_grad=True).double(),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_arrays_that_cannot_be_lent_are_copied(backend: str):
+    ctx, bounds = doubled()
+    program = ctx.compile(bounds, backend=backend)
+    x = np.arange(64.0, dtype=np.float32).reshape(4, 16)
+    for name, awkward in AWKWARD.items():
+        y = program.run(inputs={"x": awkward(x.copy())})["y"]
+        np.testing.assert_array_equal(y, x.cumsum(0) * 2, err_msg=name)
+
+
+def test_what_is_no_array_is_refused():
+    ctx, bounds = doubled()
+    x = torch.zeros((4, 16), dtype=torch.bfloat16)
+    with pytest.raises(rc.errors.RecurraError, match=r"input x .* array of float32\n.*BFloat16"):
+        ctx.compile(bounds, backend="numpy").run(inputs={"x": x})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_results_of_a_run_are_left_alone_by_the_next(backend: str):
+    ctx, bounds = walk()
+    program = ctx.compile(bounds, backend=backend)
+    first = program.run(seed=1, native=True)
+    was = {name: np.from_dlpack(x).copy() for name, x in first.items()}
+    program.run(seed=2, native=True)
+    again = program.run(seed=1, native=True)
+    for name, x in was.items():
+        np.testing.assert_array_equal(first[name], x)
+        np.testing.assert_array_equal(again[name], x)
+
+
+def test_a_recorded_run_gives_arrays_of_the_backend(tmp_path: Path):
+    ctx, bounds = walk()
+    y = ctx.compile(bounds, backend="torch").run(folder=tmp_path, native=True)
+    assert all(isinstance(x, torch.Tensor) for x in y.values())

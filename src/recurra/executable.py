@@ -105,7 +105,9 @@ class Executable:
         if folder is not None:
             from recurra.recording import record
 
-            return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
+            return record(
+                self, folder, seed, on_state=on_state, resume=resume, inputs=inputs, native=native
+            )
         saver = replace(self.saver, inputs=inputs or {})
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)

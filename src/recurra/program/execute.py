@@ -211,15 +211,16 @@ class _Run:
         """An input that lies as its store would is read where it lies."""
         given = self.inputs.get(store.name)
         if store.given and hasattr(given, "__dlpack__") and self.fits(store, given):
-            return self.backend.borrow(given)
+            return self.backend.borrow(_detached(given))
         return self.backend.array(self.fill(store))
 
     def fits(self, store: Store, given: Any) -> bool:
-        """Has the array the layout of the store, and its element type?"""
+        """Has the array the layout of the store, and its element type, and can it be lent?"""
         kept = tuple(a.dim for a in store.kept)
         same = tuple(given.shape) == store.shape(self.plan.sizes)
         dtype = str(given.dtype).rpartition(".")[2]
-        return same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+        fits = same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+        return fits and _row_by_row(given)
 
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
@@ -230,7 +231,7 @@ class _Run:
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
-        given = np.asarray(self.inputs[store.name], dtype=array.dtype)
+        given = self.given(store.name, array.dtype)
         lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if given.shape != want:
@@ -242,6 +243,18 @@ class _Run:
         given = np.transpose(given, (*order, *range(len(order), given.ndim)))
         array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
         return array
+
+    def given(self, name: str, dtype: Any) -> np.ndarray:
+        """An input as a NumPy array."""
+        given = _detached(self.inputs[name])
+        try:
+            return np.asarray(given, dtype=dtype)
+        except (TypeError, ValueError) as error:
+            raise RecurraError(
+                f"the input {name} cannot be read as an array of {dtype}",
+                facts=f"it is a {type(given).__name__}: {error}",
+                hint="give an array of that type, on the CPU",
+            ) from None
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""
@@ -277,6 +290,18 @@ class _Run:
             return tuple(backend.array(y) for y in results)
 
         return call
+
+
+def _detached(given: Any) -> Any:
+    """A tensor of torch without the graph that its gradients go through: that cannot be lent."""
+    return given.detach() if hasattr(given, "detach") else given
+
+
+def _row_by_row(given: Any) -> bool:
+    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
+    if isinstance(given, np.ndarray):
+        return given.flags.carray  # aligned and writeable, too
+    return given.is_contiguous() if hasattr(given, "is_contiguous") else True
 
 
 def _streamed(program: Program) -> dict[str, int]:

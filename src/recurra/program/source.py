@@ -55,35 +55,38 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.state = _state(self.program)
+        self.spelt: dict[tuple[str, str], str] = {}
+        self.taken = {*_TAKEN, *keyword.kwlist, *(r.name for r in self.program.regions)}
+        for r in self.program.plan.graph.dims:
+            self.taken |= {self.spell("clock", r.dim + back) for back in ("", "_back")}
+            self.taken |= {f"{self.spell('clock', r.dim)}{end}" for end in ("_end", "_from")}
 
     # ---- names
 
-    def plain(self, name: str) -> str:
-        text = re.sub(r"\W", "_", name)
-        regions = {r.name for r in self.program.regions}
-        free = not keyword.iskeyword(text) and text not in _TAKEN | regions | self.clocks
-        return text if free else f"{text}_"
-
-    @property
-    def clocks(self) -> set[str]:
-        return {
-            d + end
-            for d in (r.dim for r in self.program.plan.graph.dims)
-            for end in ("", "_end", "_from")
-        }
+    def spell(self, kind: str, name: str, end: str = "") -> str:
+        """The name of a thing in the source: like its own, and nothing else's."""
+        if (kind, name) not in self.spelt:
+            text = re.sub(r"\W", "_", f"{name}{end}")
+            while text in self.taken:
+                text += "_"
+            self.taken.add(text)
+            self.spelt[kind, name] = text
+        return self.spelt[kind, name]
 
     def variable(self, name: str) -> str:
         """The running value of a fold has a name of its own."""
-        return f"{self.plain(equation(name))}_so_far" if name.startswith(ADD) else self.plain(name)
+        if name.startswith(ADD):
+            return self.spell("fold", equation(name), "_so_far")
+        return self.spell("variable", name)
 
     def store(self, name: str) -> str:
-        return f"{self.plain(name)}_store"
+        return self.spell("store", name, "_store")
 
     def call_name(self, name: str) -> str:
-        return f"{self.plain(name)}_call"
+        return self.spell("call", name, "_call")
 
     def clock(self, loop: Loop) -> str:
-        return loop.dim if loop.step > 0 else f"{loop.dim}_back"
+        return self.spell("clock", loop.dim if loop.step > 0 else f"{loop.dim}_back")
 
     # ---- lines
 

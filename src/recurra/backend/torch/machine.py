@@ -81,7 +81,8 @@ class RecordingMachine:
         if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
             return drawn
         result = op.run(self.xp, env, *args)
-        self.recorder.rename(result, node.name)
+        if not any(result is x for x in args):  # an operand that is known by its name
+            self.recorder.rename(result, node.name)
         return result
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:

@@ -59,8 +59,9 @@ class Names:
 
     def constant(self, x: np.ndarray) -> Tensor:
         """A tensor with the numbers of an array, in memory of its own."""
-        held = x.view(np.int32) if x.dtype == np.uint32 else x
-        return torch.tensor(held, dtype=dtype_of(x.dtype), device=self.device)
+        bits = {"uint32": np.int32, "bfloat16": np.int16}.get(x.dtype.name, x.dtype)
+        held = torch.tensor(x.view(bits), device=self.device)
+        return held.view(dtype_of(x.dtype))
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
         return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)

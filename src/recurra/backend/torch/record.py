@@ -6,10 +6,13 @@ nothing but constants is computed once; reads of stores and numbers are paramete
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ from recurra.backend.torch.count import Count
 from recurra.backend.torch.names import Tensor
 
 BIG = 1 << 20  # elements of a constant that is rather made where it is used
+TAKEN = {"torch", "number", "foreign", "seed", *dir(builtins), *keyword.kwlist}
 VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",
@@ -70,13 +74,17 @@ class Recorder(TorchFunctionMode):
         self.written: set[str] = set()
         self.count = 0
         self.quiet = False
-        self.taken: set[str] = set()
+        self.taken = set(TAKEN)
+        self.equations: set[str] = set()  # names of values that are those of their equations
 
     # ---- values
 
     def fresh(self, stem: str = "x") -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
+        while True:
+            self.count += 1
+            if (name := f"{stem}{self.count}") not in self.taken:
+                self.taken.add(name)
+                return name
 
     def named(self, wanted: str) -> str:
         """A free name like the wanted one."""
@@ -256,11 +264,11 @@ class Recorder(TorchFunctionMode):
         v = self.values.get(id(x))
         if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
             return
-        if v.name in self.taken:  # by the equation that made it
+        if v.name in self.equations:
             return
-        (old, text), stem = v.home.lines[-1], re.sub(r"\W", "_", equation)
-        name = stem if stem.isidentifier() and stem not in self.taken else self.named(f"{stem}_")
-        self.taken.add(name)
+        old, text = v.home.lines[-1]
+        name = self.named(equation)
+        self.equations.add(name)
         v.home.lines[-1] = (name, text)
         if old in self.aliases:
             self.aliases.add(name)
@@ -309,6 +317,6 @@ def _show(x: Any, use: Any) -> str:
     if isinstance(x, slice):
         ends = ["" if e is None else _show(e, use) for e in (x.start, x.stop)]
         return ":".join(ends) + ("" if x.step is None else f":{x.step}")
-    if isinstance(x, float) and x in (float("inf"), -float("inf")):
-        return f"{'-' if x < 0 else ''}torch.inf"
+    if isinstance(x, float) and not isfinite(x):
+        return "torch.nan" if x != x else f"{'-' if x < 0 else ''}torch.inf"
     return "..." if x is Ellipsis else repr(x)

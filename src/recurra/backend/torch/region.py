@@ -52,7 +52,7 @@ class TorchBackend:
                 raise RecurraError(
                     f"{s} is a tensor of unsigned 32-bit numbers",
                     facts="torch cannot calculate with them",
-                    hint="cast it to i64, or use the jax backend",
+                    hint="use the jax backend, or numbers of i32 or i64",
                     loc=plan.graph[equation(s)].loc,
                 )
         source, found, constants = recorded(plan, region, self.device)
@@ -92,6 +92,8 @@ class TorchBackend:
         return torch.from_dlpack(x).to(self.device)
 
     def numpy(self, x: Any) -> np.ndarray:
+        if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only
+            return self.numpy(x.view(torch.int16)).view("bfloat16")
         return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
 
 
