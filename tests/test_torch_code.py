@@ -224,7 +224,44 @@ def test_results_of_a_run_are_left_alone_by_the_next(backend: str):
         np.testing.assert_array_equal(again[name], x)
 
 
-def test_a_recorded_run_gives_arrays_of_the_backend(tmp_path: Path):
+def test_a_recorded_run_gives_arrays_of_the_backend_and_calls_back(tmp_path: Path):
     ctx, bounds = walk()
-    y = ctx.compile(bounds, backend="torch").run(folder=tmp_path, native=True)
+    program, seen = ctx.compile(bounds, backend="torch"), dict[int, Any]()
+    y = program.run(folder=tmp_path, native=True, on_step=seen.__setitem__)
     assert all(isinstance(x, torch.Tensor) for x in y.values())
+    assert sorted(seen) == [0]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_is_no_number_stays_none(backend: str):
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,), name="x")
+        (x.abs()[0:T].sum(axis=0)).backward(wrt=[x])
+        rc.output(slope=x.grad, best=x[0:T].max(axis=0), top=rc.maximum(x, 0.0))
+    given = {"x": np.array([np.nan, -2.0, 3.0], np.float32)}
+    ours, numpy = (ctx.compile({T: 3}, backend=b).run(inputs=given) for b in (backend, "numpy"))
+    assert np.isnan(numpy["slope"][0])
+    for name, x in numpy.items():
+        np.testing.assert_array_equal(ours[name], x)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_function_may_use_its_arrays_again(backend: str):
+    ctx, buffer = rc.Context(num_dims=1), np.zeros(2, np.float32)
+
+    def half(x: np.ndarray) -> np.ndarray:
+        buffer[:] = x * 0.5 + 1
+        return buffer
+
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32[2], domain=(t,))
+        x[0] = 4.0
+        x[t + 1] = rc.call(half, rc.f32[2], x)
+        rc.output(x=x)
+    program = ctx.compile({T: 4}, backend=backend)
+    want = interp.run(program.source_graph, program.sizes)
+    found = program.run()["x"]
+    np.testing.assert_array_equal(found[:, 0], [4, 3, 2.5, 2.25])
+    np.testing.assert_array_equal(found, want[program.logs["x"]])

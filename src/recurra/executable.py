@@ -105,9 +105,8 @@ class Executable:
         if folder is not None:
             from recurra.recording import record
 
-            return record(
-                self, folder, seed, on_state=on_state, resume=resume, inputs=inputs, native=native
-            )
+            options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
+            return record(self, folder, seed, on_step, **options)
         saver = replace(self.saver, inputs=inputs or {})
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)

@@ -16,7 +16,7 @@ import numpy as np
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import NUMPY_NAME, Type
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Merge
 from recurra.ops.source import Input
 
 Array = np.ndarray
@@ -67,7 +67,9 @@ class Oracle:
                 return self.read(node.args[merge.arm(env)], env)
             case op:
                 out = op.run(np, env, *(self.read(a, env) for a in node.args))
-                return out if isinstance(out, tuple) else np.asarray(out)
+                if isinstance(node.op, Call):  # whose function may use its arrays again
+                    return tuple(map(np.array, out))
+                return np.asarray(out)
 
     def read(self, ref: Ref, env: Env) -> Any:
         return self._stack(ref, env, (), 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,16 @@ from recurra.report.run_page import keep_compiled, write_page
 from recurra.report.runs import RunFolder
 
 if TYPE_CHECKING:
-    from recurra.executable import Executable
+    from recurra.executable import Executable, OnStep
 
 
-def record(program: Executable, folder: str | Path, seed: int, **options: Any) -> dict[str, Any]:
+def record(
+    program: Executable,
+    folder: str | Path,
+    seed: int,
+    on_step: OnStep | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """`program.run`, with everything a person wants to see of it in `folder`.
 
     A resumed run goes on with the metrics that are there.
@@ -32,12 +37,14 @@ def record(program: Executable, folder: str | Path, seed: int, **options: Any) -
     total = program.iterations
     with run, track(total, run.path.name) as progress:
 
-        def step(first: int, metrics: Mapping[str, Any]) -> None:
+        def step(first: int, metrics: dict[str, Any]) -> None:
             count = max((len(x) for x in metrics.values()), default=0)
             for k in range(count):
                 run.log(first + k + 1, **{name: float(x[k]) for name, x in metrics.items()})
             if count:
                 progress.update(first + count, **{n: float(x[-1]) for n, x in metrics.items()})
+            if on_step is not None:
+                on_step(first, metrics)
 
         try:
             results = program.run(seed, on_step=step, **options)

@@ -150,6 +150,10 @@ class Names:
     def minimum(self, a: Any, b: Any) -> Tensor:
         return torch.minimum(self.asarray(a), self.asarray(b))
 
+    def sign(self, x: Tensor) -> Tensor:
+        """Torch calls the sign of what is no number 0."""
+        return torch.where(x == x, torch.sign(x), x)
+
     def clip(self, x: Any, low: Any, high: Any) -> Tensor:
         return torch.clip(self.asarray(x), low, high)
 
