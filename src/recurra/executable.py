@@ -89,6 +89,7 @@ class Executable:
         resume: Resume | str | Path | None = None,
         folder: str | Path | None = None,
         inputs: Mapping[str, Any] | None = None,
+        native: bool = False,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
@@ -96,7 +97,9 @@ class Executable:
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
         variables) of a step, beside host functions as they are; what is returned begins there.
-        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape].
+        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
+        any library. One that lies in memory as the program wants it is read in place (DLPack),
+        and never written to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
         if folder is not None:
@@ -106,7 +109,7 @@ class Executable:
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
-        steps = self.execution.steps(seed, inputs=inputs, resume=resume)
+        steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
         while True:
             try:
                 s = next(steps)
@@ -136,7 +139,9 @@ class Executable:
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
         axes = self.compiled.axes[self.outputs[output]]
-        return np.transpose(array, restore_order(self.source_graph[output].domain.dims, axes))
+        order = restore_order(self.source_graph[output].domain.dims, axes)
+        xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
+        return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
 
     def metrics(self, s: Step) -> dict[str, Any]:
         """The scalars of one launch, by the user's names."""

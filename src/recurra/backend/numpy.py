@@ -56,5 +56,8 @@ class NumpyBackend:
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)
 
+    def borrow(self, x: Any) -> Any:
+        return np.from_dlpack(x)
+
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -71,7 +71,8 @@ def program(iterations: int, gradients: bool, backend: Any, **options: Any) -> E
         rc.log(length=r[0:B_, i, 0:T_].sum(axis=1).mean())
         if gradients:
             names = [f"d_{c}{k}" for k in range(1, len(WIDTHS) + 1) for c in "Wb"]
-            rc.output(**{n: p.grad for n, p in zip(names, dnn.params, strict=True)})
+            grads: list[Any] = [p.grad for p in dnn.params]
+            rc.output(**dict(zip(names, grads, strict=True)))
     bounds = {B_: B, I_: iterations, T_: T}
     return ctx.compile(bounds, chunk=LAUNCH, backend=backend, **options)
 

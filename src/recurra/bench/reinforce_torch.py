@@ -184,9 +184,10 @@ NAMES = ("W1", "b1", "W2", "b2", "W3", "b3")
 
 def compiled(B: int, T: int, seed: int, rows: int = 4096) -> Contestant:
     """torch.compile of each step of the schedule; gradients in tiles of about `rows` rows."""
-    step, back, tile, adam = (
+    kernels: list[Any] = [
         torch.compile(f, fullgraph=True, dynamic=False) for f in (act, discount, learn, update)
-    )
+    ]
+    step, back, tile, adam = kernels
     Z = max(z for z in range(1, T + 1) if T % z == 0 and (z == 1 or z * B <= rows))
 
     def start(draw: Draw) -> Callable[[int], tuple[Tensor, Parameters]]:

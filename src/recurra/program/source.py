@@ -133,7 +133,8 @@ class _Writer:
     def launch(self, r: Region, ints: list[str]) -> None:
         stores = [self.store(s) for s in r.stores]
         given = [*map(self.variable, r.gives), *stores]
-        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried)), *stores]
+        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
+        taken += [*stores, *map(self.store, r.reads)]
         call = f"{r.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
 

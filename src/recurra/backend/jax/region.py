@@ -66,5 +66,8 @@ class JaxBackend:
     def array(self, x: Any) -> Any:
         return jnp.array(x, copy=True)
 
+    def borrow(self, x: Any) -> Any:
+        return jnp.from_dlpack(x)
+
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -1,7 +1,7 @@
 """Code: a region as data: kernels (straight-line tensor code), loops, effects on stores.
 
 region  = items
-item    = Kernel | For | Write | Foreign | Bind
+item    = Kernel | For | Write | Bind
 A kernel is a pure function: what it takes and gives are tensors; stores change only in a Write.
 """
 
@@ -35,12 +35,11 @@ class Write:
 
 
 @dataclass
-class Foreign:
-    """results = function(operands), of another library"""
+class Bind:
+    """name = text, outside of kernels: a call of another library, one of its results"""
 
-    gives: tuple[str, ...]
-    function: str
-    takes: tuple[str, ...]
+    name: str
+    text: str
 
 
 @dataclass
@@ -56,7 +55,7 @@ class For:
     steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-Item = Kernel | Write | Foreign | For
+Item = Kernel | Write | Bind | For
 
 
 def used(items: list[Item]) -> set[str]:
@@ -68,8 +67,8 @@ def used(items: list[Item]) -> set[str]:
                 out |= set(it.takes).union(*map(words, it.views.values()))
             case Write():
                 out.add(it.value)
-            case Foreign():
-                out |= set(it.takes)
+            case Bind():
+                out |= words(it.text)
             case For():
                 out |= {start for _, start in it.starts} | {step for _, step in it.steps}
                 out |= used(it.body)

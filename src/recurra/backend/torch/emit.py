@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write, kernels
+from collections.abc import Iterable
+
+from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, kernels
 from recurra.backend.torch.record import Recorder
 
 
@@ -37,8 +39,8 @@ def _items(items: list[Item]) -> list[str]:
                 out.append(f"{_targets(it.gives)} = {it.name}({takes})")
             case Write():
                 out.append(f"{it.target}.copy_({it.value})")
-            case Foreign():
-                out.append(f"{_targets(it.gives)} = {it.function}({', '.join(it.takes)})")
+            case Bind():
+                out.append(f"{it.name} = {it.text}")
             case For():
                 out += [f"{n} = {start}" for n, start in it.starts]
                 out.append(f"for {it.clock} in range({it.lo}, {it.hi}):")
@@ -55,5 +57,6 @@ def _tuple(names: list[str]) -> str:
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
-def _targets(names: dict[str, None] | tuple[str, ...]) -> str:
-    return "".join(f"{n}, " for n in names).rstrip() if len(names) == 1 else ", ".join(names)
+def _targets(names: Iterable[str]) -> str:
+    found = list(names)
+    return f"{found[0]}," if len(found) == 1 else ", ".join(found)

@@ -12,7 +12,9 @@ import torch
 from recurra.backend.torch.count import Count, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
+from recurra.ir.types import NUMPY_NAME
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
 
@@ -95,11 +97,12 @@ class RecordingMachine:
         return self.recorder.row(every, at)
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
-        """One call gives all results; only this one is known to be wanted."""
+        """One of the results; a call gives them all."""
         type_ = op.infer()
-        key = f"foreign({op.fn!r}, {op.vmaps!r})[{op.out}]"
-        (y,) = self.recorder.call(key, args, [(type_.sizes(env), dtype_of(type_.dtype))])
-        return y
+        vmaps = tuple((flags, last, evaluate(size, env)) for flags, last, size in op.vmaps)
+        dtype = dtype_of(NUMPY_NAME[type_.dtype])
+        function = f"foreign({op.fn!r}, {vmaps!r})"
+        return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         r = self.recorder

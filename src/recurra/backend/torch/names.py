@@ -31,7 +31,9 @@ def dtype_of(name: Any) -> torch.dtype:
     return name if isinstance(name, torch.dtype) else DTYPES[np.dtype(name).name]
 
 
-def axes_of(axis: Any) -> tuple[int, ...]:
+def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.ndim))
     return (axis,) if isinstance(axis, int) else tuple(axis)
 
 
@@ -106,25 +108,25 @@ class Names:
 
     # ---- folding
 
-    def sum(self, x: Tensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        axes = axes_of(axis)
+    def sum(self, x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
         to = x.dtype if dtype is None else dtype_of(dtype)
         return torch.sum(x, axes, keepdim=keepdims, dtype=to) if axes else x.to(to)
 
-    def max(self, x: Tensor, axis: Any, keepdims: bool = False) -> Tensor:
-        axes = axes_of(axis)
+    def max(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
         return torch.amax(x, axes, keepdim=keepdims) if axes else x
 
-    def min(self, x: Tensor, axis: Any, keepdims: bool = False) -> Tensor:
-        axes = axes_of(axis)
+    def min(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
         return torch.amin(x, axes, keepdim=keepdims) if axes else x
 
-    def any(self, x: Tensor, axis: Any) -> Tensor:
-        axes = axes_of(axis)
+    def any(self, x: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(x, axis)
         return torch.any(x, axes) if axes else x
 
-    def all(self, x: Tensor, axis: Any) -> Tensor:
-        axes = axes_of(axis)
+    def all(self, x: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(x, axis)
         return torch.all(x, axes) if axes else x
 
     def argmax(self, x: Tensor, axis: int) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from recurra.backend.torch.code import For, Foreign, Item, Kernel, Write, words
+from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, words
 from recurra.backend.torch.count import Count
 from recurra.backend.torch.names import Tensor
 
@@ -65,6 +65,7 @@ class Recorder(TorchFunctionMode):
         self.block: Kernel = Kernel()
         self.before: list[Kernel] = []  # of each loop around: what does not change in it
         self.levels: dict[str, int] = {}  # of clocks
+        self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
         self.pending: list[Write] = []
         self.written: set[str] = set()
         self.count = 0
@@ -116,6 +117,14 @@ class Recorder(TorchFunctionMode):
     def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A tensor that the region is given, or that travels through the innermost loop."""
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def results(self, name: str, types: Any) -> tuple[Tensor, ...]:
+        """The results of a host call, which the region is given as one tuple."""
+        names = [self.named(f"{name}_{k}") for k in range(len(types))]
+        self.items += [Bind(n, f"{name}[{k}]") for k, n in enumerate(names)]
+        return tuple(
+            self.parameter(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True)
+        )
 
     def array(self, x: Tensor) -> Tensor:
         """A constant with numbers of its own."""
@@ -227,16 +236,18 @@ class Recorder(TorchFunctionMode):
         tensor = self.meta((), torch.bool if c.truth else torch.int32)
         return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
 
-    def call(self, function: str, operands: Sequence[Tensor], types: Any) -> list[Tensor]:
-        """A function of another library: no part of a kernel."""
-        self.close()
-        out = [
-            self.bind(self.meta(shape, dtype), self.fresh("y"), None, self.depth)
-            for shape, dtype in types
-        ]
-        names = tuple(map(self.name_of, out))
-        self.items.append(Foreign(names, function, tuple(map(self.name_of, operands))))
-        return out
+    def call(
+        self, function: str, operands: Sequence[Tensor], k: int, shape: Any, dtype: torch.dtype
+    ) -> Tensor:
+        """Result k of a function of another library: called once, outside of kernels."""
+        text = f"{function}({', '.join(map(self.name_of, operands))})"
+        known = (*self.levels, text)
+        if known not in self.calls:
+            self.close()
+            self.calls[known] = self.fresh("y")
+            self.items.append(Bind(self.calls[known], text))
+        self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{k}]"))
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     # ---- structure
 
@@ -278,6 +289,7 @@ class Recorder(TorchFunctionMode):
             self.close()
             self.items = around
             self.before.pop()
+            del self.levels[clock]
 
 
 def _tensors(x: Any) -> list[Tensor]:

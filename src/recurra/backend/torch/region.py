@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -80,10 +81,15 @@ class TorchBackend:
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), x, dtype=dtype, device=self.device)
 
-    def array(self, x: Any) -> Tensor:
+    def array(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return x.clone()
+        if isinstance(x, tuple):
+            return tuple(map(self.array, x))  # the results of a host call
         return self.names.constant(np.asarray(x))
+
+    def borrow(self, x: Any) -> Tensor:
+        return torch.from_dlpack(x).to(self.device)
 
     def numpy(self, x: Any) -> np.ndarray:
         return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
@@ -106,14 +112,16 @@ def recorded(
     arrays = arguments(plan, region)
     variables = (*region.held, *region.carried)
     names = [recorder.named(equation(v) if v == equation(v) else f"{v}_so_far") for v in variables]
-    stores = [recorder.named(f"{s}_store") for s in region.stores]
+    stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
     given: list[Any] = [Count(c, ANY, machine.xp.asarray) for c in clocks]
-    for k, (shape, dtype) in enumerate(arrays):
-        if k < len(names):
-            given.append(recorder.parameter(names[k], shape, dtype_of(dtype)))
+    for name, array in zip([*names, *stores], arrays, strict=True):
+        if isinstance(array, list):
+            given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
+        elif name in stores:
+            given.append(StoreRef(name, array[0], DTYPES[array[1]]))
         else:
-            given.append(StoreRef(stores[k - len(names)], shape, DTYPES[dtype]))
+            given.append(recorder.parameter(name, array[0], dtype_of(array[1])))
     with recorder:
         results = function(plan, region, machine)(seed, *given)
         recorder.close()
@@ -130,9 +138,8 @@ def _clocks(region: Region) -> list[str]:
     return [x.dim for x in region.around]
 
 
-def foreign(name: str, vmaps: Any) -> Any:
-    """A function of jax on tensors; they travel through NumPy, which shares their memory."""
-    fn = Foreign.table[name]
-    return lambda *xs: [
-        torch.from_numpy(np.array(y)) for y in fn(np, vmaps, *(x.cpu().numpy() for x in xs))
-    ]
+@cache
+def foreign(name: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """A function of another library on tensors, mapped over axes."""
+    call = Foreign.table[name].on_tensors(vmaps)
+    return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))
