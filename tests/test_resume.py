@@ -109,8 +109,9 @@ def test_to_the_last_bit(tmp_path: Path, env: Any, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
 
 
-def test_to_the_last_bit_on_jax(tmp_path: Path):
-    whole, rest = resumed(learner(tmp_path, MODES[0], "jax"), tmp_path)
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_to_the_last_bit_compiled(tmp_path: Path, backend: str):
+    whole, rest = resumed(learner(tmp_path, MODES[0], backend), tmp_path)
     for name, values in whole.items():
         assert rest[name].tobytes() == values[6:].tobytes(), name
 
@@ -142,7 +143,7 @@ def test_stores_live_on(tmp_path: Path):
         loss.backward()
         rc.optim.Adam([w], lr=0.1).step()
         rc.log(loss=loss)
-    for backend in ("numpy", "jax"):
+    for backend in ("numpy", "jax", "torch"):
         program = ctx.compile({I: 20, T: 4}, backend=backend, chunk=3)
         whole, steps = with_states(program)
         assert len(steps) == 7

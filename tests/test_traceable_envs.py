@@ -243,6 +243,8 @@ def test_what_is_refused():
         with pytest.raises(RecurraError, match="episodes='endless' is not known"):
             rc.rl.env.from_gymnax(Walk(), episodes="endless")
         env = rc.rl.env.from_gymnax(Walk())
+        with pytest.raises(RecurraError, match="Walk is stepped before its reset"):
+            env.step(rc.value(t, "i32"))
         env.reset(domain=(b, i))
         with pytest.raises(ShapeError, match=r"Walk takes actions i32\[\]\n"):
             env.step(rc.uniform((b, i, t), (2,)))
