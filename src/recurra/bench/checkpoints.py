@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from recurra.bench.budgets import best, row
 from recurra.bench.core import SEED
+from recurra.bench.harness import Row
 from recurra.bench.ours import LAUNCH, program
 from recurra.bench.pairs import interleaved, ratio
 
@@ -29,7 +30,7 @@ def measure() -> list[dict[str, Any]]:
         shutil.rmtree(folder)
 
 
-def every_iteration(folder: Path) -> Any:
+def every_iteration(folder: Path) -> Row:
     """Iterations that are saved beside iterations that are not, in interleaved pairs."""
     whole = 2 * LAUNCH * (ROUNDS + 2)
     saving = program(B, T, whole, False, saved=str(folder))
@@ -38,9 +39,13 @@ def every_iteration(folder: Path) -> Any:
     ms = interleaved(runs, iterations=LAUNCH, rounds=ROUNDS)
     middle, (low, high) = ratio(ms[:, 1], ms[:, 0])  # saved / plain
     case = f"T={T} B={B}, a checkpoint after every iteration"
-    made = row(case, "per_cent_slower", max(100 * (middle - 1), 1e-3), PER_CENT)
-    interval = tuple(PER_CENT / max(100 * (x - 1), 1e-3) for x in (high, low))
-    return type(made)(**{**asdict(made), "ci95": interval})
+    made = row(case, "per_cent_slower", slower(middle), PER_CENT)
+    return replace(made, ci95=(PER_CENT / slower(high), PER_CENT / slower(low)))
+
+
+def slower(ratio: float) -> float:
+    """A ratio of times as per cent, and not below what can be told from nothing."""
+    return max(100 * (ratio - 1), 0.01)
 
 
 def stepper(executable: Any, saves: bool) -> Any:
@@ -58,7 +63,7 @@ def stepper(executable: Any, saves: bool) -> Any:
     return run
 
 
-def resuming(folder: Path) -> Any:
+def resuming(folder: Path) -> Row:
     """From a checkpoint to the first launch: found, checked, read, put back."""
     saving = program(B, T, 2 * LAUNCH * (ROUNDS + 2), False, saved=str(folder))
 
