@@ -107,6 +107,8 @@ class Reinforce:
     """Discount per step."""
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the hidden layers."""
+    backend: str = "jax"
+    """What runs the compiled program: jax, torch or numpy."""
     checkpoint_every: int = 10
     """Iterations between checkpoints."""
     resume: Path | None = None
@@ -166,7 +168,7 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    program = (compile or _compile)(ctx, bounds)
+    program = compile(ctx, bounds) if compile else ctx.compile(bounds, backend=settings.backend)
     newest = None if folder is None else _newest(folder, settings, program)
     if folder is None:
         algo = type(settings).__name__.lower()
@@ -250,10 +252,6 @@ def _newest(run: RunFolder, settings: Reinforce, program: Program) -> tuple[int,
             hint=f"go on with --iterations {2 * done}",
         )
     return done, variables
-
-
-def _compile(ctx: Any, bounds: Mapping[Any, int]) -> Program:
-    return ctx.compile(bounds)
 
 
 def _name(settings: Reinforce) -> str:
