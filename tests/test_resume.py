@@ -442,10 +442,10 @@ def fill(path, chunks):
     global count
     count += path.suffix == ".safetensors"
     if count == 2:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     write(path, chunks)
 
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 atomic.write = fill
 with registered():
     try:

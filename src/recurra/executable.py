@@ -18,6 +18,7 @@ from recurra.lang.tracer import Tracer
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
+from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
@@ -110,18 +111,19 @@ class Executable:
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
-        while True:
-            try:
-                s = next(steps)
-            except StopIteration as end:
-                results = end.value
-                break
-            if on_step is not None:
-                on_step(s.lo, self.metrics(s))
-            if self.effects and (s.variables or not saver.border):
-                saver.state(s, seed)
-            if on_state is not None and s.variables:
-                on_state(s)
+        with Behind() as behind:
+            while True:
+                try:
+                    s = next(steps)
+                except StopIteration as end:
+                    results = end.value
+                    break
+                if on_step is not None:
+                    on_step(s.lo, self.metrics(s))
+                if self.effects and (s.variables or not saver.border):
+                    saver.state(s, seed, behind)
+                if on_state is not None and s.variables:
+                    on_state(s)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
 

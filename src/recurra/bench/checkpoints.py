@@ -14,7 +14,8 @@ from recurra.bench.budgets import best, row
 from recurra.bench.core import SEED
 from recurra.bench.harness import Row
 from recurra.bench.ours import LAUNCH, program
-from recurra.bench.pairs import interleaved, ratio
+from recurra.bench.pairs import Clock, interleaved, ratio
+from recurra.report.behind import Behind
 
 B, T = 512, 250
 RESUME_MS, PER_CENT = 100.0, 5.0
@@ -25,20 +26,21 @@ def measure() -> list[dict[str, Any]]:
     """The rows, in this process."""
     folder = Path(tempfile.mkdtemp(prefix="recurra-bench-"))
     try:
-        return [asdict(every_iteration(folder)), asdict(resuming(folder))]
+        rows = [every_iteration(folder, "wall"), every_iteration(folder, "cpu"), resuming(folder)]
+        return [asdict(r) for r in rows]
     finally:
         shutil.rmtree(folder)
 
 
-def every_iteration(folder: Path) -> Row:
+def every_iteration(folder: Path, clock: Clock) -> Row:
     """Iterations that are saved beside iterations that are not, in interleaved pairs."""
     whole = 2 * LAUNCH * (ROUNDS + 2)
     saving = program(B, T, whole, False, saved=str(folder))
     plain = program(B, T, whole, False)
     runs = [stepper(saving, saves=True), stepper(plain, saves=False)]
-    ms = interleaved(runs, iterations=LAUNCH, rounds=ROUNDS)
+    ms = interleaved(runs, iterations=LAUNCH, rounds=ROUNDS, clock=clock)
     middle, (low, high) = ratio(ms[:, 1], ms[:, 0])  # saved / plain
-    case = f"T={T} B={B}, a checkpoint after every iteration"
+    case = f"T={T} B={B}, a checkpoint after every iteration, {clock}"
     made = row(case, "per_cent_slower", slower(middle), PER_CENT)
     return replace(made, ci95=(PER_CENT / slower(high), PER_CENT / slower(low)))
 
@@ -50,7 +52,7 @@ def slower(ratio: float) -> float:
 
 def stepper(executable: Any, saves: bool) -> Any:
     """run(k): k more iterations, each saved after it was made, as `program.run` does."""
-    steps = executable.execution.steps(SEED)
+    steps, behind = executable.execution.steps(SEED), Behind()
 
     def run(k: int) -> None:
         done = 0
@@ -58,7 +60,9 @@ def stepper(executable: Any, saves: bool) -> Any:
             step = next(steps)
             done += step.hi - step.lo
             if saves:
-                executable.saver.state(step, SEED)
+                executable.saver.state(step, SEED, behind)
+
+        behind.wait()
 
     return run
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -168,7 +169,7 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    program = compile(ctx, bounds) if compile else ctx.compile(bounds, backend=settings.backend)
+    program = (compile or partial(_compile, settings.backend))(ctx, bounds)
     newest = None if folder is None else _newest(folder, settings, program)
     if folder is None:
         algo = type(settings).__name__.lower()
@@ -252,6 +253,10 @@ def _newest(run: RunFolder, settings: Reinforce, program: Program) -> tuple[int,
             hint=f"go on with --iterations {2 * done}",
         )
     return done, variables
+
+
+def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> Program:
+    return ctx.compile(bounds, backend=backend)
 
 
 def _name(settings: Reinforce) -> str:
