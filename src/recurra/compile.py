@@ -65,8 +65,8 @@ def compile_graph(
     """
     check(graph, sizes)
     sizes = known_bounds(graph, sizes)
-    stages = Stages(sizes, {"trace": graph})
-    stages.dump("trace", str(graph))
+    stages = Stages(sizes)
+    stages.begin(graph)
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
@@ -93,6 +93,8 @@ def compile_graph(
         nonlocal decided
         new, decided = granularity(g, sizes, [*split, *batch], last)
         stages.decisions += map(str, decided)
+        where = output_axes(g, decided)
+        stages.axes = [where[o] for o in g.outputs]
         return new
 
     g = stages.run("keep", stored, g)
@@ -104,6 +106,7 @@ def compile_graph(
     g = stages.run("contract", contract, g)
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
+    stages.end()
     where = output_axes(before, decided)
     s = schedule(g, sizes)
     broken = violations(s, sizes)
@@ -113,6 +116,8 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
+    for line in str(program.plan).splitlines():
+        stages.tell("memory", f"{'plan':<12} {line}")
     for name, text in (
         ("schedule", str(s)),
         ("plan", str(program.plan)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -84,12 +85,16 @@ class Executable:
             return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
         saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume)
+        stages = self.compiled.stages
         while True:
+            since = time.perf_counter()
             try:
                 s = next(steps)
             except StopIteration as end:
                 results = end.value
                 break
+            ms = (time.perf_counter() - since) * 1e3
+            stages.tell("launches", f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms")
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
             if self.effects and s.variables:

@@ -15,6 +15,7 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.source import Input
+from recurra.rewrite.fuel import fuel as tank
 
 Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
 
@@ -275,10 +276,14 @@ def _share(state: Rewriting, node: Node) -> bool:
     if twin is None or twin == node.name or not state.says(twin, key):
         state.keys[key] = node.name
         return False
-    return state.forward(node, state.read(twin))
+    if tank().empty or not state.forward(node, state.read(twin)):
+        return False
+    return tank().burn("equal equations → one equation", f"{node.name} and {twin}")
 
 
 def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
+    if tank().empty:
+        return
     for r in rules:
         new = r.rewrite(node, state)
         if new is None or new == node:
@@ -289,6 +294,7 @@ def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
         else:
             state.put(new)
         state.fired[r.law] = state.fired.get(r.law, 0) + 1
+        tank().burn(r.law, node.name)
         return
 
 

@@ -169,7 +169,7 @@ class _Levels:
         free = {
             k
             for k, p in enumerate(parts)
-            if len(p) == 1 and not kinds[k] and not isinstance(self.graph[equation(p[0])].op, Fold)
+            if len(p) == 1 and not kinds[k] and self.movable(self.graph[equation(p[0])])
         }
         for k in range(len(parts)):
             if kinds[k] is None:
@@ -194,6 +194,11 @@ class _Levels:
             )
             for key in keys
         ]
+
+    def movable(self, n: Node) -> bool:
+        """May it run in a later loop? Folds and what takes results from a call stay with theirs."""
+        calls = any(isinstance(self.graph[a.name].type, Tuple) for a in n.args)
+        return not calls and not isinstance(n.op, Fold)
 
     def direction(
         self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
