@@ -13,6 +13,7 @@ import numpy as np
 
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
+from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.lang.tracer import Tracer
 from recurra.program.execute import Execution, Resume, Step
@@ -227,3 +228,15 @@ class Executable:
     def __repr__(self) -> str:
         head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         return f"program for {head}\n{self.schedule_text}"
+
+    def _repr_html_(self) -> str:
+        head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        last = list(self.equations)[-1]
+        folds = {
+            "schedule": code(self.schedule_text),
+            "memory": table(self.store_rows, bar="bytes"),
+            "host program": code(self.source),
+            "passes": table(self.pass_rows, bar="ms"),
+            f"equations after {last}": code(self.equations[last]),
+        }
+        return folds_html(f"program for {head}" if head else "program", folds)

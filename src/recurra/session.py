@@ -9,6 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import DomainError, RecurraError, caller, here
+from recurra.fragments import code_html
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.types import Range, Type
@@ -84,7 +85,7 @@ class Context:
         return self.compile(bounds, backend=backend, **options).run(seed=seed)
 
     def _repr_html_(self) -> str:
-        return self.graph.html()
+        return code_html(str(self.graph))
 
 
 _DEFAULT = {

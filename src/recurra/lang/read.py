@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import DomainError, here
+from recurra.fragments import code_html
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
@@ -75,6 +76,17 @@ class Read:
     def __repr__(self) -> str:
         dims = ", ".join(self.domain.dims)
         return f"{self.type} over ({dims})" if dims else str(self.type)
+
+    def _repr_html_(self) -> str:
+        """What it is, its equation or its branches so far, and the lines that wrote them."""
+        node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
+        if branches is None:
+            lines = [(node.text(self.graph.is_identity), node.loc)]
+        else:
+            point = self.graph.read(self.name)
+            lines = [(f"{point} = {x.value} where {x.when}", x.loc) for x in branches]
+        text = "\n".join(f"{line}   # {loc}" if loc else line for line, loc in lines)
+        return code_html(f"# {self.ref}: {self!r}\n{text}")
 
     def __hash__(self) -> int:
         return id(self)
