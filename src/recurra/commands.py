@@ -8,9 +8,10 @@ import runpy
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -32,18 +33,15 @@ class Run:
     """Evaluate its programs equation by equation, slowly, instead of compiling them."""
     statements: int = 100
     """With --interpret: how many evaluations are shown."""
+    check: Literal["nan"] | None = None
+    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
 
     def __call__(self) -> int:
         path = _file(self.script)
         sys.argv = [str(path)]
         sys.path.insert(0, str(path.parent))
         try:
-            if self.interpret:
-                from recurra.stepping import interpreted
-
-                with interpreted(self.statements):
-                    runpy.run_path(str(path), run_name="__main__")
-            else:
+            with self.mode():
                 runpy.run_path(str(path), run_name="__main__")
         except RecurraError:
             raise
@@ -51,6 +49,22 @@ class Run:
             _tell(error, path)
             return 1
         return 0
+
+    def mode(self) -> AbstractContextManager[None]:
+        """How the script's programs are compiled."""
+        if self.interpret and self.check:
+            raise RecurraError(
+                "--interpret and --check are two ways to run a program",
+                facts="one evaluates its equations, the other compiles them and watches results",
+                hint="leave one out",
+            )
+        if self.interpret:
+            from recurra.stepping import interpreted
+
+            return interpreted(self.statements)
+        from recurra.session import compiling
+
+        return compiling(check=self.check) if self.check else nullcontext()
 
 
 def _tell(error: Exception, script: Path) -> None:

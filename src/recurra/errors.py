@@ -85,5 +85,11 @@ class PassError(RecurraError):
     exit_code = 1
 
 
+class NotFiniteError(RecurraError):
+    """A result that is NaN or inf, and the op that made it so out of operands that are not."""
+
+    exit_code = 1
+
+
 class BackendError(RecurraError):
     """A backend cannot run the program."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from recurra.compile import Compiled, compile_graph
 from recurra.errors import RecurraError, here
+from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.lang.tracer import Tracer
@@ -46,6 +48,7 @@ class Executable:
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
         self.sizes = dict(sizes)
+        self.check, options = _checked(options)
         self.source_graph = graph
         self.effects = tuple(tracer.effects)
         if self.effects and "chunk" not in options:
@@ -87,10 +90,12 @@ class Executable:
         saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume)
         stages = self.compiled.stages
+        watch = self.watch(seed, inputs, resume) if self.check else None
         while True:
             since = time.perf_counter()
             try:
-                s = next(steps)
+                with watch.recorded() if watch else nullcontext():
+                    s = next(steps)
             except StopIteration as end:
                 results = end.value
                 break
@@ -98,12 +103,21 @@ class Executable:
             stages.tell("launches", f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms")
             if on_step is not None:
                 on_step(s.lo, self.metrics(s))
+            if watch is not None:
+                watch.step(s)
             if self.effects and s.variables:
                 saver.state(s)
             if on_state is not None and s.variables:
                 on_state(s)
+        if watch is not None:
+            watch.end(results)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
+
+    def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
+        """Looks at every launch for what is not finite."""
+        names = {self.outputs[o]: name for name, o in self.logs.items()}
+        return Check(self.compiled.program, names, seed, inputs or {}, resume)
 
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
@@ -240,3 +254,13 @@ class Executable:
             f"equations after {last}": code(self.equations[last]),
         }
         return folds_html(f"program for {head}" if head else "program", folds)
+
+
+def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
+    a point has a name."""
+    check = options.get("check") or ""
+    if check not in ("", "nan"):
+        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
+    rest = {k: v for k, v in options.items() if k != "check"}
+    return check, {"chunk": 1, "rows": 0, **rest} if check else rest

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,19 @@ if TYPE_CHECKING:
     from recurra.executable import Executable
 
 Pairs = tuple[tuple[Index, Index], ...]
+
+
+_OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
+
+
+@contextmanager
+def compiling(**options: Any) -> Generator[None]:
+    """Within, `ctx.compile` has these options where it is given none."""
+    token = _OPTIONS.set({**_OPTIONS.get(), **options})
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
 
 
 class Context:
@@ -63,10 +78,14 @@ class Context:
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
+        With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
+        line that made it; launches are then short, and slower.
+
         Raises ShapeError, DomainError or ScheduleError, with the program's line, before it runs.
         """
         from recurra.executable import Executable
 
+        options = {**_OPTIONS.get(), **options}
         sizes = {str(unwrap(k)): v for k, v in bounds.items()}
         for r in self.tracer.dims:
             if r.dim in sizes:

@@ -145,7 +145,11 @@ class _Cotangents:
     def propagate(self) -> None:
         for name in list(self.graph.nodes):
             if name in self.needed and name not in self.stop:
-                self._through(self.graph[name])
+                self.tracer.line = self.graph[name].loc
+                try:
+                    self._through(self.graph[name])
+                finally:
+                    self.tracer.line = None
         for name, terms in self.terms.items():
             total = terms[0] if terms else None
             for t in terms[1:]:

@@ -40,6 +40,7 @@ class Tracer:
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     draws: int = 0
+    line: Loc | None = None  # whose gradient is being written, if one is
 
     def range(self, dim: str) -> Range:
         return next(r for r in self.dims if r.dim == dim)
@@ -71,7 +72,7 @@ class Tracer:
             except TypeError as e:
                 operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
                 raise ShapeError(str(e), facts=operands, loc=here()) from None
-        node = Node(self.fresh(stem), op, args, domain, type_, here())
+        node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
         self.nodes[node.name] = node
         return node
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recurra.errors import Loc
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
@@ -84,6 +85,7 @@ class Rewriting:
     fired: dict[str, int] = field(default_factory=dict)
     keys: dict[Any, str] = field(default_factory=dict)
     counter: dict[str, int] = field(default_factory=dict)
+    loc: Loc | None = None  # the line of the equation that is being rewritten
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -124,7 +126,7 @@ class Rewriting:
         old = self.keys.get(key)
         if old is not None and op.pure and self.says(old, key):
             return self.read(old)
-        node = Node(self.fresh(stem), op, tuple(args), domain, type_)
+        node = Node(self.fresh(stem), op, tuple(args), domain, type_, self.loc)
         self.put(node)
         self.keys[key] = node.name
         return self.read(node.name)
@@ -284,6 +286,7 @@ def _share(state: Rewriting, node: Node) -> bool:
 def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
     if tank().empty:
         return
+    state.loc = node.loc
     for r in rules:
         new = r.rewrite(node, state)
         if new is None or new == node:
