@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from recurra.compile import Compiled, compile_graph
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
+from recurra.ir.types import NUMPY_NAME, Type
 from recurra.lang.tracer import Tracer
+from recurra.ops.source import Input
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
@@ -43,13 +47,22 @@ class Executable:
             raise RecurraError(
                 f"there is no backend {backend!r}",
                 facts=f"there are {', '.join(BACKENDS)}",
+                hint=f"backend={next(iter(BACKENDS))!r} is what is taken if none is named",
                 loc=here(),
             )
+        _known_options(options, [r.dim.upper() for r in tracer.dims])
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
         self.sizes = dict(sizes)
         self.check, options = _checked(options)
         self.source_graph = graph
+        if not graph.nodes:
+            raise RecurraError(
+                "the program computes nothing",
+                facts="nothing is put out, and what nothing depends on is left out",
+                hint="say what you want of it: rc.output(x=x), rc.log(loss=loss)",
+                loc=here(),
+            )
         self.effects = tuple(tracer.effects)
         if self.effects and "chunk" not in options:
             options = {
@@ -58,6 +71,10 @@ class Executable:
             }
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
+        saver = Saver(self.compiled.plan, self.effects, "", 0)
+        for e in self.effects:
+            for _, p in e.params:
+                saver.variable(p, e)
         module, _, name = BACKENDS[backend].partition(":")
         self.backend = getattr(importlib.import_module(module), name)()
 
@@ -83,6 +100,15 @@ class Executable:
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape].
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
+        inputs = self.given(inputs or {})
+        number: Any = seed
+        if not isinstance(number, int | np.integer) or not 0 <= number < 2**32:
+            raise RecurraError(
+                f"the seed cannot be {seed!r}",
+                facts="draws are functions of a seed of 32 bits and of their point",
+                hint="give an integer from 0 to 4294967295: seed=0",
+                loc=here(),
+            )
         if folder is not None:
             from recurra.recording import record
 
@@ -113,6 +139,37 @@ class Executable:
             watch.end(results)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
+
+    def given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs as arrays of the types that the program reads."""
+        wanted = {n.name: n for n in self.source_graph.nodes.values() if isinstance(n.op, Input)}
+        if set(wanted) != set(inputs):
+            told = ", ".join(f"{n}: {x.type} over {x.domain}" for n, x in wanted.items())
+            raise RecurraError(
+                f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
+                facts=f"it was given {', '.join(sorted(inputs)) or 'none'}"
+                + (f"; {told}" if told else ""),
+                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each",
+                loc=here(),
+            )
+        out: dict[str, Any] = {}
+        for name, x in inputs.items():
+            node = wanted[name]
+            assert isinstance(node.type, Type)
+            want = (*(r.size(self.sizes) for r in node.domain), *node.type.sizes(self.sizes))
+            try:
+                out[name] = np.asarray(x, NUMPY_NAME[node.type.dtype])
+            except (ValueError, TypeError):
+                out[name] = None
+            if out[name] is None or out[name].shape != want:
+                have = f"the shape {np.shape(x)}" if out[name] is not None else f"no number: {x!r}"
+                raise ShapeError(
+                    f"the input {name} has {have}",
+                    facts=f"it is {node.type} over {node.domain}, here {want}",
+                    hint="give the points of its dims first, then the axes of its type",
+                    loc=here(),
+                )
+        return out
 
     def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
         """Looks at every launch for what is not finite."""
@@ -264,3 +321,20 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
     rest = {k: v for k, v in options.items() if k != "check"}
     return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+
+
+def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
+    known = [*list(inspect.signature(compile_graph).parameters)[2:], "check"]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            raise RecurraError(
+                f"compile has no option {name!r}",
+                facts=f"its options are backend, {', '.join(known)}",
+                hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
+                if name in bounds
+                else f"perhaps you meant {close[0]}"
+                if close
+                else "leave it out",
+                loc=here(),
+            )

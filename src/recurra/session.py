@@ -74,7 +74,7 @@ class Context:
         return self.tracer.graph()
 
     def compile(
-        self, bounds: Mapping[Any, int], *, backend: str = "jax", **options: Any
+        self, bounds: Mapping[Any, int] | None = None, *, backend: str = "jax", **options: Any
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
@@ -86,7 +86,7 @@ class Context:
         from recurra.executable import Executable
 
         options = {**_OPTIONS.get(), **options}
-        sizes = {str(unwrap(k)): v for k, v in bounds.items()}
+        sizes = {str(unwrap(k)): v for k, v in (bounds or {}).items()}
         for r in self.tracer.dims:
             if r.dim in sizes:
                 raise DomainError(

@@ -68,6 +68,14 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
             hint="a sample, env.step and .detach() stop gradients",
             loc=here(),
         )
+    for p in reached if wrt is None else ():
+        if p.grad is not None:
+            raise RecurraError(
+                f"{p.name} has a gradient already",
+                facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
+                hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
+                loc=here(),
+            )
     cotangents = _Cotangents(tracer, graph, needed, stop)
     cotangents.seed(loss)
     cotangents.propagate()

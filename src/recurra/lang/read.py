@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError, RecurraError, here
 from recurra.fragments import code_html
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -137,6 +137,13 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
     dims = op.mentions() & set(tracer.dim_names())
     ranges: dict[str, Range] = {}
     for a in args:
+        if a.tracer is not tracer:
+            raise RecurraError(
+                f"{a.name} belongs to another program",
+                facts=f"it is {a!r}, of a context whose dims are {', '.join(a.tracer.dim_names())}",
+                hint="write both in one context, or hand it over: program.run(), then rc.input",
+                loc=here(),
+            )
         for r in a.domain:
             old = ranges.setdefault(r.dim, r)
             if old != r:
