@@ -27,10 +27,13 @@ from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
+from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 from recurra.trace import Stages
+
+SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,14 @@ def compile_graph(
     chunk: int | None = None,
     rows: int = ROWS,
     held: float = HELD,
+    scheduler: str = "own",
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+    `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -108,7 +113,7 @@ def compile_graph(
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     stages.end()
     where = output_axes(before, decided)
-    s = schedule(g, sizes)
+    s = SCHEDULERS[scheduler](g, sizes)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = plan(s, sizes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.compile import Compiled, compile_graph
+from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
@@ -43,13 +43,8 @@ class Executable:
     def __init__(
         self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]
     ):
-        if backend not in BACKENDS:
-            raise RecurraError(
-                f"there is no backend {backend!r}",
-                facts=f"there are {', '.join(BACKENDS)}",
-                hint=f"backend={next(iter(BACKENDS))!r} is what is taken if none is named",
-                loc=here(),
-            )
+        _one_of("backend", backend, BACKENDS)
+        _one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
         _known_options(options, [r.dim.upper() for r in tracer.dims])
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
@@ -321,6 +316,16 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
     rest = {k: v for k, v in options.items() if k != "check"}
     return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+
+
+def _one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
+    if name not in table:
+        raise RecurraError(
+            f"there is no {what} {name!r}",
+            facts=f"there are {', '.join(table)}",
+            hint=f"{what}={next(iter(table))!r} is what is taken if none is named",
+            loc=here(),
+        )
 
 
 def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
