@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recurra.cost.model import HELD
+from recurra.ir.bind import bind
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
@@ -70,6 +72,9 @@ def compile_graph(
     """
     check(graph, sizes)
     sizes = known_bounds(graph, sizes)
+    of_dims = {s for r in graph.dims for s in symbols(r.hi)}
+    graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
+    sizes = {n: v for n, v in sizes.items() if n in of_dims}
     stages = Stages(sizes)
     stages.begin(graph)
     g = stages.run("simplify", simplify, graph)

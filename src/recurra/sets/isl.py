@@ -406,7 +406,8 @@ def _latest(reads: isl.Map, bounds: Sequence[str]) -> isl.UnionMap:
 
 
 def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | Parts | None:
-    kind, kinds = node.get_type(), isl.schedule_node_type
+    kind: Any = node.get_type()
+    kinds = isl.schedule_node_type
     if kind == kinds.leaf:
         return None
     if kind in (kinds.domain, kinds.filter):
