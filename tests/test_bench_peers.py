@@ -4,12 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from jax.extend.random import threefry_2x32
 
 from recurra.bench import cartpole, core, reinforce_kernels
 from recurra.bench.harness import check
+from recurra.bench.ours import ours
 from recurra.bench.reinforce import EPS, GAMMA, RESET, SAMPLE, initial
 from recurra.bench.reinforce_peers import batch_first, batch_last, scan_grad_jax_random
+from recurra.bench.reinforce_torch import eager, parameters
+from recurra.bench.reinforce_torch import learn as torch_learn
+from recurra.bench.reinforce_torch import logits as torch_logits
 from recurra.bench.threefry import threefry, uniform
 
 SEED = 7
@@ -124,3 +129,19 @@ def test_measure_gives_rows(monkeypatch):
     assert (row.case, row.peer) == ("T=10 B=8 by hand 1T", "region, batch last")
     assert row.checked == "exact"
     assert row.ci95[0] <= row.ratio <= row.ci95[1]
+
+
+def test_peers_in_torch_compute_what_we_do():
+    rows = [ours(6, 24).answer(), eager(6, 24, SEED).answer()]
+    assert check((eager(6, 24, SEED), rows[1]), (ours(6, 24), rows[0]), 1e-3) == "exact"
+
+
+def test_the_gradient_of_the_compiled_torch_peer():
+    th = {k: x.requires_grad_() for k, x in parameters(SEED).items()}
+    rng = torch.Generator().manual_seed(0)
+    o, w = torch.randn(8, 4, generator=rng), torch.randn(8, generator=rng)
+    a = torch.randint(2, (8,), generator=rng)
+    log_p = torch.log_softmax(torch_logits(th, o), -1).gather(-1, a[:, None])[:, 0]
+    (-(w * log_p).sum() * 0.5).backward()
+    for g, x in zip(torch_learn(th, o, a, w, 0.5), th.values(), strict=True):
+        torch.testing.assert_close(g.detach(), x.grad, rtol=1e-5, atol=1e-6)

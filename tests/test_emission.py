@@ -166,7 +166,7 @@ def differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
     return [k for k in a if a[k].tobytes() != b[k].tobytes()]
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_launches_do_not_change_a_bit(backend: str):
     runs = [run(reinforce(4, 12, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
     assert len(runs[0].variables) == 18
@@ -176,7 +176,7 @@ def test_launches_do_not_change_a_bit(backend: str):
         assert differing(runs[0].variables, other.variables) == []
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
     p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)
     whole = run(p)

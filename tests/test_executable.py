@@ -7,7 +7,7 @@ import recurra as rc
 from recurra.errors import RecurraError, ShapeError
 from recurra.lang.nn.modules import Parameter
 
-BACKENDS = ["numpy", "jax"]
+BACKENDS = ["numpy", "jax", "torch"]
 
 
 def running_sum():

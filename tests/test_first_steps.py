@@ -14,7 +14,7 @@ from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 
-BACKENDS = ["numpy", "jax"]
+BACKENDS = ["numpy", "jax", "torch"]
 
 
 def oracle(ctx: rc.Context, bounds: dict[str, int]) -> dict[str, Any]:

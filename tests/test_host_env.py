@@ -17,7 +17,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.ops.control import Call
-from recurra.rl import vector
+from recurra.rl import episodes, vector
 from walks import Walk, Walks, registered
 
 Arrays = dict[str, np.ndarray]
@@ -116,7 +116,7 @@ def test_native_cartpole():
     got = evaluate(ctx, {"B": 6, "I": 2, "T": 20})
     step = next(n for n in ctx.graph.nodes.values() if isinstance(n.op, Call))
     assert step.op.fn == "CartPole-v1(max_episode_steps=15).reset"
-    env = Call.table[step.op.fn].__self__.env
+    env = Call.table[step.op.fn].__self__.rows.env
     assert type(env).__name__ == "CartPoleVectorEnv"
     assert env.num_envs == 6
     np.testing.assert_array_equal(got["r"], got["live"].astype(np.float32))
@@ -180,18 +180,18 @@ def test_rows_without_iterations():
 
 
 def test_calls_out_of_order_are_noticed():
-    episodes = vector.Episodes(vector.Spec("Walk-v0", {}))
-    _, token = episodes.reset(np.zeros(2, np.float32), np.int32(3), np.int32(7))
+    host = episodes.Episodes(vector.Spec("Walk-v0", {}))
+    _, token = host.reset(np.zeros(2, np.float32), np.int32(3), np.int32(7))
     action = np.zeros(3, np.int32)
-    *_, after = episodes.step(action, token)
+    *_, after = host.step(action, token)
     with pytest.raises(AssertionError, match="lost, repeated or out of order"):
-        episodes.step(action, token)
+        host.step(action, token)
     assert (int(token), int(after)) == (8, 9)
 
 
 def test_seed_uses_all_bits():
-    assert vector.seed(np.float32([0.0, 2**-23])) == 1
-    assert vector.seed(np.float32([1 - 2**-23, 1 - 2**-23])) == 2**46 - 1
+    assert episodes.seed(np.float32([0.0, 2**-23])) == 1
+    assert episodes.seed(np.float32([1 - 2**-23, 1 - 2**-23])) == 2**46 - 1
 
 
 def test_traceable_has_the_same_episodes():
@@ -237,8 +237,8 @@ def test_refused(id: str, message: str):
 
 
 def test_other_episodes_are_refused():
-    with pytest.raises(RecurraError, match="episodes='autoreset' is not known"):
-        rc.rl.env.make("Walk-v0", episodes="autoreset")
+    with pytest.raises(RecurraError, match="episodes='endless' is not known"):
+        rc.rl.env.make("Walk-v0", episodes="endless")
 
 
 @pytest.mark.parametrize(
@@ -271,3 +271,20 @@ def test_misuse_is_told():
             env.step(a.cast("i32"))
         with pytest.raises(RecurraError, match="reset is written twice"):
             env.reset(domain=(b, i))
+
+
+def test_a_reward_that_only_learning_reads_is_taken_where_the_call_is():
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.make("Walk-v0")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        w = rc.nn.Parameter(rc.constant([1.0, 0.1]), domain=(i,), name="w")
+        y = o @ w
+        o[b, i, t + 1], r, _ = env.step((y > 0.5).cast("i32"))
+        loss = (r[b, i, t:T].discounted_sum(0.9) * y.square())[0:B, i, 0:T].mean()
+        loss.backward()
+        rc.optim.SGD([w], lr=0.01).step()
+        rc.log(loss=loss)
+    want = evaluate(ctx, BOUNDS)["loss"]
+    np.testing.assert_allclose(ctx.run(BOUNDS)["loss"], want, rtol=1e-5)

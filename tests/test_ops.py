@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from programs import check_gradients, draws, given, run, tracing
+from recurra.backend.torch.names import Names
 from recurra.ir.expr import Sym
 from recurra.ir.op import LETTERS, Op, Reduction
 from recurra.ir.types import SHORT_NAME, Type, is_float
@@ -88,6 +89,19 @@ def test_numpy_and_jax_agree(sample: Sample) -> None:
     xs = [x.astype(np.float32) if x.dtype == np.float64 else x for x in sample.arrays()]
     want = np.asarray(op.run(np, sample.env, *xs))
     got = op.run(jnp, sample.env, *map(jnp.asarray, xs))
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+@ids(PLAIN)
+def test_numpy_and_torch_agree(sample: Sample) -> None:
+    """Words of 32 bits are held in int32: the same bits."""
+    op, xp = _in_f32(sample.op), Names("cpu")
+    xs = [x.astype(np.float32) if x.dtype == np.float64 else x for x in sample.arrays()]
+    want = np.asarray(op.run(np, sample.env, *xs))
+    got = op.run(xp, sample.env, *map(xp.asarray, xs)).numpy()
+    if want.dtype == np.uint32:
+        got = got.view(np.uint32)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
 
@@ -390,6 +404,10 @@ MISFITS = [
     ("discounted_sum", {"gamma": 0.9}, ("i[2]",), "not a float"),
     ("take", {"labels": "a,b->b", "axis": "a"}, ("f[2]", "f[2]"), "the index has type f64"),
     ("take", {"labels": "a,b->ab", "axis": "a"}, ("f[2]", "i[3]"), "does not index 'a' away"),
+    ("windows", {"axis": 0, "sizes": (4,), "strides": (1,)}, ("f[3]",), "none of"),
+    ("windows", {"axis": 0, "sizes": (1, 1), "strides": (1, 1)}, ("f[3]",), "has no axes 0:2"),
+    ("overlap", {"axis": 0, "sizes": (2,), "strides": (1,), "lengths": (5,)}, ("f[2,3]",),
+     "has no windows of"),
     ("merge", {"when": (Sym("c"),)}, ("f[2]", "f[2]"), "2 branches have 1 conditions"),
     ("merge", {"when": (Sym("c"), Sym("d"))}, ("f[2]", "i[2]"), "branches have types"),
     ("uniform", {"id": 1, "counter": (t, T), "shape": (2,)}, (), "do not fit two counters"),

@@ -78,12 +78,12 @@ class Walks(VectorEnv):
 
 
 class Odd(gym.Env):
-    observation_space = spaces.Dict(x=spaces.Discrete(2))
+    observation_space = spaces.Dict(x=spaces.Text(2))
     action_space = spaces.Discrete(2)
 
 
 class OddAction(Walk):
-    action_space = spaces.MultiDiscrete([2, 2])
+    action_space = spaces.Sequence(spaces.Discrete(2))
 
 
 @contextmanager

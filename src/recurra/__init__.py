@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recurra import rl
+    from recurra import optim, rl
+    from recurra.imported import import_jax
     from recurra.ir.types import Type
-    from recurra.lang import nn, optim
+    from recurra.lang import nn
     from recurra.lang.dims import maximum as max
     from recurra.lang.dims import minimum as min
     from recurra.lang.dtypes import boolean, f32, f64, i32, u8, u32
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from recurra.session import Context, jax_fn
 
 _HOME = {
-    "recurra": "rl",
+    "recurra": "optim rl",
+    "recurra.imported": "import_jax",
     "recurra.ir.types": "Type",
-    "recurra.lang": "nn optim",
+    "recurra.lang": "nn",
     "recurra.lang.dims": "max=maximum min=minimum",
     "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
     "recurra.lang.functions": (
@@ -83,6 +85,7 @@ __all__ = [
     "f32",
     "f64",
     "i32",
+    "import_jax",
     "input",
     "jax_fn",
     "like",

@@ -17,7 +17,10 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 
-BENCHES = {"core": ("recurra.bench.ours", "recurra.bench.core")}  # our program, its suite
+BENCHES = {  # our program, its suite
+    "core": ("recurra.bench.ours", "recurra.bench.core"),
+    "backends": ("recurra.bench.backends", "recurra.bench.backends"),
+}
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core"""
+    """Which suite: core or backends"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False

@@ -8,6 +8,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,12 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
-from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
 from recurra.ops.source import Input
-from recurra.program.execute import Execution, Resume, Step
+from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
-from recurra.report.checkpoint import graph_hash
 from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
@@ -33,17 +33,37 @@ from recurra.schedule.tree import Item, Loop, equation
 BACKENDS = {
     "jax": "recurra.backend.jax.region:JaxBackend",
     "numpy": "recurra.backend.numpy:NumpyBackend",
+    "torch": "recurra.backend.torch.region:TorchBackend",
 }
 OnStep = Callable[[int, dict[str, Any]], None]
+
+
+def backend_of(backend: str | Backend) -> Backend:
+    """A backend by its name; imported only then."""
+    if not isinstance(backend, str):
+        return backend
+    _one_of("backend", backend, BACKENDS)
+    module, _, name = BACKENDS[backend].partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except ModuleNotFoundError as error:
+        hint = f"pip install recurra[{backend}]"
+        raise RecurraError(
+            f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
+        ) from None
 
 
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
     def __init__(
-        self, tracer: Tracer, sizes: Mapping[str, int], backend: str, options: dict[str, Any]
+        self,
+        tracer: Tracer,
+        sizes: Mapping[str, int],
+        backend: str | Backend,
+        options: dict[str, Any],
     ):
-        _one_of("backend", backend, BACKENDS)
+        self.backend = backend_of(backend)
         _one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
         _known_options(options, [r.dim.upper() for r in tracer.dims])
         self.logs = dict(tracer.logs)
@@ -64,14 +84,9 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
+        options = {"rows": self.backend.rows, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         self.outputs = self.compiled.outputs
-        saver = Saver(self.compiled.plan, self.effects, "", 0)
-        for e in self.effects:
-            for _, p in e.params:
-                saver.variable(p, e)
-        module, _, name = BACKENDS[backend].partition(":")
-        self.backend = getattr(importlib.import_module(module), name)()
 
     @cached_property
     def execution(self) -> Execution:
@@ -84,32 +99,32 @@ class Executable:
         *,
         on_step: OnStep | None = None,
         on_state: Callable[[Step], None] | None = None,
-        resume: Resume | None = None,
+        resume: Resume | str | Path | None = None,
         folder: str | Path | None = None,
         inputs: Mapping[str, Any] | None = None,
+        native: bool = False,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
-        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape].
+        `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
+        variables) of a step; what is returned begins there.
+        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
+        any library. One that lies in memory as the program wants it is read in place (DLPack),
+        and never written to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
-        inputs = self.given(inputs or {})
-        number: Any = seed
-        if not isinstance(number, int | np.integer) or not 0 <= number < 2**32:
-            raise RecurraError(
-                f"the seed cannot be {seed!r}",
-                facts="draws are functions of a seed of 32 bits and of their point",
-                hint="give an integer from 0 to 4294967295: seed=0",
-                loc=here(),
-            )
+        self.expect(inputs or {})
+        _expect_seed(seed)
         if folder is not None:
             from recurra.recording import record
 
             return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
-        saver = Saver(self.compiled.plan, self.effects, graph_hash(str(self.source_graph)), seed)
-        steps = self.execution.steps(seed, inputs=inputs, resume=resume)
+        saver = replace(self.saver, inputs=inputs or {})
+        if isinstance(resume, (str, Path)):
+            resume, seed = saver.load(resume)
+        steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
         stages = self.compiled.stages
         watch = self.watch(seed, inputs, resume) if self.check else None
         while True:
@@ -126,8 +141,8 @@ class Executable:
                 on_step(s.lo, self.metrics(s))
             if watch is not None:
                 watch.step(s)
-            if self.effects and s.variables:
-                saver.state(s)
+            if self.effects and (s.variables or not saver.border):
+                saver.state(s, seed)
             if on_state is not None and s.variables:
                 on_state(s)
         if watch is not None:
@@ -135,8 +150,8 @@ class Executable:
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
 
-    def given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as arrays of the types that the program reads."""
+    def expect(self, inputs: Mapping[str, Any]) -> None:
+        """Raises where they are not the inputs that the program reads."""
         wanted = {n.name: n for n in self.source_graph.nodes.values() if isinstance(n.op, Input)}
         if set(wanted) != set(inputs):
             told = ", ".join(f"{n}: {x.type} over {x.domain}" for n, x in wanted.items())
@@ -147,34 +162,43 @@ class Executable:
                 hint="program.run(inputs={name: array}), one array [*dims, *shape] for each",
                 loc=here(),
             )
-        out: dict[str, Any] = {}
         for name, x in inputs.items():
             node = wanted[name]
             assert isinstance(node.type, Type)
             want = (*(r.size(self.sizes) for r in node.domain), *node.type.sizes(self.sizes))
-            try:
-                out[name] = np.asarray(x, NUMPY_NAME[node.type.dtype])
-            except (ValueError, TypeError):
-                out[name] = None
-            if out[name] is None or out[name].shape != want:
-                have = f"the shape {np.shape(x)}" if out[name] is not None else f"no number: {x!r}"
+            plain = x if hasattr(x, "shape") else np.asarray(x)
+            strange = getattr(plain, "dtype", None) is not None and str(plain.dtype)[:2] == "<U"
+            if strange or tuple(plain.shape) != want:
+                have = f"no number: {x!r}" if strange else f"the shape {tuple(plain.shape)}"
                 raise ShapeError(
                     f"the input {name} has {have}",
                     facts=f"it is {node.type} over {node.domain}, here {want}",
                     hint="give the points of its dims first, then the axes of its type",
                     loc=here(),
                 )
-        return out
 
     def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
         """Looks at every launch for what is not finite."""
         names = {self.outputs[o]: name for name, o in self.logs.items()}
         return Check(self.compiled.program, names, seed, inputs or {}, resume)
 
+    @cached_property
+    def saver(self) -> Saver:
+        """Writes and reads checkpoints of this program."""
+        return Saver(
+            self.compiled.program,
+            self.source_graph,
+            self.effects,
+            self.backend.name,
+            tuple(self.compiled.stages.decisions),
+        )
+
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
         axes = self.compiled.axes[self.outputs[output]]
-        return np.transpose(array, restore_order(self.source_graph[output].domain.dims, axes))
+        order = restore_order(self.source_graph[output].domain.dims, axes)
+        xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
+        return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
 
     def metrics(self, s: Step) -> dict[str, Any]:
         """The scalars of one launch, by the user's names."""
@@ -183,7 +207,16 @@ class Executable:
 
     def outermost(self, graph: Graph) -> tuple[str, int]:
         """The dim of the outermost loop of a program with parameters, and its points."""
-        (dim, *_) = graph[self.effects[0].params[0][1]].domain.dims
+        saved = [(e.loc, *p) for e in self.effects for p in e.params]
+        for loc, name, parameter in saved:
+            if parameter not in graph.nodes:
+                raise RecurraError(
+                    f"the parameter {name} is saved, but not computed",
+                    facts=f"nothing that the program gives depends on {parameter}",
+                    hint="give what is learnt with it: rc.log(loss=loss)",
+                    loc=loc,
+                )
+        (dim, *_) = graph[saved[0][2]].domain.dims
         return dim, next(r for r in graph.dims if r.dim == dim).size(self.sizes)
 
     @property
@@ -343,3 +376,13 @@ def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
                 else "leave it out",
                 loc=here(),
             )
+
+
+def _expect_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise RecurraError(
+            f"the seed cannot be {seed!r}",
+            facts="draws are functions of a seed of 32 bits and of their point",
+            hint="give an integer from 0 to 4294967295: seed=0",
+            loc=here(),
+        )

@@ -320,8 +320,9 @@ def _answer(watch: Watch, node: Node, y: Array, xs: Any) -> Array:
 
 
 def bad_names(results: Mapping[str, Any]) -> set[str]:
-    """The results that hold a NaN or inf."""
-    return {n for n, x in results.items() if x is not None and _not_finite(np.asarray(x)).any()}
+    """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
+    values = {n: x for n, x in results.items() if x is not None and not n.endswith("[]")}
+    return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
 
 
 def _worst(x: Any) -> str:

@@ -15,10 +15,18 @@ if TYPE_CHECKING:
 
 
 def record(program: Executable, folder: str | Path, seed: int, **options: Any) -> dict[str, Any]:
-    """`program.run`, with everything a person wants to see of it in `folder`."""
+    """`program.run`, with everything a person wants to see of it in `folder`.
+
+    A resumed run goes on with the metrics that are there.
+    """
     Path(folder).mkdir(parents=True, exist_ok=True)
     run = RunFolder(Path(folder))
-    run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
+    resume = options.get("resume")
+    if isinstance(resume, (str, Path)):
+        options["resume"], seed = program.saver.load(resume)
+        run = RunFolder.resume(run.path, options["resume"][0])
+    elif resume is None:
+        run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
     run.write_config({"seed": seed, **program.sizes})
     keep_compiled(run, program)
     total = program.iterations

@@ -1,22 +1,46 @@
-"""Serves `dnn[cond].checkpoint(path)`: what lives at a launch's border is saved where cond holds.
+"""What a run leaves to be gone on with, and `dnn[cond].checkpoint(path)`.
 
-Launches are cut so that a border falls on every such iteration; the snapshot is taken before the
-next launch destroys it.
+    state/W1_next, state/x[]        the variables and stores that live on after an iteration
+    body.layers.0.weight            parameters, by their names in the module
+    host/Walk-v0()/...              arrays of what host functions hold
+    meta                            graph_hash, counters, seed, backend, decisions, rest of hosts
+
+Launches are cut so that a border falls on every iteration that is saved; the snapshot is taken
+before the next launch destroys it.
+
+A host function may be the method of an object that holds state. If that has `state_dict()` (a tree
+of dicts, lists, numbers, text and arrays) and `load_state_dict(tree)`, it is saved too; None makes
+it start anew. What cannot be saved raises Unsaved.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from recurra.errors import RecurraError
+from recurra.interp import Oracle
 from recurra.ir.expr import evaluate, symbols
+from recurra.ir.graph import Graph
 from recurra.lang.effects import Checkpoint
-from recurra.memory.plan import Plan
-from recurra.program.execute import Step
-from recurra.program.lower import CHUNK
+from recurra.ops.control import Call
+from recurra.program.execute import Resume, Step
+from recurra.program.lower import CHUNK, Program
+from recurra.report import checkpoint
+from recurra.report.checkpoint import graph_hash
+
+STATE, HOST = "state/", "host/"
+
+
+class Unsaved(RecurraError):
+    """State that no checkpoint can hold."""
 
 
 def launch_size(
@@ -45,42 +69,209 @@ def iterations(e: Checkpoint, sizes: Mapping[str, int], dim: str, points: int) -
 
 @dataclass
 class Saver:
-    """Writes the checkpoints of a run, as its launches go by."""
+    """Writes and reads the checkpoints of a program."""
 
-    plan: Plan
+    program: Program
+    source: Graph  # as the user wrote it
     effects: Sequence[Checkpoint]
-    graph_hash: str
-    seed: int
-    due: list[set[int]] = field(default_factory=list)
+    backend: str
+    decisions: tuple[str, ...]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
-    def state(self, step: Step) -> None:
+    @cached_property
+    def hash(self) -> str:
+        return graph_hash(str(self.source))
+
+    @cached_property
+    def due(self) -> list[set[int]]:
+        """The iterations at which each effect saves."""
+        plan, main = self.program.plan, self.program.main
+        assert main is not None, "a program without a loop has no checkpoints"
+        dim = main.loop.dim
+        points = next(r for r in plan.graph.dims if r.dim == dim).size(plan.sizes)
+        return [set(iterations(e, plan.sizes, dim, points)) for e in self.effects]
+
+    def state(self, step: Step, seed: int) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
-        if not self.due:
-            points = next(r for r in self.plan.graph.dims if r.dim == step.dim).size(
-                self.plan.sizes
-            )
-            self.due = [set(iterations(e, self.plan.sizes, step.dim, points)) for e in self.effects]
         for e, due in zip(self.effects, self.due, strict=True):
             if step.hi in due:
-                self.save(e, step)
+                params = {name: self.parameter(p, step, seed) for name, p in e.params}
+                self.save(Path(e.path) / "checkpoints", step, seed, params)
 
-    def save(self, e: Checkpoint, step: Step) -> None:
-        """Parameters under their module names, everything else that lives on under `state/`."""
-        from recurra.report import checkpoint
+    def save(
+        self, folder: Path, step: Step, seed: int, params: Mapping[str, Any] | None = None
+    ) -> Path:
+        """All that is needed to go on at iteration `step.hi`, which is the number of the file."""
+        arrays = {**(params or {}), **{STATE + name: x for name, x in step.variables.items()}}
+        kept, lost = self.host_state()
+        trees = {name: split(tree, f"{HOST}{name}", arrays) for name, tree in kept.items()}
+        for name, why in lost.items():
+            if name not in self.told:
+                self.told.add(name)
+                print(f"{why}\n{_CONSEQUENCE.format(name=name)}", file=sys.stderr)
+        meta = {
+            "graph_hash": self.hash,
+            "counters": {step.dim: step.hi},
+            "seed": int(seed),
+            "backend": self.backend,
+            "decisions": list(self.decisions),
+            "hosts": trees,
+            "lost": lost,
+        }
+        return checkpoint.save(folder, arrays, meta, number=step.hi)
 
-        arrays = {name: step.variables[self.variable(p, e)] for name, p in e.params}
-        arrays |= {f"state/{name}": x for name, x in step.variables.items()}
-        meta = {"graph_hash": self.graph_hash, "counters": {step.dim: step.hi}, "seed": self.seed}
-        checkpoint.save(Path(e.path) / "checkpoints", arrays, meta)
+    def load(self, path: str | Path) -> tuple[Resume, int]:
+        """Where the newest checkpoint of a run left off, and its seed; hosts get their state."""
+        path = Path(path)
+        inner = path / "checkpoints"
+        found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)
+        (hi,) = found.meta["counters"].values()
+        variables = {
+            name.removeprefix(STATE): x
+            for name, x in found.arrays.items()
+            if name.startswith(STATE)
+        }
+        self.expect(variables, found)
+        for name, owner in self.hosts().items():
+            tree = found.meta["hosts"].get(name)
+            owner.load_state_dict(None if tree is None else join(tree, found.arrays))
+        for line in self.differences(found):
+            print(line, file=sys.stderr)
+        return (int(hi), variables), int(found.meta["seed"])
 
-    def variable(self, parameter: str, e: Checkpoint) -> str:
-        """The travelling variable that holds a parameter at the border of an iteration."""
-        node = self.plan.graph.nodes.get(parameter)
-        if node is None or parameter not in self.plan.seeded:
+    @property
+    def border(self) -> set[str]:
+        """The variables and stores that live on after an iteration."""
+        main = self.program.main
+        if main is None:
+            return set()
+        return {*self.program.travelling(main), *(f"{s}[]" for s in self.program.waiting(main))}
+
+    def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
+        """The checkpoint must hold what the program carries."""
+        carried = self.border
+        saved = set(variables)
+        if carried != saved:
+            ours, theirs = sorted(carried - saved), sorted(saved - carried)
             raise RecurraError(
-                f"{parameter} cannot be saved",
-                facts="it does not travel from iteration to iteration: nothing trains it",
-                hint="train it, or leave it out of the checkpoint",
-                loc=e.loc,
+                f"{found.path} does not fit the program as it is compiled now",
+                facts=f"only the program carries {', '.join(ours) or 'nothing'}; "
+                f"only the file has {', '.join(theirs) or 'nothing'}",
+                hint="compile it with the options and the backend that it was saved with",
             )
-        return node.args[1].name
+
+    def differences(self, found: checkpoint.Checkpoint) -> list[str]:
+        """What stands in the way of a run that is the same to the last bit, line by line."""
+        out = [
+            f"{why}\n{_CONSEQUENCE.format(name=name)}" for name, why in found.meta["lost"].items()
+        ]
+        silent = [
+            n.op.fn
+            for n in self.program.plan.graph.nodes.values()
+            if isinstance(n.op, Call) and _owner(n.op) is None and not Call.table[n.op.fn].pure
+        ]
+        out += [
+            f"{fn} is called on the host: if it holds state, that was not saved" for fn in silent
+        ]
+        theirs = found.meta["backend"]
+        if theirs != self.backend:
+            out.append(
+                f"resumed on {self.backend}, saved on {theirs}: "
+                "metrics will be those of the uninterrupted run up to rounding only"
+            )
+        decided = [d for d in found.meta["decisions"] if d not in self.decisions]
+        if decided:
+            out.append(
+                "the compiler decided otherwise when this was saved "
+                f"({'; '.join(decided)}): metrics will be those of the uninterrupted run up to "
+                "rounding only"
+            )
+        return out
+
+    # ---- what is outside the program
+
+    def hosts(self) -> dict[str, Any]:
+        """The objects whose methods the program calls, and that hold state, by a call's name."""
+        out: dict[str, Any] = {}
+        for n in self.program.plan.graph.nodes.values():
+            if isinstance(n.op, Call):
+                owner = _owner(n.op)
+                if owner is not None and not any(owner is x for x in out.values()):
+                    out[n.op.fn.rpartition(".")[0] or n.op.fn] = owner
+        return out
+
+    def host_state(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The state of each host, and why that of others cannot be saved."""
+        kept: dict[str, Any] = {}
+        lost: dict[str, str] = {}
+        for name, owner in self.hosts().items():
+            try:
+                kept[name] = owner.state_dict()
+            except Unsaved as why:
+                lost[name] = str(why)
+        return kept, lost
+
+    # ---- parameters
+
+    def parameter(self, name: str, step: Step, seed: int) -> Any:
+        """A parameter at the border of an iteration; one that nothing trains stays as it began."""
+        node = self.program.plan.graph.nodes.get(name)
+        if node is not None and name in self.program.plan.seeded:
+            return step.variables[node.args[1].name]
+        plan = self.program.plan
+        written = self.source[name]
+        if len(written.args) > 1:
+            found = step.variables.get(name)
+            if found is not None:
+                return found
+            raise RecurraError(
+                f"{name} cannot be saved",
+                facts="its newest value is not at hand between iterations: it is read otherwise "
+                "than from one to the next",
+                hint="keep what reads an older value of it in a tensor of its own",
+                loc=written.loc,
+            )
+        point = tuple(evaluate(r.lo, plan.sizes) for r in written.domain)
+        return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
+
+
+_CONSEQUENCE = (
+    "  resumed, {name} starts new episodes there: metrics will not be those of a run that "
+    "was not interrupted"
+)
+
+
+def _owner(op: Call) -> Any:
+    """The object that a host function is a method of, if it can save its state."""
+    called = Call.table[op.fn]
+    owner = getattr(getattr(called, "fn", called), "__self__", None)
+    saves = hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict")
+    return owner if saves else None
+
+
+def split(tree: Any, path: str, arrays: dict[str, Any]) -> Any:
+    """The tree as JSON; arrays leave it for `arrays`, under their path."""
+    match tree:
+        case dict():
+            return {k: split(x, f"{path}/{k}", arrays) for k, x in tree.items()}
+        case list() | tuple():
+            return [split(x, f"{path}/{k}", arrays) for k, x in enumerate(tree)]
+        case np.ndarray():
+            arrays[path] = tree
+            return {"$array": path}
+        case _:
+            return tree
+
+
+def join(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """What `split` took apart."""
+    match tree:
+        case {"$array": path}:
+            return arrays[path]
+        case dict():
+            return {k: join(x, arrays) for k, x in tree.items()}
+        case list():
+            return [join(x, arrays) for x in tree]
+        case _:
+            return tree

@@ -23,6 +23,7 @@ from recurra.ops.control import Foreign
 
 if TYPE_CHECKING:
     from recurra.executable import Executable
+    from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
 
@@ -74,7 +75,11 @@ class Context:
         return self.tracer.graph()
 
     def compile(
-        self, bounds: Mapping[Any, int] | None = None, *, backend: str = "jax", **options: Any
+        self,
+        bounds: Mapping[Any, int] | None = None,
+        *,
+        backend: str | Backend = "jax",
+        **options: Any,
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
@@ -98,7 +103,12 @@ class Context:
         return Executable(self.tracer, sizes, backend, options)
 
     def run(
-        self, bounds: Mapping[Any, int], *, seed: int = 0, backend: str = "jax", **options: Any
+        self,
+        bounds: Mapping[Any, int],
+        *,
+        seed: int = 0,
+        backend: str | Backend = "jax",
+        **options: Any,
     ) -> Any:
         """compile, then run."""
         return self.compile(bounds, backend=backend, **options).run(seed=seed)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.program.function import function
 from recurra.program.region import Region
@@ -17,7 +18,10 @@ class NumpyMachine:
 
     xp: Any = np
 
-    def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        return node.op.run(self.xp, env, *args)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         for time in range(lo, hi):
             carry = body(time, carry)
         return carry
@@ -33,8 +37,7 @@ class NumpyMachine:
         return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
     def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
-        key = tuple(slice(int(at), int(at) + n) for at, n in zip(starts, value.shape, strict=True))
-        store[key] = value
+        store[tuple(map(int, starts))] = value
         return store
 
 
@@ -42,6 +45,7 @@ class NumpyBackend:
     """Regions run as they are written, one statement after the other."""
 
     name = "numpy"
+    rows = 512
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()
@@ -51,6 +55,9 @@ class NumpyBackend:
 
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)
+
+    def borrow(self, x: Any) -> Any:
+        return np.from_dlpack(x)
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

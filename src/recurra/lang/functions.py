@@ -59,7 +59,12 @@ def type_of(of: Type | Any) -> Type:
 
 
 def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> RecurrentTensor:
-    """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ..."""
+    """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
+
+    For a space of several parts it is a tree of such tensors, which is defined in the same way.
+    """
+    if not isinstance(of, Type) and hasattr(of, "like"):
+        return of.like(domain, name)
     tracer = current()
     node = tracer.declare(name, dims_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))

@@ -97,9 +97,9 @@ def call(
     if pure:
         ys = emit_call(name, types, tensors, batch, box, stem=_name_of(fn))
     else:
-        token = _token(outer)
+        token = first_token(outer)
         *ys, after = emit_call(name, types, tensors, batch, box, token=token, stem=_name_of(fn))
-        _in_order(token, after, outer)
+        in_order(token, after, outer)
     return ys[0] if one else tuple(ys)
 
 
@@ -128,23 +128,27 @@ def _fn(op: Call) -> Any:
     return getattr(Call.table[op.fn], "fn", None)
 
 
-def _token(outer: Domain) -> RecurrentTensor:
+def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
     """What the call at each point of `outer` waits for: the first one for nothing."""
     zero = as_tensor(0, "i32")
     if not len(outer):
         return zero
     tracer = current()
-    node = tracer.declare("token", outer, Type("i32"))
+    node = tracer.declare(name, outer, Type("i32"))
     token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
     token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token
 
 
-def _in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> None:
-    """Each call but the first waits for the one before it: the last dim counts fastest."""
+def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> None:
+    """Each point of `outer` but the first waits for the one before it: the last dim counts fastest.
+
+    `after` may have more dims: it is waited for at the end of those.
+    """
+    within: dict[str, Any] = {r.dim: r.hi - 1 for r in after.domain if r.dim not in outer}
     for k, r in enumerate(outer):
         inner = list(outer)[k + 1 :]
-        ends: dict[str, Any] = {q.dim: q.hi - 1 for q in inner}
-        index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in outer)
+        ends: dict[str, Any] = within | {q.dim: q.hi - 1 for q in inner}
+        index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in after.domain)
         when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
         token[Index(when)] = after[index]

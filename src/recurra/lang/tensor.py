@@ -80,6 +80,9 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __neg__(self) -> RecurrentTensor:
         return self._elementwise(el.Neg)
 
+    def __abs__(self) -> RecurrentTensor:
+        return self.abs()
+
     def __eq__(self, o: object) -> Any:
         return self._elementwise(el.Equal, o)
 

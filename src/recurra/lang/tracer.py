@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class Tracer:
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
+    checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     draws: int = 0
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
@@ -171,7 +172,10 @@ class Tracer:
         for value, name in self._aliases(outputs).items():
             del nodes[name]
             nodes = renamed(nodes, value, name)
-        return Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+        graph = Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+        for check in self.checks:
+            check(graph)
+        return graph
 
     def _every_point(self) -> dict[str, list[Branch]]:
         """The branches; a parameter that nothing trains keeps its first value."""

@@ -98,6 +98,16 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
     )
 
 
+def waited(graph: Graph, r: Read, loop: Loop) -> Lag:
+    """Steps of `loop` between producer and consumer."""
+    source, sink = domain_of(graph, r.source), domain_of(graph, r.sink)
+    when = None if is_step(r.sink) else merge_condition(graph[r.sink], r.k)
+    index = r.ref.index[source.dims.index(loop.dim)]
+    x = lag(loop.dim, index, sink, when)
+    x = x if loop.step > 0 else -x
+    return x + (loop.shift[r.sink] - loop.shift[r.source])
+
+
 @dataclass
 class _Planner:
     schedule: Schedule
@@ -132,7 +142,7 @@ class _Planner:
                 self.carried.setdefault(id(x), set()).add(r.source)
             self.accesses[r.sink, r.k] = Access(r.sink, r.k, "now")
             return
-        times = [self.time(r, x) for x in common]
+        times = [waited(self.graph, r, x) for x in common]
         how = self.how(r, common, inner, times)
         if how == "store":
             self.wait(r, common, inner, times)
@@ -142,15 +152,6 @@ class _Planner:
             if how == "before":
                 self.carried.setdefault(id(common[-1]), set()).add(r.source)
         self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
-
-    def time(self, r: Read, loop: Loop) -> Lag:
-        """Steps of `loop` between producer and consumer."""
-        source, sink = domain_of(self.graph, r.source), domain_of(self.graph, r.sink)
-        when = None if is_step(r.sink) else merge_condition(self.graph[r.sink], r.k)
-        index = r.ref.index[source.dims.index(loop.dim)]
-        x = lag(loop.dim, index, sink, when)
-        x = x if loop.step > 0 else -x
-        return x + (loop.shift[r.sink] - loop.shift[r.source])
 
     def how(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
         if r.ref.slices or (isinstance(self.graph[r.source].type, Tuple) and inner):

@@ -10,6 +10,7 @@ from recurra.ops import (
     scan,
     softmax,
     source,
+    window,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "scan",
     "softmax",
     "source",
+    "window",
 ]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op
-from recurra.ir.types import Tuple, Type
+from recurra.ir.types import Tuple, Type, is_float
 
 
 class Merge(Op):
@@ -34,9 +34,14 @@ class Merge(Op):
 
 
 class Traceable(Protocol):
-    """A function of arrays that a backend can trace, or the host can call."""
+    """A function of arrays that a backend can trace, or the host can call.
+
+    `pulled(k)`, if it has one, gives the cotangents of its operands from them and that of result k.
+    """
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Array) -> tuple[Array, ...]: ...
+
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Any: ...
 
 
 class Foreign(Op):
@@ -60,6 +65,19 @@ class Foreign(Op):
 
     def eval(self, xp: Any, *xs: Array) -> Array:
         return self.table[self.fn](xp, self.vmaps, *xs)[self.out]
+
+    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+        pulled = getattr(self.table[self.fn], "pulled", None)
+        if pulled is None or not is_float(self.dtype):
+            return (None,) * len(xs)
+        key = f"{self.fn}/d{self.out}"
+        self.table.setdefault(key, pulled(self.out))
+        return tuple(
+            g.apply(Foreign(fn=key, out=k, dtype=x.dtype, shape=x.shape), *xs, g)
+            if is_float(x.dtype)
+            else None
+            for k, x in enumerate(xs)
+        )
 
     def batch_sized(self, flags: tuple[bool, ...], size: Expr | int, last: bool) -> Self:
         return replace(self, vmaps=(*self.vmaps, (flags, last, size)))

@@ -233,7 +233,7 @@ class Cast(Elementwise):
         return self.to
 
     def apply(self, xp: Any, x: Array) -> Array:
-        return x.astype(NUMPY_NAME[self.to])
+        return xp.asarray(x, dtype=NUMPY_NAME[self.to])
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         back = x.type.dtype

@@ -128,7 +128,7 @@ class OneHot(Op):
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
         hit = xp.expand_dims(i, axis=self.axis) == xp.reshape(xp.arange(n, dtype=i.dtype), shape)
-        return hit.astype(NUMPY_NAME[self.to])
+        return xp.asarray(hit, dtype=NUMPY_NAME[self.to])
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)

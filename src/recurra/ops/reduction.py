@@ -99,7 +99,7 @@ class ArgMax(Reduction):
         return Type("i32", super().infer(x).shape)
 
     def eval(self, xp: Any, x: Array) -> Array:
-        return xp.argmax(x, axis=self.axes[0]).astype("int32")
+        return xp.asarray(xp.argmax(x, axis=self.axes[0]), dtype="int32")
 
 
 class Fold(Op):

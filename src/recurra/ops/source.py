@@ -69,7 +69,7 @@ class Value(Symbolic):
         return len(self.bind)
 
     def eval_at(self, xp: Any, env: Any) -> Array:
-        y = xp.asarray(evaluate(self.expr, env, xp)).astype(NUMPY_NAME[self.dtype])
+        y = xp.asarray(evaluate(self.expr, env, xp), dtype=NUMPY_NAME[self.dtype])
         shape = tuple(evaluate(s, env) for _, s, _ in sorted(self.bind, key=lambda b: b[2]))
         return xp.broadcast_to(y, shape) if shape else y
 
@@ -143,14 +143,14 @@ def uniform(
     at_least_one = shape or (1,)
     c0, c1 = (xp.broadcast_to(_u32(xp, c), at_least_one) for c in (c0, c1))
     bits = threefry(xp, k0, k1, c0, c1)[0]
-    unit = ((bits >> 9) | _u32(xp, 0x3F800000)).view("float32") - xp.asarray(1.0, dtype="float32")
-    return xp.reshape(unit, shape).astype(NUMPY_NAME[dtype])
+    whole = xp.asarray(xp.bitwise_right_shift(bits, 9), dtype="int32")  # 23 bits: exact as a float
+    unit = xp.asarray(whole, dtype="float32") * xp.asarray(2.0**-23, dtype="float32")
+    return xp.asarray(xp.reshape(unit, shape), dtype=NUMPY_NAME[dtype])
 
 
 def _u32(xp: Any, x: Any) -> Array:
     """As uint32 of rank >= 1: numpy warns when a scalar wraps around."""
-    y = xp.asarray(x) if not isinstance(x, int) else xp.asarray(x & 0xFFFFFFFF, dtype="uint32")
-    y = y.astype("uint32")
+    y = xp.asarray(x & 0xFFFFFFFF if isinstance(x, int) else x, dtype="uint32")
     return xp.reshape(y, (1,)) if y.ndim == 0 else y
 
 
@@ -164,6 +164,6 @@ def threefry(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array
     for r in range(5):
         for q in _ROTATIONS[r % 2]:
             x0 = x0 + x1
-            x1 = ((x1 << q) | (x1 >> (32 - q))) ^ x0
+            x1 = ((x1 << q) | xp.bitwise_right_shift(x1, 32 - q)) ^ x0
         x0, x1 = x0 + ks[(r + 1) % 3], x1 + ks[(r + 2) % 3] + _u32(xp, r + 1)
     return x0, x1

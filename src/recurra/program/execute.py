@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,18 +24,40 @@ class Backend(Protocol):
 
     name: str
     machine: Machine
+    rows: int  # of a batch that fill a tile: a statement should do more than its start costs
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """f(seed, *times, *held, *carried, *stores) -> (*gives, *stores)"""
+        """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...
 
     def array(self, x: Any) -> Any:
         """An array of this backend, in memory of its own."""
         ...
 
+    def borrow(self, x: Any) -> Any:
+        """An array of this backend in the memory of a foreign one (DLPack); never written to."""
+        ...
+
     def numpy(self, x: Any) -> Any:
         """A NumPy array that later launches leave alone."""
         ...
+
+
+@dataclass(frozen=True)
+class _Copied(Mapping[str, Any]):
+    """Arrays of a backend as NumPy arrays, each copied when it is asked for."""
+
+    arrays: Mapping[str, Any]
+    numpy: Callable[[Any], Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.numpy(self.arrays[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
 
 
 @dataclass(frozen=True)
@@ -72,15 +94,17 @@ class Execution:
         *,
         inputs: Mapping[str, Any] | None = None,
         resume: Resume | None = None,
+        native: bool = False,
     ) -> Generator[Step, None, dict[str, Any]]:
         """What every launch of the outermost loop made, as it is made; returns all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
-        variables) as a Step gave them: the main loop goes on from there.
+        variables) as a Step gave them: the main loop goes on from there. `native` outputs are
+        arrays of the backend, where they lie.
         """
         run = _Run(self, inputs or {}, resume)
         stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
-        return run.results(stores)
+        return run.results(stores, native)
 
 
 Resume = tuple[int, Mapping[str, Any]]
@@ -92,6 +116,7 @@ class _Run:
     def __init__(self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
+        self.main = execution.program.main
         wanted = {n for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
@@ -111,6 +136,10 @@ class _Run:
             return lo, tuple(variables.values())
         time, saved = self.resume
         return time, tuple(self.backend.array(saved[n]) for n in variables)
+
+    def later(self, lo: int) -> int:
+        """Where another stretch of the main loop starts: a resumed run has some behind it."""
+        return lo if self.resume is None else max(lo, self.resume[0])
 
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
@@ -135,33 +164,65 @@ class _Run:
                 take[axis] = slice(0, hi - lo)
                 seen[name] = self.backend.numpy(array[tuple(take)])
                 self.pieces[name].append(seen[name])
-        return Step(dim, lo, hi, seen, variables)
+        return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy))
 
-    def results(self, stores: Mapping[str, Any]) -> dict[str, Any]:
+    def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
         out: dict[str, Any] = {}
+        xp = self.backend.machine.xp if native else np
         for name in self.plan.graph.outputs:
             store = self.plan.stores[name]
             if name in self.streamed:
                 array = np.concatenate(self.pieces[name], axis=self.streamed[name])
+                array = self.backend.array(array) if native else array
             else:
-                array = self.backend.numpy(stores[name])
+                array = stores[name] if native else self.backend.numpy(stores[name])
                 lengths = (
                     self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept
                 )
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
+                array = array[self.done(name)]
             order = [a.dim for a in store.kept]
             dims = self.plan.graph[name].domain.dims
             rest = range(len(dims), array.ndim)
-            array = np.transpose(array, (*(order.index(d) for d in dims), *rest))
-            out[name] = array
+            order = (*(order.index(d) for d in dims), *rest)
+            out[name] = array if list(order) == sorted(order) else xp.permute_dims(array, order)
         return out
+
+    def done(self, name: str) -> tuple[slice, ...]:
+        """The points of an output that this run has made: a resumed one lacks those before it."""
+        main, kept = self.main, self.plan.stores[name].kept
+        if self.resume is None or main is None:
+            return ()
+        if not any(x is main.loop for _, x in self.plan.schedule.paths()[name]):
+            return ()
+        first = self.resume[0] - main.loop.shift[name]
+        return tuple(
+            slice(max(0, first - a.lo) if a.dim == main.loop.dim else 0, None) for a in kept
+        )
 
     def regions(self, *names: str) -> tuple[Callable[..., Any], ...]:
         return tuple(self.compiled[n] for n in names)
 
     def stores(self, *names: str) -> tuple[Any, ...]:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
-        return tuple(self.backend.array(self.fill(self.plan.stores[n])) for n in names)
+        return tuple(self.store(self.plan.stores[n]) for n in names)
+
+    def store(self, store: Store) -> Any:
+        """An input that lies as its store would is read where it lies."""
+        given = self.inputs.get(store.name)
+        if store.given and hasattr(given, "__dlpack__") and self.fits(store, given):
+            return self.backend.borrow(given)
+        return self.backend.array(self.fill(store))
+
+    def fits(self, store: Store, given: Any) -> bool:
+        """Has the array the layout of the store, and its element type?"""
+        kept = tuple(a.dim for a in store.kept)
+        same = tuple(given.shape) == store.shape(self.plan.sizes)
+        dtype = str(given.dtype).rpartition(".")[2]
+        return same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+
+    def dims(self, store: Store) -> tuple[str, ...]:
+        return self.plan.graph[store.name].domain.dims
 
     def fill(self, store: Store) -> np.ndarray:
         """The store before anything has run."""

@@ -18,26 +18,32 @@ def times(r: Region) -> int:
     return 2 if r.chunk is not None else len(r.around)
 
 
-def arguments(plan: Plan, r: Region) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shape and dtype of the arrays a launch is given after the times: variables, stores."""
-    names = map(equation, (*r.held, *r.carried))
-    types = [plan.graph[n].type for n in names]
-    assert not any(isinstance(t, Tuple) for t in types)
-    variables = [(t.sizes(plan.sizes), NUMPY_NAME[t.dtype]) for t in types if isinstance(t, Type)]
-    stores = [plan.stores[s] for s in r.stores]
+def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
+    """Shape and dtype of what a launch is given after the times: variables, stores.
+
+    The results of a host call are one variable: a list of shapes and dtypes.
+    """
+
+    def array(t: Type) -> tuple[tuple[int, ...], str]:
+        return t.sizes(plan.sizes), NUMPY_NAME[t.dtype]
+
+    types = [plan.graph[equation(n)].type for n in (*r.held, *r.carried)]
+    variables = [list(map(array, t.items)) if isinstance(t, Tuple) else array(t) for t in types]
+    stores = [plan.stores[s] for s in (*r.stores, *r.reads)]
     return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))
 
 
 def function(
     plan: Plan, r: Region, machine: Machine, walker: Callable[[Plan, Machine], Walk] = Walk
 ) -> Callable[..., tuple[Any, ...]]:
-    """f(seed, *times, *held, *carried, *stores) -> (*gives, *stores)"""
+    """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
     walk, ints, names = walker(plan, machine), times(r), (*r.held, *r.carried)
+    stores = (*r.stores, *r.reads)
 
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:
         at, arrays = given[:ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
-        state = State(vals, dict(zip(r.stores, arrays[len(names) :], strict=True)), {"seed": seed})
+        state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)), {"seed": seed})
         if r.chunk is not None:
             lo, hi = at
             walk.run(r.chunk, lo, hi, r.active, state)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import STATEMENT_NS, compute_ns
-from recurra.memory.plan import Plan
+from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
 from recurra.program.region import Flow, Region, flow_of, region, steps_below
 from recurra.program.steps import members, segments
-from recurra.schedule.tree import Exec, Item, Loop, equation
+from recurra.schedule.tree import Exec, Item, Loop, equation, reads
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,32 @@ class Program:
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
         return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
 
+    @property
+    def stretches(self) -> list[ChunkLoop | HostLoop]:
+        """The parts of the main loop, in order: some statements run in the first steps only."""
+        main, loops = self.main, (ChunkLoop, HostLoop)
+        return [x for x in self.items if main and isinstance(x, loops) and x.loop is main.loop]
+
     def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next."""
         if isinstance(it, ChunkLoop):
             return it.region.carried
         return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
+
+    def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+        """The stores that later steps of an outermost loop, or what follows it, read on."""
+        graph, paths = self.plan.graph, self.plan.schedule.paths()
+
+        def inside(statement: str) -> bool:
+            return any(x is it.loop for _, x in paths[statement])
+
+        found = {
+            r.source
+            for r in reads(graph)
+            if self.plan.accesses[r.sink, r.k].how == "store" and inside(r.source)
+            if not inside(r.sink) or waited(graph, r, it.loop).exact != 0
+        }
+        return tuple(sorted(found))
 
 
 def _regions(items: tuple[HostItem, ...]) -> list[Region]:

@@ -28,7 +28,8 @@ class Region:
     held: tuple[str, ...]  # variables read, not changed
     carried: tuple[str, ...]  # variables read and given back: donated
     gives: tuple[str, ...]  # variables given back, the carried first
-    stores: tuple[str, ...]  # donated
+    stores: tuple[str, ...]  # written here: donated
+    reads: tuple[str, ...] = ()  # stores that are only read here
 
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
@@ -40,6 +41,7 @@ class Region:
             "held": self.held,
             "carried": self.carried,
             "stores": self.stores,
+            "reads": self.reads,
             "gives": fresh,
         }
         inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
@@ -99,7 +101,7 @@ class Flow:
 
 
 def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
-    """The stores that statements read or write."""
+    """The stores that statements read or write, in the order of the plan."""
     out: set[str] = set()
     for s in statements:
         if s in plan.stores:
@@ -127,9 +129,11 @@ def region(
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
     mine = [s for s in members(items) if s in active]
-    return Region(
-        name, items, active, around, chunk, held, carried, (*carried, *fresh), stores_of(plan, mine)
-    )
+    stores = stores_of(plan, mine)
+    written = tuple(s for s in stores if s in mine and not plan.stores[s].given)
+    reads = tuple(s for s in stores if s not in written)
+    gives = (*carried, *fresh)
+    return Region(name, items, active, around, chunk, held, carried, gives, written, reads)
 
 
 def flow_of(

@@ -133,7 +133,8 @@ class _Writer:
     def launch(self, r: Region, ints: list[str]) -> None:
         stores = [self.store(s) for s in r.stores]
         given = [*map(self.variable, r.gives), *stores]
-        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried)), *stores]
+        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
+        taken += [*stores, *map(self.store, r.reads)]
         call = f"{r.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
 
@@ -155,19 +156,29 @@ class _Writer:
 
     def enter(self, it: ChunkLoop | HostLoop) -> str:
         """Where the loop starts; the main one goes on where a resumed run left it."""
-        if it is not self.program.main:
+        stretches = self.program.stretches
+        if not any(it is x for x in stretches):
             return str(it.lo)
-        start, state = f"{self.clock(it.loop)}_from", self.program.travelling(it)
-        names = self.tuple(map(self.variable, state))
-        self.line(f"{start}, {names} = run.enter({it.lo}, {self.dict(state, self.variable)})")
+        if it is not stretches[0]:
+            return f"run.later({it.lo})"
+        start, names = f"{self.clock(it.loop)}_from", self.tuple(self.border(it).values())
+        self.line(f"{start}, {names} = run.enter({it.lo}, {self.border_dict(it)})")
         return start
+
+    def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
+        """What lives on after a step of the main loop: x, a variable; x[], a store."""
+        stores = {f"{n}[]": self.store(n) for n in self.program.waiting(it)}
+        return {n: self.variable(n) for n in self.program.travelling(it)} | stores
+
+    def border_dict(self, it: ChunkLoop | HostLoop) -> str:
+        border = self.border(it) if any(it is x for x in self.program.stretches) else {}
+        return self.dict(border, border.__getitem__)
 
     def report(self, it: ChunkLoop | HostLoop, end: str, stores: Iterable[str]) -> None:
         """Only the main loop says what travels."""
         outs = [s for s in stores if self.program.plan.stores[s].output]
-        state = self.program.travelling(it) if it is self.program.main else ()
         parts = [repr(it.loop.dim), self.clock(it.loop), end]
-        parts += [self.dict(outs, self.store), self.dict(state, self.variable)]
+        parts += [self.dict(outs, self.store), self.border_dict(it)]
         self.line(f"yield run.report({', '.join(parts)})")
 
     def chunk_loop(self, it: ChunkLoop) -> None:

@@ -31,7 +31,11 @@ class Machine(Protocol):
 
     xp: Any
 
-    def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Array) -> Array:
+        """The operator of an equation at a point."""
+        ...
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """carry after body(time, carry) for lo <= time < hi."""
         ...
 
@@ -44,7 +48,7 @@ class Machine(Protocol):
         ...
 
     def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with a box replaced."""
+        """The store with the value at a point of its first axes replaced."""
         ...
 
 
@@ -64,7 +68,6 @@ class Walk:
 
     plan: Plan
     machine: Machine
-    overrides: Mapping[type[Op], Callable[..., Any]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -112,7 +115,7 @@ class Walk:
         if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
             vals, stores = body(lo, start)
         else:
-            vals, stores = self.machine.loop(lo, hi, body, start)
+            vals, stores = self.machine.loop(loop.dim, lo, hi, body, start)
         state.vals.update(zip(names, vals, strict=True))
         state.stores.update(zip(written, stores, strict=True))
 
@@ -152,8 +155,7 @@ class Walk:
             return
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
-            run = self.overrides.get(type(node.op))
-            result = run(node.op, env, *args) if run else node.op.run(self.machine.xp, env, *args)
+            result = self.machine.apply(node, env, *args)
         state.vals[statement] = result
         if node.name in state.stores:
             self.write(self.plan.stores[node.name], result, state, env)
@@ -203,13 +205,7 @@ class Walk:
 
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
         starts = tuple(self.slot(a, env[a.dim]) for a in store.kept)
-        lead = (1,) * len(starts)
-        xp = self.machine.xp
-        box = xp.reshape(value, (*lead, *store.type.sizes(self.plan.sizes)))
-        rest = (0,) * len(store.type.shape)
-        state.stores[store.name] = self.machine.write(
-            state.stores[store.name], (*starts, *rest), box
-        )
+        state.stores[store.name] = self.machine.write(state.stores[store.name], starts, value)
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""

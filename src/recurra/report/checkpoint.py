@@ -1,7 +1,7 @@
 """Arrays and loop counters → one safetensors file; a kill leaves either the old or the new.
 
     checkpoints/00000007.safetensors     header: {"__metadata__": {"meta": JSON, "sha256": …}, …}
-    checkpoints/00000008.safetensors     the newest; `keep` of them stay
+    checkpoints/00000008.safetensors     the newest, of iteration 8; `keep` of them stay
 
 The file is written here, not by the library: safetensors 0.8 stores a transposed array wrongly,
 and its own temporary file stays behind when it is killed. It is read by the library.
@@ -62,10 +62,16 @@ def graph_hash(text: str) -> str:
 
 
 def save(
-    directory: str | Path, arrays: Mapping[str, Any], meta: Mapping[str, Any], keep: int = 3
+    directory: str | Path,
+    arrays: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    keep: int = 3,
+    number: int | None = None,
 ) -> Path:
-    """Saves durably under a new number, then drops all but the `keep` newest files.
+    """Saves durably under a number, then drops all but the `keep` newest files.
 
+    Without `number` it is the next one. What has a higher one is the future of a run that went back
+    behind it, or was started anew: it is dropped too, once the new file is safe.
     `meta` is JSON: by convention `graph_hash` (see above) and `counters`, one per dimension.
     """
     if keep < 1:
@@ -78,9 +84,12 @@ def save(
         directory.mkdir(parents=True, exist_ok=True)
         with atomic.locked(directory):
             atomic.sweep(directory)
-            path = directory / f"{_next_number(directory):08d}{SUFFIX}"
+            number = _next_number(directory) if number is None else number
+            path = directory / f"{number:08d}{SUFFIX}"
             atomic.write(path, [header, *(_bytes(a) for a in plain.values())])
-            _drop(saved(directory)[:-keep])
+            old = saved(directory)
+            newest = old.index(path) + 1
+            _drop([*old[newest:], *old[: max(0, newest - keep)]])
     except OSError as error:
         raise RecurraError(
             f"the checkpoint could not be saved in {directory}",

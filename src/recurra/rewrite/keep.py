@@ -91,11 +91,11 @@ class _Phase:
                 self.needed |= {a.name for a in self.sources(n)}
 
     def sources(self, n: Node) -> list[Ref]:
-        """What `n` reads, at its own point, of other phases over the same dims."""
+        """What `n` reads of other phases over the same dims: at its own point, or of a state."""
         out: list[Ref] = []
         for a in n.args:
             other = self.phases.get(a.name)
-            same = self.graph[a.name].domain == n.domain and self.graph.is_identity(a)
+            same = self.graph[a.name].domain == n.domain and self.standing(a)
             if other is not None and other != self.phase and same:
                 out.append(a)
         return out
@@ -106,9 +106,14 @@ class _Phase:
             return False
         return all(a.name not in self.phases or self.reachable(a, n) for a in n.args)
 
+    def standing(self, a: Ref) -> bool:
+        """A read of this point; or of any point of a state, which is never computed again."""
+        state = isinstance(self.graph[a.name].op, Merge)
+        return self.graph.is_identity(a) or (state and a.name in self.free)
+
     def reachable(self, a: Ref, n: Node) -> bool:
         """Is the operand there in a later phase too: of this point, or from a loop further out?"""
-        if not self.graph.is_identity(a):
+        if not self.standing(a):
             return False
         around, here = self.phases[a.name][:-1], self.phases[n.name][:-1]
         return self.graph[a.name].domain == n.domain or (

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.returns import normalise
+    from recurra.rl.stacking import frames
 
 
 def __getattr__(name: str) -> Any:
     match name:
         case "env" | "train":
             return importlib.import_module(f"recurra.rl.{name}")
+        case "frames":
+            return importlib.import_module("recurra.rl.stacking").frames
         case "normalise":
             return importlib.import_module("recurra.rl.returns").normalise
         case _:
             raise AttributeError(f"module 'recurra.rl' has no attribute {name!r}")
 
 
-__all__ = ["env", "normalise", "train"]
+__all__ = ["env", "frames", "normalise", "train"]

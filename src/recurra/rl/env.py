@@ -1,7 +1,9 @@
 """Environments as recurrences: `o[b, i, 0] = env.reset(...)`, `o[b, i, t+1], r, d = env.step(a)`.
 
-Episodes are absorbing: from the step that ends one, `done` stays true, the observation stays the
-last one of the episode and the reward is 0, until the next reset.
+episodes="absorbing"   from the step that ends an episode, `done` stays true, the observation
+                       stays the last one and the reward is 0, until the next reset
+episodes="autoreset"   o' is then the first observation of the next episode, and an iteration
+                       begins where the last one ended
 
     host.HostEnv      a Gymnasium environment, called once per step for a whole batch
     TraceableEnv      one written in jax.numpy, which becomes part of the compiled program
@@ -20,17 +22,10 @@ from recurra.lang.dims import Index
 from recurra.lang.functions import dims_of, uniform, where
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
+from recurra.rl.space import AnySpace, Space
 from recurra.session import jax_fn
 
-Stepped = tuple[RecurrentTensor, RecurrentTensor, RecurrentTensor]
-
-
-@dataclass(frozen=True)
-class Space:
-    """What an environment shows or takes; `actions` counts them where they are discrete."""
-
-    type: Type
-    actions: int | None = None
+Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
 
 
 @dataclass(frozen=True)
@@ -38,22 +33,25 @@ class Transition:
     """Everything about the step (b, i, t): what `step` returns, and how the episode ended.
 
     `live`: the episode was still going on before the step, so that the transition is a real one.
-    `done` = `term` (a terminal state) or `trunc` (cut off: bootstrap from the value of `next_o`).
+    `done` = `term` (a terminal state) or `trunc` (cut off: bootstrap from the value of `final_o`).
+    `next_o` is what the next action is chosen from, `final_o` where this one led to: they differ
+    only with autoreset, where an episode ends.
     """
 
-    next_o: RecurrentTensor
+    next_o: Any
     reward: RecurrentTensor
     done: RecurrentTensor
     term: RecurrentTensor
     trunc: RecurrentTensor
     live: RecurrentTensor
+    final_o: Any
 
 
 class Env(Protocol):
     """What both kinds of environment offer; `last` is the transition that `step` wrote."""
 
-    observation_space: Space
-    action_space: Space
+    observation_space: AnySpace
+    action_space: AnySpace
     last: Transition | None
 
     @property
@@ -61,31 +59,56 @@ class Env(Protocol):
         """How many actions there are, if they are discrete."""
         ...
 
-    def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
-        """The first observation of one episode per point."""
+    def reset(self, domain: Sequence[Index]) -> Any:
+        """The first observation at each point: a tensor, or a tree as the space is."""
         ...
 
-    def step(self, a: RecurrentTensor) -> Stepped:
+    def step(self, a: Any) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
         ...
 
 
 def make(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
     """A Gymnasium environment by its id; `kwargs` are those of `gymnasium.make_vec`."""
-    require_absorbing(episodes)
+    return _on_the_host("Spec", id, kwargs, episodes)
+
+
+def from_envpool(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
+    """An environment of EnvPool, where that can be imported; `kwargs` are those of envpool.make."""
+    return _on_the_host("PoolSpec", id, kwargs, episodes)
+
+
+def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> Env:
+    require_known(episodes)
     try:
-        from recurra.rl.host import HostEnv
+        from recurra.rl import host, vector
     except ModuleNotFoundError as error:
         hint = "pip install recurra[rl]"
         raise RecurraError(
             "Gymnasium is missing", facts=str(error), hint=hint, loc=here()
         ) from None
-    return HostEnv(id, kwargs)
+    return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
 
 
 def traceable(reset: Callable[..., Any], step: Callable[..., Any], **options: Any) -> TraceableEnv:
     """See TraceableEnv."""
     return TraceableEnv(reset, step, **options)
+
+
+def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> Env:
+    """An environment of gymnax, part of the compiled program; `params`: its default ones."""
+    require_known(episodes)
+    from recurra.rl import adapters
+
+    return adapters.gymnax(env, params, episodes)
+
+
+def from_brax(env: Any, episodes: str = "absorbing") -> Env:
+    """An environment of brax (without auto_reset), part of the compiled program."""
+    require_known(episodes)
+    from recurra.rl import adapters
+
+    return adapters.brax(env, episodes)
 
 
 class TraceableEnv:
@@ -104,7 +127,7 @@ class TraceableEnv:
         draws: int | None = None,
         episodes: str = "absorbing",
     ):
-        require_absorbing(episodes)
+        require_known(episodes, ("absorbing",))
         self.observation_space, self.action_space = Space(observation), Space(Type("i32"), actions)
         self.actions, self.reward = actions, reward
         (width,) = observation.shape
@@ -121,7 +144,7 @@ class TraceableEnv:
 
     def step(self, a: RecurrentTensor) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        domain, t = stepped_domain(self._domain, a)
+        domain, t = stepped_domain(self._domain, [as_tensor(a)])
         state = recurrence("state", domain, self.observation_space.type, t, self._start)
         alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
         moved, done = self._step(state.detach(), a)
@@ -131,29 +154,29 @@ class TraceableEnv:
         follow(state, t, after)
         follow(alive, t, going)
         reward, ended = (alive * self.reward).detach(), going == 0.0
-        self.last = Transition(after, reward, ended, ended, as_tensor(False), live)
+        self.last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
         return after, reward, ended
 
 
-def require_absorbing(episodes: str) -> None:
-    if episodes != "absorbing":
-        raise RecurraError(
-            f"episodes={episodes!r} is not known", hint='use episodes="absorbing"', loc=here()
-        )
+def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:
+    if episodes not in known:
+        hint = f"use {' or '.join(f'episodes={k!r}' for k in known)}"
+        raise RecurraError(f"episodes={episodes!r} is not known", hint=hint, loc=here())
 
 
-def stepped_domain(start: Domain, a: RecurrentTensor) -> tuple[Domain, str]:
-    """The domain of a step by action `a` after a reset over `start`, and the dim it steps along."""
+def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Domain, str]:
+    """The domain of a step by an action after a reset over `start`, and the dim it steps along."""
     tracer = current()
-    new = [r.dim for r in a.domain if r.dim not in start]
+    ranges = {r.dim: r for x in action for r in x.domain}
+    new = [d for d in ranges if d not in start]
     if len(new) != 1:
         raise RecurraError(
-            f"the action varies with {', '.join(a.domain.dims) or 'no dim'}",
+            f"the action varies with {', '.join(tracer.domain(set(ranges)).dims) or 'no dim'}",
             facts=f"episodes start over {start or '[]'}, and one more dim counts their steps",
             hint="choose the action from the observation o[b, i, t]",
             loc=here(),
         )
-    ranges = {r.dim: r for r in (*start, *a.domain)}
+    ranges = {r.dim: r for r in start} | ranges
     return tracer.domain(set(ranges), ranges), new[0]
 
 

@@ -5,24 +5,29 @@
 
 The calls hang on one string, an i32 token that each reads and returns: token[i,0] is that of
 reset[i], token[i,t+1] that of step[i,t], and order[i] that of step[i-1,T-1]. Every reset is seeded
-by draws keyed by the program's seed and i, so nothing but the token lives from one i to the next.
+by draws keyed by the program's seed and i. With absorbing episodes nothing but the token lives from
+one i to the next; with autoreset the environment does, and only the first i is `fresh`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
+from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, Type, is_float
 from recurra.lang.dims import Index, unwrap, wrap
 from recurra.lang.functions import call, dims_of, uniform
+from recurra.lang.hosted import first_token, in_order
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current
-from recurra.ops.control import Call
-from recurra.rl.env import Stepped, Transition, declared, follow, recurrence, stepped_domain
-from recurra.rl.vector import Episodes, Spec
+from recurra.ops.control import Call, Item
+from recurra.rl.env import Stepped, Transition, follow, recurrence, stepped_domain
+from recurra.rl.episodes import Episodes, episodes
+from recurra.rl.space import leaves, tensors_of, tree_of
+from recurra.rl.vector import Spec
 
 TOKEN = Type("i32")
 
@@ -30,8 +35,8 @@ TOKEN = Type("i32")
 class HostEnv:
     """A Gymnasium environment; `rl.env` says what its episodes are."""
 
-    def __init__(self, id: str, options: Mapping[str, Any]):
-        self.episodes = Episodes(Spec(id, dict(options)))
+    def __init__(self, spec: Spec):
+        self.episodes = episodes(spec)
         self.observation_space = self.episodes.observation_space
         self.action_space = self.episodes.action_space
         self.last: Transition | None = None
@@ -42,29 +47,31 @@ class HostEnv:
         """How many actions there are, if they are discrete."""
         return self.action_space.actions
 
-    def reset(
-        self, domain: Sequence[Index], rows: Index | tuple[()] | None = None
-    ) -> RecurrentTensor:
-        """The first observation of one episode per point of `domain`.
+    def reset(self, domain: Sequence[Index], rows: Index | tuple[()] | None = None) -> Any:
+        """The first observation at each point of `domain`: a tensor, or a tree as the space is.
 
         One call resets all points of the dim `rows`, by default the first of `domain`; over the
         other dims the calls are made in order. With rows=() a call is for one point.
         """
         if self._tracer is current():
             raise self._twice("reset")
-        self._tracer, self.last = current(), None
+        self._tracer, self.last, self._loc = current(), None, here()
         self._box = dims_of(domain)
         row = str(unwrap(domain[0] if rows is None and domain else rows))
         self._rows = tuple(r for r in self._box if r.dim == row)
         self._key = register(self.episodes)
         outer = self._box.without(row)
-        self._order = self._first_token(outer)
-        draw, count = uniform(outer, (2,)), as_tensor(wrap(self._count))
-        types = [self.observation_space.type]
-        o, self._start = self._call("reset", types, [draw, count], self._box, self._order)
-        return o
+        self._order = first_token(outer, "order")
+        given = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
+        if self.episodes.carried:
+            starts = (compare("==", r.sym, r.lo) for r in outer.ranges[-1:])
+            given.append(as_tensor(Index(both(*starts))))
+        *first, self._start = self._call(
+            "reset", self.episodes.observed, given, self._box, self._order
+        )
+        return tree_of(self.observation_space, first)
 
-    def step(self, a: RecurrentTensor) -> Stepped:
+    def step(self, a: Any) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
         if self._tracer is not current():
             raise RecurraError(
@@ -75,16 +82,44 @@ class HostEnv:
             )
         if self.last is not None:
             raise self._twice("step")
-        domain, t = stepped_domain(self._box, a)
+        actions = tensors_of(self.action_space, a)
+        domain, t = stepped_domain(self._box, actions)
         outer = domain.without(*(r.dim for r in self._rows))
         token = recurrence("token", outer, TOKEN, t, self._start)
-        flag, action = Type("bool"), self._action(a)
-        types = [self.observation_space.type, Type("f32"), flag, flag, flag, flag]
-        *results, after = self._call("step", types, [action], domain, token)
+        taken = [
+            self._action(x, s.type)
+            for x, (_, s) in zip(actions, leaves(self.action_space), strict=True)
+        ]
+        *results, after = self._call("step", self.episodes.stepped, taken, domain, token)
         follow(token, t, after)
-        self._resume(after, outer, t)
-        self.last = Transition(*results)
+        in_order(self._order, after, outer.without(t))
+        self.last = self._transition(results)
+        if self.episodes.has_unreal_steps and self.episodes.carried:
+            current().checks.append(self._live_is_read)
         return self.last.next_o, self.last.reward, self.last.done
+
+    def _transition(self, results: Sequence[RecurrentTensor]) -> Transition:
+        n, space = len(self.episodes.observed), self.observation_space
+        next_o = tree_of(space, results[:n])
+        final_o = tree_of(space, results[n : 2 * n]) if self.episodes.carried else next_o
+        return Transition(next_o, *results[-5:], final_o=final_o)
+
+    def _live_is_read(self, graph: Graph) -> None:
+        """Steps that are none may not be taken for real ones."""
+        last = len(self.episodes.stepped) - 1
+        for n in graph.nodes.values():
+            if isinstance(n.op, Item) and n.op.k == last:
+                call = graph.nodes[n.args[0].name].op
+                if isinstance(call, Call) and call.fn == f"{self._key}.step":
+                    return
+        raise RecurraError(
+            f"{self.episodes.spec} has steps that are only resets, and the program uses them all",
+            facts="its autoreset mode is NextStep: the step after an episode's end has no action "
+            "and no reward; env.last.live is false there, and nothing reads it",
+            hint="weigh what is learnt by env.last.live.cast('f32'), or make it with "
+            "vectorization_mode='sync'",
+            loc=self._loc,
+        )
 
     @property
     def _count(self) -> Any:
@@ -107,9 +142,8 @@ class HostEnv:
         *results, after = call(fn, lone, xs, (), domain, token=token, stem=name)
         return *(x.index(0) for x in results), after
 
-    def _action(self, a: RecurrentTensor) -> RecurrentTensor:
+    def _action(self, a: RecurrentTensor, want: Type) -> RecurrentTensor:
         """`a` as the environment takes it, over its rows."""
-        want = self.action_space.type
         if a.shape != want.shape or is_float(a.dtype) != is_float(want.dtype):
             raise ShapeError(
                 f"{self.episodes.spec} takes actions {want}",
@@ -119,26 +153,6 @@ class HostEnv:
             )
         a = a.cast(want.dtype)
         return a if any(r.dim in a.domain for r in self._rows) else a.expand(unwrap(self._count))
-
-    def _first_token(self, outer: Domain) -> RecurrentTensor:
-        """What the reset at each point of `outer` waits for; `_resume` says the rest."""
-        zero = as_tensor(0, TOKEN.dtype)
-        if not len(outer):
-            return zero
-        order = declared("order", outer, TOKEN)
-        order[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
-        return order
-
-    def _resume(self, after: RecurrentTensor, outer: Domain, t: str) -> None:
-        """Each reset but the first waits for the last step of the iteration before it."""
-        loops = [r for r in outer if r.dim != t]
-        for k, r in enumerate(loops):
-            inner = loops[k + 1 :]
-            starts = [compare("==", q.sym, q.lo) for q in inner]
-            ends: dict[str, Any] = {q.dim: q.hi - 1 for q in (*inner, outer[t])}
-            index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in outer)
-            when = both(compare(">", r.sym, r.lo), *starts)
-            self._order[Index(when)] = after[index]
 
     def _twice(self, what: str) -> RecurraError:
         return RecurraError(

@@ -43,6 +43,13 @@ class Step(Protocol):
     def variables(self) -> Mapping[str, Any]: ...
 
 
+class Saver(Protocol):
+    """Checkpoints of a program: all that it needs to go on."""
+
+    def save(self, folder: Path, step: Any, seed: int) -> Any: ...
+    def load(self, path: Path) -> tuple[tuple[int, Mapping[str, Any]], int]: ...
+
+
 class Program(Protocol):
     """What training needs of a compiled program; the data is that of `report.page`."""
 
@@ -58,6 +65,8 @@ class Program(Protocol):
     def pass_rows(self) -> list[dict[str, Any]]: ...
     @property
     def chart(self) -> list[dict[str, Any]]: ...
+    @property
+    def saver(self) -> Saver: ...
 
     def run(
         self,
@@ -161,17 +170,16 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    graph = str(ctx.graph)
-    newest = None if folder is None else _newest(folder, settings, graph)
     with compiling(check=settings.check) if settings.check else nullcontext():
         program = (compile or _compile)(ctx, bounds)
+    newest = None if folder is None else _newest(folder, settings, program)
     if folder is None:
         algo = type(settings).__name__.lower()
         folder = RunFolder.create(settings.out, settings.env, algo, settings.seed, recipe(settings))
     run = folder if newest is None else RunFolder.resume(folder.path, newest[0])
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
-        record = Recorder(run, settings, progress, graph)
+        record = Recorder(run, settings, progress, program)
         try:
             program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
         except KeyboardInterrupt:
@@ -189,9 +197,9 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
 class Recorder:
     """Called after every launch: logs its iterations, shows progress, saves every so often."""
 
-    def __init__(self, run: RunFolder, settings: Reinforce, progress: Progress, graph: str):
+    def __init__(self, run: RunFolder, settings: Reinforce, progress: Progress, program: Program):
         self.run, self.settings, self.progress = run, settings, progress
-        self.graph = graph
+        self.program = program
         self.since = time.monotonic()
         self.next = 0
 
@@ -213,15 +221,8 @@ class Recorder:
         self.next = self.next or -(-step.hi // every) * every
         if step.hi < min(self.next, self.settings.iterations):
             return
-        from recurra.report import checkpoint
-
         self.next = (step.hi // every + 1) * every
-        meta = {
-            "graph_hash": checkpoint.graph_hash(self.graph),
-            "counters": {"i": step.hi},
-            "seed": self.settings.seed,
-        }
-        checkpoint.save(self.run.checkpoints, step.variables, meta)
+        self.program.saver.save(self.run.checkpoints, step, self.settings.seed)
 
 
 def recipe(settings: Reinforce) -> dict[str, Any]:
@@ -246,19 +247,16 @@ def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
     return replace(settings, **theirs)
 
 
-def _newest(run: RunFolder, settings: Reinforce, graph: str) -> tuple[int, Metrics]:
-    """How many iterations the newest checkpoint has, and what it holds."""
-    from recurra.report import checkpoint
-
-    found = checkpoint.load(run.checkpoints, graph_hash=checkpoint.graph_hash(graph))
-    done = int(found.meta["counters"]["i"])
+def _newest(run: RunFolder, settings: Reinforce, program: Program) -> tuple[int, Metrics]:
+    """How many iterations the newest checkpoint has, and what lived on after them."""
+    (done, variables), _ = program.saver.load(run.checkpoints)
     if done >= settings.iterations:
         raise RecurraError(
             f"the run in {run.path} has all its {done} iterations",
             facts=f"it was to have {settings.iterations}",
             hint=f"go on with --iterations {2 * done}",
         )
-    return done, found.arrays
+    return done, variables
 
 
 def _compile(ctx: Any, bounds: Mapping[Any, int]) -> Program:

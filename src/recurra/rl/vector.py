@@ -1,42 +1,47 @@
-"""A Gymnasium vector environment as B absorbing episodes, whatever its autoreset mode.
+"""A Gymnasium vector environment as rows that reset in the step that ends their episode.
 
-    NextStep   the step after an episode's end is a fake one, that resets: the row is finished
-    SameStep   the observation at the end is already the next episode's: the last is in `final_obs`
-    Disabled   a finished row may not be stepped: it is reset, by mask, before the others go on
+    SameStep   so does the environment itself; the last observation is in its info, `final_obs`
+    Disabled   rows that ended are reset at once, by mask
+    NextStep   the next step of a row that ended is none, but its reset; SyncVectorEnv and
+               AsyncVectorEnv can be reset by mask too. Other ones cannot: their row has a step that
+               is not `real`, from the last observation of one episode to the first of the next
 
-Finished rows may play on inside the environment; nothing of that is seen outside.
+The mode is what the environment's metadata says.
 """
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import RecurraError, here
-from recurra.ir.types import Type
-from recurra.rl.env import Space
+from recurra.rl.gym_spaces import Array, Values
+from recurra.saving import Unsaved
 
-Array = np.ndarray[Any, Any]
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
 MODES = ("NextStep", "SameStep", "Disabled")
-DRAW = 1 << 23  # a uniform f32 draw is a multiple of 1 / DRAW
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Which environment: the arguments of `gymnasium.make_vec`."""
+    """Which environment: the arguments of `gymnasium.make_vec`, and what its episodes are."""
 
     id: str
     options: Mapping[str, Any]
+    episodes: str = "absorbing"
 
     def __str__(self) -> str:
-        return f"{self.id}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
+        shown = [f"{k}={v!r}" for k, v in self.options.items()]
+        if self.episodes != "absorbing":
+            shown.append(f"episodes={self.episodes!r}")
+        return f"{self.id}({', '.join(shown)})"
 
     def make(self, rows: int) -> Vector:
         """`rows` environments: the native vector form if there is one, else one after another."""
@@ -52,113 +57,139 @@ class Spec:
                     loc=here(),
                 ) from None
 
+    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+        """All rows of `env`, or of what takes its place, at the start of an episode."""
+        return env, env.reset(seed=seed)[0]
 
-class Episodes:
-    """The host functions of one environment: `reset` and `step`, called in the order of a token."""
 
-    def __init__(self, spec: Spec):
-        self.spec = spec
-        probe = spec.make(1)
-        self.mode = mode(spec, probe)
-        self.observation_space = observed(spec, probe.single_observation_space)
-        self.action_space = taken(spec, probe.single_action_space)
-        self.shown = one_hot if isinstance(probe.single_observation_space, Discrete) else floats
-        self.first_shown = int(getattr(probe.single_observation_space, "start", 0))
-        self.first_action = int(getattr(probe.single_action_space, "start", 0))
-        probe.close()
-        self.env: Vector = None
-        self.rows = 0
+@dataclass(frozen=True)
+class PoolSpec(Spec):
+    """Which environment of EnvPool: the arguments of `envpool.make`.
 
-    def reset(self, draw: Array, rows: Array, token: Array) -> tuple[Array, Array]:
-        """All rows start anew, seeded by two uniform draws: observation f32[B,..], next token."""
-        if self.rows != int(rows):
-            if self.env is not None:
-                self.env.close()
-            self.rows = int(rows)
-            self.env = self.spec.make(self.rows)
-        raw, _ = self.env.reset(seed=seed(draw))
-        self.raw = np.array(raw)
-        self.o = self._show(self.raw)
-        self.live = np.ones(self.rows, bool)
-        self.term, self.trunc, self.ended = ~self.live, ~self.live, ~self.live
-        self.token = int(token)
-        return self.o, self._tick(token)
+    A pool is seeded when it is made and never again, so each seeded reset makes another.
+    """
 
-    def step(self, action: Array, token: Array) -> tuple[Array, ...]:
-        """observation f32[B,..], reward f32[B], done, term, trunc, live bool[B], next token"""
-        live, reward = self.live, np.zeros(self.rows, np.float32)
-        next_token = self._tick(token)
-        if live.any():
-            raw, gained, term, trunc = self._advance(action)
-            shown = self._show(raw)
-            self.o = np.where(live.reshape(-1, *(1,) * (shown.ndim - 1)), shown, self.o)
-            self.term = np.where(live, term, self.term)
-            self.trunc = np.where(live, trunc, self.trunc)
-            reward[live] = gained[live]
-            self.live = live & ~term & ~trunc
-        return self.o, reward, ~self.live, self.term, self.trunc, live, next_token
+    def make(self, rows: int, **more: Any) -> Vector:
+        """`rows` environments in one pool."""
+        options = {**self.options, **more}
+        try:
+            pool = importlib.import_module("envpool")
+            return pool.make(self.id, env_type="gymnasium", num_envs=rows, **options)
+        except Exception as error:  # its import reads files of every environment it knows
+            raise RecurraError(
+                f"EnvPool cannot make {self}",
+                facts=f"{type(error).__name__}: {error}",
+                hint="pip install envpool; python -c 'import envpool' must work",
+                loc=here(),
+            ) from None
 
-    def _tick(self, token: Array) -> Array:
-        """The token of the next call."""
-        assert self.env is not None, f"{self.spec} is stepped before its reset"
-        expected = f"{self.spec}: a call is lost, repeated or out of order, {token} != {self.token}"
-        assert int(token) == self.token, expected
-        self.token = (self.token + 1) & 0x7FFFFFFF
-        return np.asarray(self.token, np.int32)
+    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+        rows = env.num_envs
+        env.close()
+        env = self.make(rows, seed=seed % (1 << 31))
+        return env, env.reset()[0]
 
-    def _advance(self, action: Array) -> tuple[Array, Array, Array, Array]:
-        """One step of the environment: the raw observation after it, also where an episode ends."""
-        if self.mode == "Disabled" and self.ended.any():
-            self._restart(self.ended)
-        dtype = self.env.action_space.dtype
-        act = (np.asarray(action) + self.first_action).astype(dtype)
-        raw, reward, term, trunc, info = self.env.step(act)
-        self.raw, term, trunc = np.array(raw), np.array(term, bool), np.array(trunc, bool)
-        self.ended = term | trunc
-        if self.mode != "SameStep" or not self.ended.any():
-            return self.raw, np.asarray(reward), term, trunc
-        last = self.raw.copy()
-        last[self.ended] = np.stack(list(self._final(info)[self.ended]))
-        return last, np.asarray(reward), term, trunc
 
-    def _final(self, info: Mapping[str, Any]) -> Array:
+@dataclass(frozen=True)
+class Stepped:
+    """A step of all rows: arrays [B, ..] as the environment has them.
+
+    `o` is what the next action is chosen from, `final` where this one led to: they differ in rows
+    whose episode ended. Where a row is not `real` nothing was done but a reset.
+    """
+
+    o: Sequence[Array]
+    final: Sequence[Array]
+    reward: Array
+    term: Array
+    trunc: Array
+    real: Array
+
+
+class Rows:
+    """Rows of an environment, whatever its autoreset mode; see the module."""
+
+    def __init__(self, spec: Spec, env: Vector, seen: Values, taken: Values):
+        self.spec, self.env, self.seen, self.taken = spec, env, seen, taken
+        self.mode = mode(spec, env)
+        self.masked = self.mode == "Disabled" or (
+            self.mode == "NextStep" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        )
+        self.waiting = np.zeros(env.num_envs, bool)  # rows whose next step is only a reset
+
+    @property
+    def has_unreal_steps(self) -> bool:
+        return self.mode == "NextStep" and not self.masked
+
+    def expect_at_hand(self) -> None:
+        """The state of the environment must be in this process, and in plain sight."""
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            raise Unsaved(
+                f"the state of {self.spec} cannot be saved",
+                facts="its rows live in processes of their own",
+                hint="use vectorization_mode='sync'",
+            )
+        if isinstance(self.spec, PoolSpec):
+            raise Unsaved(
+                f"the state of {self.spec} cannot be saved", facts="EnvPool gives no access to it"
+            )
+
+    def reset(self, seed: int) -> list[Array]:
+        """All rows start anew."""
+        self.env, raw = self.spec.start(self.env, seed)
+        self.waiting = np.zeros(self.env.num_envs, bool)
+        return self.seen.arrays(raw)
+
+    def step(self, actions: Sequence[Array]) -> Stepped:
+        """Every row by one action, given as the program has them."""
+        raw, reward, term, trunc, info = self.env.step(self.taken.nested(actions))
+        o, real = self.seen.arrays(raw), ~self.waiting
+        final, term, trunc = o, np.array(term, bool), np.array(trunc, bool)
+        ended = term | trunc
+        if self.has_unreal_steps:
+            self.waiting = ended
+        elif ended.any() and self.masked:
+            o = self._restarted(ended, final)
+        elif ended.any():
+            last = self._final(info, ended)
+            final = [_with_rows(x, ended, rows) for x, rows in zip(o, last, strict=True)]
+        reward = np.where(real, reward, 0.0).astype(np.float32)
+        return Stepped(o, final, reward, term & real, trunc & real, real)
+
+    def _final(self, info: Mapping[str, Any], ended: Array) -> list[Array]:
+        """The last observations of the rows that ended."""
         for key in ("final_obs", "final_observation"):
-            if key in info:
-                return np.asarray(info[key])
+            found = info.get(key)
+            if isinstance(found, np.ndarray) and found.dtype == object:
+                return self.seen.of_rows(list(found[ended]))
+            if found is not None:
+                return [x[ended] for x in self.seen.arrays(found)]
         raise RecurraError(
             f"{self.spec} hides the last observation of an episode",
             facts="it resets in the same step, and its info has no 'final_obs'",
             hint="mend the environment, or use vectorization_mode='sync'",
         )
 
-    def _restart(self, rows: Array) -> None:
+    def _restarted(self, rows: Array, before: Sequence[Array]) -> list[Array]:
+        """The observations after a reset of some rows."""
         raw, _ = self.env.reset(options={"reset_mask": rows.copy()})
-        kept, before = np.asarray(raw)[~rows], self.raw[~rows]
-        if not np.array_equal(kept, before, equal_nan=before.dtype.kind == "f"):
-            raise RecurraError(
-                f"{self.spec} resets rows that it should leave alone",
-                facts="its autoreset mode is Disabled, but it ignores options['reset_mask']",
-                hint="mend the environment, or use vectorization_mode='sync'",
-            )
-
-    def _show(self, raw: Any) -> Array:
-        """Raw observations as the program sees them; always a new array."""
-        (width, *_) = (*self.observation_space.type.shape, 0)
-        return self.shown(np.asarray(raw) - self.first_shown if self.first_shown else raw, width)
+        after = self.seen.arrays(raw)
+        for x, y in zip(before, after, strict=True):
+            if not np.array_equal(x[~rows], y[~rows], equal_nan=x.dtype.kind == "f"):
+                raise RecurraError(
+                    f"{self.spec} resets rows that it should leave alone",
+                    facts=f"its autoreset mode is {self.mode}, "
+                    "but it ignores options['reset_mask']",
+                    hint="mend the environment, or use vectorization_mode='sync'",
+                )
+        return after
 
 
-def floats(raw: Any, width: Any) -> Array:
-    return np.array(raw, np.float32)
-
-
-def one_hot(raw: Any, width: Any) -> Array:
-    return np.eye(width, dtype=np.float32)[np.asarray(raw)]
-
-
-def seed(draw: Array) -> int:
-    """46 bits from two uniform draws: row k of a SyncVectorEnv gets seed + k."""
-    high, low = (int(x * DRAW) for x in np.asarray(draw, np.float64))
-    return high * DRAW + low
+def _with_rows(x: Array, which: Array, rows: Array) -> Array:
+    """`x` with other values in some rows."""
+    out = x.copy()
+    out[which] = rows
+    return out
 
 
 def mode(spec: Spec, env: Vector) -> str:
@@ -173,34 +204,3 @@ def mode(spec: Spec, env: Vector) -> str:
             loc=here(),
         )
     return name
-
-
-def observed(spec: Spec, space: Any) -> Space:
-    """Box: f32 of its shape.  Discrete(n): one-hot f32[n]."""
-    match space:
-        case Box():
-            return Space(Type("f32", tuple(space.shape)))
-        case Discrete():
-            return Space(Type("f32", (int(space.n),)), int(space.n))
-        case _:
-            raise _unknown(spec, "observation", space, "gymnasium.wrappers.FlattenObservation")
-
-
-def taken(spec: Spec, space: Any) -> Space:
-    """Discrete(n): i32[] in 0..n-1.  Box: f32 of its shape."""
-    match space:
-        case Discrete():
-            return Space(Type("i32"), int(space.n))
-        case Box():
-            return Space(Type("f32", tuple(space.shape)))
-        case _:
-            raise _unknown(spec, "action", space, "a wrapper with a Box or Discrete action")
-
-
-def _unknown(spec: Spec, kind: str, space: Any, wrapper: str) -> RecurraError:
-    return RecurraError(
-        f"the {kind} space of {spec} is not supported",
-        facts=f"it is {space}; Box and Discrete are",
-        hint=f"make_vec(wrappers=[...]) with {wrapper}",
-        loc=here(),
-    )

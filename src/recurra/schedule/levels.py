@@ -283,6 +283,8 @@ class _Levels:
             return max((level[of[e.sink]] for e in outof[k]), default=level[k])
 
         def move(k: int) -> bool:
+            if any(isinstance(self.graph[equation(e.source)].type, Tuple) for e in into[k]):
+                return False  # an item of a call is taken where the call is made
             first = min(outof[k], key=lambda e: level[of[e.sink]])
             kind = kinds[of[first.sink]]
             if kinds[k] == 0 or not kind:
@@ -339,7 +341,9 @@ class _Levels:
     def weight(self, statement: str) -> float:
         """Bytes that one point of the statement holds."""
         t = self.graph[equation(statement)].type
-        return 0.0 if is_step(statement) or isinstance(t, Tuple) else float(t.nbytes(self.sizes))
+        if isinstance(t, Tuple):  # more than its items, so that none of them is taken later
+            return 2.0 * sum(x.nbytes(self.sizes) for x in t.items)
+        return 0.0 if is_step(statement) else float(t.nbytes(self.sizes))
 
     def no_order(self, stmts: Sequence[str], edges: list[Read], dims: list[str]) -> ScheduleError:
         """The cycle that no loop can carry, in the user's lines."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
 
@@ -16,16 +19,53 @@ class Traced:
 
     def __init__(self, fn: Callable[..., Any]):
         self.fn = fn
+        self.last: tuple[Any, ...] | None = None
+        self.jitted = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
 
-    def __call__(self, xp: Any, vmaps: Sequence[Any], *xs: Any) -> tuple[Any, ...]:
-        f = self.fn
+    def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
+        """Every result. Each is an equation of its own: while it is traced, one call serves all."""
         if xp is np:  # else fn would compute with numpy's promotion rules
-            xs = tuple(map(jax.numpy.asarray, xs))
+            out = self.jitted(vmaps)(*map(jax.numpy.asarray, xs))
+            return tuple(np.asarray(y) for y in out)
+        if self.last is None or not self.same(vmaps, xs):
+            self.last = vmaps, xs, self.mapped(vmaps)(*xs)
+        return self.last[-1]
+
+    def same(self, vmaps: Any, xs: Sequence[Any]) -> bool:
+        """Are these the operands of the last call? Only tracers never change what they hold."""
+        assert self.last is not None
+        tracers = all(isinstance(x, Tracer) for x in xs)
+        return tracers and self.last[0] == vmaps and [*map(id, self.last[1])] == [*map(id, xs)]
+
+    def mapped(self, vmaps: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
+        f = self.fn
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
             f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)
-        out = tuple(jax.tree.leaves(f(*xs)))
-        return tuple(np.asarray(y) for y in out) if xp is np else out
+        return lambda *xs: tuple(jax.tree.leaves(f(*xs)))
+
+    def pulled(self, out: int) -> Traced:
+        """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
+
+        def back(*given: Any) -> tuple[Any, ...]:
+            *xs, g = given
+            floats = [k for k, x in enumerate(xs) if jax.numpy.issubdtype(x.dtype, np.floating)]
+
+            def result(*ys: Any) -> Any:
+                whole = dict(zip(floats, ys, strict=True))
+                args = (whole.get(k, x) for k, x in enumerate(xs))
+                return jax.tree.leaves(self.fn(*args))[out]
+
+            found = jax.vjp(result, *(xs[k] for k in floats))[1](g)
+            by = dict(zip(floats, found, strict=True))
+            return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
+
+        return Traced(back)
+
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
+        """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
+        compiled = jax.jit(lambda *xs: self(jax.numpy, vmaps, *xs))
+        return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
@@ -37,3 +77,43 @@ class Traced:
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
         """Results in the tree that the function gave them in."""
         return jax.tree.unflatten(tree, leaves)
+
+
+def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
+    """What `fn` gives for arrays of these types: its tree, with types for arrays."""
+    traced = Traced(fn)
+    types, tree = traced.result_types(xs)
+    return traced.unflatten(tree, types)
+
+
+class Packing:
+    """A tree of arrays as one vector per element type, f32[n] and i32[m]: few things to carry."""
+
+    def __init__(self, example: Any):
+        leaves, self.tree = jax.tree.flatten(example)  # a tree of types
+        self.leaves: list[Type] = leaves
+        dtypes = sorted({x.dtype for x in self.leaves})
+        self.places = {d: [k for k, x in enumerate(self.leaves) if x.dtype == d] for d in dtypes}
+        self.types = [Type(d, (sum(map(self._size, ks)),)) for d, ks in self.places.items()]
+
+    def pack(self, tree: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tree)
+        return [
+            jax.numpy.concatenate(
+                [jax.numpy.ravel(jax.numpy.asarray(leaves[k], NUMPY_NAME[d])) for k in ks]
+            )
+            for d, ks in self.places.items()
+        ]
+
+    def unpack(self, vectors: Sequence[Any]) -> Any:
+        out: dict[int, Any] = {}
+        for ks, vector in zip(self.places.values(), vectors, strict=True):
+            at = 0
+            for k in ks:
+                n = self._size(k)
+                out[k], at = vector[at : at + n].reshape(self.leaves[k].shape), at + n
+        return self.tree.unflatten([out[k] for k in range(len(self.leaves))])
+
+    def _size(self, leaf: int | Type) -> int:
+        x = self.leaves[leaf] if isinstance(leaf, int) else leaf
+        return prod(x.sizes({}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
@@ -20,7 +21,10 @@ class JaxMachine:
 
     xp: Any = jnp
 
-    def loop(self, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        return node.op.run(self.xp, env, *args)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return lax.fori_loop(lo, hi, body, carry)
 
     def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
@@ -30,13 +34,16 @@ class JaxMachine:
         return jnp.take(store, at, axis=axis, mode="clip")
 
     def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
-        return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
+        box = jnp.reshape(value, ((1,) * len(starts) + value.shape))
+        at = [*starts, *(0,) * value.ndim]
+        return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
 
 
 class JaxBackend:
     """XLA, on whatever device JAX finds."""
 
     name = "jax"
+    rows = 512
 
     def __init__(self) -> None:
         self.machine = JaxMachine()
@@ -58,6 +65,9 @@ class JaxBackend:
 
     def array(self, x: Any) -> Any:
         return jnp.array(x, copy=True)
+
+    def borrow(self, x: Any) -> Any:
+        return jnp.from_dlpack(x)
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -1,15 +1,56 @@
 """Layers whose parameters are recurrences."""
 
-from recurra.lang.nn.distributions import Categorical
-from recurra.lang.nn.modules import MLP, DNNBuilder, Linear, Module, Parameter, Sequential, Tanh
+from recurra.lang.nn import initialise
+from recurra.lang.nn.attention import MultiheadAttention
+from recurra.lang.nn.convolution import AvgPool2d, Conv2d, Flatten, MaxPool2d
+from recurra.lang.nn.distributions import Categorical, Gaussian, MultiCategorical
+from recurra.lang.nn.heads import CategoricalHead, GaussianHead, MultiCategoricalHead
+from recurra.lang.nn.modules import (
+    MLP,
+    DNNBuilder,
+    Linear,
+    Module,
+    Parameter,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    SiLU,
+    Tanh,
+)
+from recurra.lang.nn.normalisation import Dropout, Embedding, LayerNorm, RMSNorm
+from recurra.lang.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "MLP",
+    "RNN",
+    "AvgPool2d",
     "Categorical",
+    "CategoricalHead",
+    "Conv2d",
     "DNNBuilder",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GRUCell",
+    "Gaussian",
+    "GaussianHead",
+    "LSTMCell",
+    "LayerNorm",
     "Linear",
+    "MaxPool2d",
     "Module",
+    "MultiCategorical",
+    "MultiCategoricalHead",
+    "MultiheadAttention",
     "Parameter",
+    "RMSNorm",
+    "RNNCell",
+    "ReLU",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
     "Tanh",
+    "initialise",
 ]

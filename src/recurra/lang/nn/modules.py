@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, symbols
 from recurra.ir.graph import Ref
 from recurra.ir.types import Range, Type
 from recurra.lang.dims import Index, is_condition
 from recurra.lang.effects import Checkpoint
-from recurra.lang.functions import dims_of, normal
+from recurra.lang.functions import dims_of
+from recurra.lang.nn import initialise
 from recurra.lang.nn.distributions import Categorical
+from recurra.lang.nn.initialise import Initialiser
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
 
@@ -26,8 +28,19 @@ class Parameter(RecurrentTensor):
         tracer = current()
         node = tracer.declare(name, dims_of(domain), initial.type)
         super().__init__(tracer, Ref(node.name, node.domain.identity))
+        self.initial = initial
         start(self, initial)
         tracer.params.append(self)
+
+    def restart(self, initial: Any) -> None:
+        """Another first value, of the same shape."""
+        value = as_tensor(initial, self.dtype)
+        if value.type != self.type:
+            raise ShapeError(
+                f"{self.name} cannot start at {value.type}", facts=f"it is {self.type}", loc=here()
+            )
+        self.initial = value
+        self.tracer.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
         """p[i+1] = new[i], along the last of its dims"""
@@ -70,11 +83,11 @@ def step_range(x: RecurrentTensor) -> Range:
 class Module:
     """A tree of parameters with a forward equation."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *xs: Any, **options: Any) -> Any:
         raise NotImplementedError
 
-    def __call__(self, x: Any) -> Any:
-        return self.forward(x)
+    def __call__(self, *xs: Any, **options: Any) -> Any:
+        return self.forward(*xs, **options)
 
     def named_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         for key, v in vars(self).items():
@@ -90,6 +103,22 @@ class Module:
     @property
     def params(self) -> list[Parameter]:
         return [p for _, p in self.named_params()]
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Parameters start at these values: by their names in the module, "layers.0.weight".
+
+        Raises RecurraError where a parameter has no array, an array no parameter, or no fit.
+        """
+        mine = dict(self.named_params())
+        if mine.keys() != arrays.keys():
+            raise RecurraError(
+                "the arrays are not those of the module",
+                facts=f"without array: {', '.join(sorted(mine.keys() - arrays.keys())) or 'none'}; "
+                f"without parameter: {', '.join(sorted(arrays.keys() - mine.keys())) or 'none'}",
+                loc=here(),
+            )
+        for key, p in mine.items():
+            p.restart(arrays[key])
 
     def __getitem__(self, when: Index) -> View:
         """The module at the points where a condition on its dims holds: dnn[i % 5 == 0]"""
@@ -128,20 +157,11 @@ class View:
         current().effects.append(Checkpoint(self.when, fspath(path), params, here()))
 
 
-Initialiser = Callable[[tuple[int, ...]], RecurrentTensor]
-
-
-def he_normal(gain: float = 1.0) -> Initialiser:
-    """N(0, 2 / fan_in), scaled by `gain`."""
-    return lambda shape: normal((), shape) * (gain * (2.0 / shape[0]) ** 0.5)
-
-
-def constant(x: float) -> Initialiser:
-    return lambda shape: as_tensor(x, "f32").broadcast_to(shape)
-
-
 class Linear(Module):
-    """y = x W + b;  x [.., in], W [in, out], b [out]; `label` follows the names of W and b"""
+    """y = x W + b;  x [.., in], W [in, out], b [out]; `label` follows the names of W and b
+
+    With `init` for the weight, the bias is first 0; without, both are as in torch.
+    """
 
     def __init__(
         self,
@@ -150,12 +170,18 @@ class Linear(Module):
         domain: Sequence[Any],
         init: Initialiser | None = None,
         label: str = "",
+        bias: bool = True,
     ):
-        self.weight = Parameter((init or he_normal())((inputs, outputs)), domain, f"W{label}")
-        self.bias = Parameter(constant(0.0)((outputs,)), domain, f"b{label}")
+        start = init or initialise.kaiming_uniform(3**-0.5)
+        self.weight = Parameter(start((inputs, outputs)), domain, f"W{label}")
+        self.bias: Parameter | None = None
+        if bias:
+            first = initialise.zeros() if init else initialise.uniform(inputs**-0.5)
+            self.bias = Parameter(first((outputs,)), domain, f"b{label}")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
-        return x @ self.weight + self.bias
+        y = x @ self.weight
+        return y if self.bias is None else y + self.bias
 
 
 class Tanh(Module):
@@ -163,6 +189,27 @@ class Tanh(Module):
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         return x.tanh()
+
+
+class ReLU(Module):
+    """y = max(x, 0)"""
+
+    def forward(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x.relu()
+
+
+class Sigmoid(Module):
+    """y = 1 / (1 + e⁻ˣ)"""
+
+    def forward(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x.sigmoid()
+
+
+class SiLU(Module):
+    """y = x / (1 + e⁻ˣ)"""
+
+    def forward(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x * x.sigmoid()
 
 
 class Sequential(Module):
@@ -184,7 +231,7 @@ class MLP(Sequential):
         layers: list[Module] = []
         for k, (a, b) in enumerate(pairwise(sizes)):
             final = k == len(sizes) - 2
-            init = he_normal(last_gain if final else 1.0)
+            init = initialise.he_normal(last_gain if final else 1.0)
             layers.append(Linear(a, b, domain, init, str(k + 1)))
             if not final:
                 layers.append(Tanh())

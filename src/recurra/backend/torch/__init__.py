@@ -1,0 +1,1 @@
+"""Regions as generated Torch code; the only package that imports torch."""

@@ -1,0 +1,62 @@
+"""emit: recorded code as Python source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, kernels
+from recurra.backend.torch.record import Recorder
+
+
+def emit(region: str, takes: list[str], gives: list[str], recorder: Recorder) -> str:
+    """Constants, one function per kernel, and the region's function that calls them.
+
+    To be called after `finish`.
+    """
+    out = [f"{name} = {text}" for text, name in recorder.constants.items()]
+    for k in kernels(recorder.items):
+        out += ["", *_kernel(k, recorder.aliases)]
+    out += ["", f"def {region}({', '.join(takes)}):"]
+    out += [f"    {line}" for line in _items(recorder.items)]
+    out.append(f"    return {_tuple(gives)}")
+    return "\n".join(out) + "\n"
+
+
+def _kernel(k: Kernel, aliases: set[str]) -> list[str]:
+    """What is a view of a store leaves as a copy: the store will change."""
+    head = f"def {k.name}({', '.join((*k.takes, *k.views))}):"
+    lines = [f"    {name} = {text}" for name, text in k.lines]
+    gives = [f"{n}.clone()" if n in aliases else n for n in k.gives]
+    return [head, *lines, f"    return {_tuple(gives)}"]
+
+
+def _items(items: list[Item]) -> list[str]:
+    out: list[str] = []
+    for it in items:
+        match it:
+            case Kernel():
+                takes = ", ".join((*it.takes, *it.views.values()))
+                out.append(f"{_targets(it.gives)} = {it.name}({takes})")
+            case Write():
+                out.append(f"{it.target}.copy_({it.value})")
+            case Bind():
+                out.append(f"{it.name} = {it.text}")
+            case For():
+                out += [f"{n} = {start}" for n, start in it.starts]
+                out.append(f"for {it.clock} in range({it.lo}, {it.hi}):")
+                body = _items(it.body)
+                moved = [(n, s) for n, s in it.steps if n != s]
+                if moved:
+                    left, right = zip(*moved, strict=True)
+                    body.append(f"{', '.join(left)} = {', '.join(right)}")
+                out += [f"    {line}" for line in body or ["pass"]]
+    return out
+
+
+def _tuple(names: list[str]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _targets(names: Iterable[str]) -> str:
+    found = list(names)
+    return f"{found[0]}," if len(found) == 1 else ", ".join(found)

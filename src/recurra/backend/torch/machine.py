@@ -1,0 +1,182 @@
+"""Machines of the Torch backend: one that records a region, one that reads stores for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurra.backend.torch.count import Count, extreme, range_of
+from recurra.backend.torch.names import Names, Tensor, dtype_of
+from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Node
+from recurra.ir.types import NUMPY_NAME
+from recurra.ops.control import Foreign
+from recurra.ops.source import Uniform
+
+Starts = tuple[Any, ...]
+MOST_DRAWS = 1 << 22  # of one statement in one loop: 16 MiB
+
+
+class Recorded(Names):
+    """The names on tensors that are recorded, and on counted numbers."""
+
+    def __init__(self, recorder: Recorder):
+        super().__init__(recorder.device)
+        self.recorder = recorder
+        self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, less axes of one
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """A read of points is read as such, not cut out and reshaped."""
+        found = self.points.get(id(x))
+        if found is not None and found[2] == list(shape) and len(shape) < len(x.shape):
+            return self.recorder.view(found[0], found[1], shape)
+        return super().reshape(x, shape)
+
+    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
+        if isinstance(c, Count) and (chosen := self.recorder.choice(c, a, b)) is not None:
+            return chosen
+        return super().where(c, a, b)
+
+    def asarray(self, x: Any, dtype: Any = None) -> Tensor:
+        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype)
+
+    def constant(self, x: np.ndarray) -> Tensor:
+        with self.recorder.silent():
+            numbers = super().constant(x)
+        return self.recorder.array(numbers)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().minimum(a, b)
+        return extreme("min", a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().maximum(a, b)
+        return extreme("max", a, b)
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        if isinstance(x, Count):
+            return extreme("max", extreme("min", x, high), low)
+        return super().clip(x, low, high)
+
+
+class RecordingMachine:
+    """Runs a walk once; loops become loops of the code."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.xp: Any = Recorded(recorder)
+        self.clocks: list[str] = []
+
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        op = node.op
+        if isinstance(op, Foreign):
+            return self.foreign(op, env, args)
+        if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
+            return drawn
+        result = op.run(self.xp, env, *args)
+        self.recorder.rename(result, node.name)
+        return result
+
+    def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
+        """Draws of every step of the innermost loop, made before it; this step's are a row."""
+        loop = self.clocks[-1] if self.clocks else ""
+        dims = [d for d in op.mentions() if isinstance(c := env.get(d), Count) and c.clock == loop]
+        if not loop or len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
+            return None
+        steps = at.range[1] + 1
+        if steps * prod(op.infer().sizes(env)) > MOST_DRAWS:
+            return None
+        every = op.batch_symbol(dims[0], steps, False).run(self.xp, env)
+        return self.recorder.row(every, at)
+
+    def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
+        """One of the results; a call gives them all."""
+        type_ = op.infer()
+        vmaps = tuple((flags, last, evaluate(size, env)) for flags, last, size in op.vmaps)
+        dtype = dtype_of(NUMPY_NAME[type_.dtype])
+        function = f"foreign({op.fn!r}, {vmaps!r})"
+        return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        r = self.recorder
+        vals, stores = carry
+        mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
+        clock = r.named(dim)
+        time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
+        self.clocks.append(clock if isinstance(lo, int) and isinstance(hi, int) else "")
+        with r.loop(clock, lo, hi, mine) as made:
+            inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
+            after, _ = body(time, (inside, stores))
+            made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        self.clocks.pop()
+        return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
+
+    def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        box = list(zip(starts, sizes, store.shape, strict=True))
+        y = self.recorder.view(store, _join([_key(s, n, full) for s, n, full in box]), sizes)
+        points = [_inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
+        self.xp.points[id(y)] = (store, _join(list(map(str, points))), [n for n in sizes if n != 1])
+        return y
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        inside = self.xp.clip(at, 0, store.shape[axis] - 1)
+        return self.xp.take(store, inside, axis)
+
+    def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
+        self.recorder.write(store, ", ".join(map(str, starts)), value)
+        return store
+
+
+def _key(start: Any, size: int, full: int) -> str:
+    """start : start + size of an axis, moved inside; nothing for the whole of it."""
+    if size == full:
+        return ""
+    at = _inside(start, size, full)
+    return f"{at}:{at + size}"
+
+
+def _inside(start: Any, size: int, full: int) -> Any:
+    return extreme("min", extreme("max", start, 0), full - size)
+
+
+def _join(keys: Sequence[str]) -> str:
+    """Slices of the leading axes; axes that are whole at the end need none."""
+    found = list(keys)
+    while found and not found[-1]:
+        found.pop()
+    return ", ".join(k or ":" for k in found)
+
+
+class EagerMachine:
+    """Reads of stores by the host, between launches."""
+
+    def __init__(self, device: str):
+        self.xp: Any = Names(device)
+
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        return node.op.run(self.xp, env, *args)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        for time in range(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            at = min(max(int(start), 0), store.shape[k] - size)
+            store = torch.narrow(store, k, at, size)
+        return store.clone()
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
+
+    def write(self, store: Tensor, starts: Starts, value: Tensor) -> Tensor:
+        store[tuple(map(int, starts))] = value
+        return store

@@ -1,0 +1,160 @@
+"""The Array API names that operators use, on torch tensors.
+
+Words of 32 bits (`uint32`, which torch cannot add or shift) are held in int32: sums, products and
+xor are the same bits; a shift to the right fills with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+Tensor = torch.Tensor
+DTYPES: dict[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "uint32": torch.int32,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+
+
+def dtype_of(name: Any) -> torch.dtype:
+    """The dtype that holds numbers of a NumPy dtype, or of its name."""
+    return name if isinstance(name, torch.dtype) else DTYPES[np.dtype(name).name]
+
+
+def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.ndim))
+    return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+class Names:
+    """`xp` for operators; tensors are made on one device."""
+
+    def __init__(self, device: str):
+        self.device = device
+
+    # ---- making
+
+    def asarray(self, x: Any, dtype: Any = None) -> Tensor:
+        to = None if dtype is None else dtype_of(dtype)
+        if isinstance(x, Tensor):
+            return x if to is None or x.dtype == to else x.to(to)
+        if isinstance(x, np.ndarray):
+            return self.constant(x if dtype is None else x.astype(dtype))
+        if to is None:
+            to = {bool: torch.bool, float: torch.float32}.get(type(x), torch.int32)
+        if to == torch.int32 and not -(2**31) <= x < 2**31:
+            x -= 2**32
+        return torch.full((), x, dtype=to, device=self.device)
+
+    def constant(self, x: np.ndarray) -> Tensor:
+        """A tensor with the numbers of an array, in memory of its own."""
+        held = x.view(np.int32) if x.dtype == np.uint32 else x
+        return torch.tensor(held, dtype=dtype_of(x.dtype), device=self.device)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
+        return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Tensor:
+        return self.full(shape, 0, dtype)
+
+    def zeros_like(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def arange(self, n: int, dtype: Any = "int32") -> Tensor:
+        return torch.arange(n, dtype=dtype_of(dtype), device=self.device)
+
+    # ---- moving
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        return x if tuple(x.shape) == tuple(shape) else torch.reshape(x, tuple(shape))
+
+    def broadcast_to(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        return torch.broadcast_to(x, tuple(shape))
+
+    def permute_dims(self, x: Tensor, order: Sequence[int]) -> Tensor:
+        return torch.permute(x, tuple(order))
+
+    def expand_dims(self, x: Tensor, axis: int) -> Tensor:
+        return torch.unsqueeze(x, axis)
+
+    def flip(self, x: Tensor, axis: int) -> Tensor:
+        return torch.flip(x, (axis,))
+
+    def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        return torch.cat(tuple(xs), axis)
+
+    def pad(self, x: Tensor, widths: Sequence[tuple[int, int]], constant_values: float) -> Tensor:
+        flat = [n for pair in reversed(widths) for n in pair]
+        return torch.nn.functional.pad(x, flat, value=constant_values)
+
+    def take(self, x: Tensor, at: Any, axis: int) -> Tensor:
+        at = self.asarray(at)
+        y = torch.index_select(x, axis, torch.reshape(at, (-1,)))
+        return self.reshape(y, (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
+
+    def take_along_axis(self, x: Tensor, at: Tensor, axis: int) -> Tensor:
+        return torch.take_along_dim(x, at.to(torch.int64), axis)
+
+    # ---- folding
+
+    def sum(self, x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
+        to = x.dtype if dtype is None else dtype_of(dtype)
+        return torch.sum(x, axes, keepdim=keepdims, dtype=to) if axes else x.to(to)
+
+    def max(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
+        return torch.amax(x, axes, keepdim=keepdims) if axes else x
+
+    def min(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(x, axis)
+        return torch.amin(x, axes, keepdim=keepdims) if axes else x
+
+    def any(self, x: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(x, axis)
+        return torch.any(x, axes) if axes else x
+
+    def all(self, x: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(x, axis)
+        return torch.all(x, axes) if axes else x
+
+    def argmax(self, x: Tensor, axis: int) -> Tensor:
+        return torch.argmax(x, axis)
+
+    def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
+        return torch.cumsum(x, axis, dtype=dtype_of(dtype))
+
+    def einsum(self, labels: str, *xs: Tensor) -> Tensor:
+        return torch.einsum(labels, *xs)
+
+    # ---- pointwise
+
+    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(self.asarray(c), a, b)
+
+    def maximum(self, a: Any, b: Any) -> Tensor:
+        return torch.maximum(self.asarray(a), self.asarray(b))
+
+    def minimum(self, a: Any, b: Any) -> Tensor:
+        return torch.minimum(self.asarray(a), self.asarray(b))
+
+    def clip(self, x: Any, low: Any, high: Any) -> Tensor:
+        return torch.clip(self.asarray(x), low, high)
+
+    def bitwise_right_shift(self, x: Tensor, n: int) -> Tensor:
+        return (x >> n) & ((1 << (32 - n)) - 1)
+
+    def __getattr__(self, name: str) -> Any:
+        """Names that torch shares with the standard."""
+        return getattr(torch, name)

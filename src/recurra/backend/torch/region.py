@@ -1,0 +1,145 @@
+"""A region as generated Torch code: kernels, loops around them, stores changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurra.backend.torch.code import Kernel, finish, kernels
+from recurra.backend.torch.count import ANY, Count
+from recurra.backend.torch.emit import emit
+from recurra.backend.torch.machine import EagerMachine, RecordingMachine
+from recurra.backend.torch.names import DTYPES, Names, Tensor, dtype_of
+from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.errors import RecurraError
+from recurra.ir.types import Type
+from recurra.memory.plan import Plan
+from recurra.ops.control import Foreign
+from recurra.program.function import arguments, function, times
+from recurra.program.region import Region
+from recurra.schedule.tree import equation
+
+LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
+COMPILE_S = 12.0  # what torch.compile takes for a kernel
+
+
+class TorchBackend:
+    """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
+
+    `fuse`: all (True), none (False), or by cost (None). `sources` is the code of each region.
+    """
+
+    name = "torch"
+    rows = 4096
+
+    def __init__(self, fuse: bool | None = None, device: str | None = None):
+        self.fuse = fuse
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.machine = EagerMachine(self.device)
+        self.names = Names(self.device)
+        self.sources: dict[str, str] = {}
+        self.fused: dict[str, str] = {}  # kernel -> why
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        for s in region.active:
+            type_ = plan.graph[equation(s)].type
+            if isinstance(type_, Type) and type_.dtype == "u32":
+                raise RecurraError(
+                    f"{s} is a tensor of unsigned 32-bit numbers",
+                    facts="torch cannot calculate with them",
+                    hint="cast it to i64, or use the jax backend",
+                    loc=plan.graph[equation(s)].loc,
+                )
+        source, found, constants = recorded(plan, region, self.device)
+        self.sources[region.name] = source
+        scope: dict[str, Any] = {"torch": torch, "number": self.number, "foreign": foreign}
+        scope |= constants
+        exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
+        for k in found:
+            if self.pays(k, launches(plan, region)):
+                kernel: Callable[..., Any] = scope[k.name]
+                scope[k.name] = torch.compile(kernel, fullgraph=True, dynamic=False)
+                self.fused[k.name] = f"{len(k.lines)} calls, {k.runs} times a launch"
+        run = scope[region.name]
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            with torch.inference_mode():
+                return run(*given)
+
+        return launch
+
+    def pays(self, k: Kernel, launches: int) -> bool:
+        """Is fusing a kernel worth its compilation, in one run of the program?"""
+        saved = len(k.lines) * k.runs * launches * LINE_US * 1e-6
+        return self.fuse if self.fuse is not None else saved > COMPILE_S
+
+    def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.full((), x, dtype=dtype, device=self.device)
+
+    def array(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return x.clone()
+        if isinstance(x, tuple):
+            return tuple(map(self.array, x))  # the results of a host call
+        return self.names.constant(np.asarray(x))
+
+    def borrow(self, x: Any) -> Tensor:
+        return torch.from_dlpack(x).to(self.device)
+
+    def numpy(self, x: Any) -> np.ndarray:
+        return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
+
+
+def launches(plan: Plan, region: Region) -> int:
+    """How often a run launches a region, times the steps of a launch."""
+    loops = [*region.around, *([region.chunk] if region.chunk else [])]
+    dims = {r.dim: r for r in plan.graph.dims}
+    return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
+
+
+def recorded(
+    plan: Plan, region: Region, device: str
+) -> tuple[str, list[Kernel], Mapping[str, Tensor]]:
+    """The source of a region, its kernels, and the constants that it reads."""
+    recorder = Recorder(device)
+    machine = RecordingMachine(recorder)
+    clocks = [recorder.named(n) for n in _clocks(region)]
+    arrays = arguments(plan, region)
+    variables = (*region.held, *region.carried)
+    names = [recorder.named(equation(v) if v == equation(v) else f"{v}_so_far") for v in variables]
+    stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
+    seed = recorder.parameter("seed", (), torch.int32)
+    given: list[Any] = [Count(c, ANY, machine.xp.asarray) for c in clocks]
+    for name, array in zip([*names, *stores], arrays, strict=True):
+        if isinstance(array, list):
+            given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
+        elif name in stores:
+            given.append(StoreRef(name, array[0], DTYPES[array[1]]))
+        else:
+            given.append(recorder.parameter(name, array[0], dtype_of(array[1])))
+    with recorder:
+        results = function(plan, region, machine)(seed, *given)
+        recorder.close()
+    gives = [x.name if isinstance(x, StoreRef) else recorder.name_of(x) for x in results]
+    assert len(clocks) == times(region)
+    takes = ["seed", *clocks, *names, *stores]
+    finish(recorder.items, gives, region.name)
+    return emit(region.name, takes, gives, recorder), kernels(recorder.items), recorder.given
+
+
+def _clocks(region: Region) -> list[str]:
+    if region.chunk is not None:
+        return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
+    return [x.dim for x in region.around]
+
+
+@cache
+def foreign(name: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """A function of another library on tensors, mapped over axes."""
+    call = Foreign.table[name].on_tensors(vmaps)
+    return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))

@@ -1,0 +1,110 @@
+"""rc.optim: our optimisers, and those of optax as one step of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.graph import Ref
+from recurra.lang.nn.modules import Parameter, advance, start, step_range
+from recurra.lang.optim import (
+    SGD,
+    Adam,
+    AdamW,
+    Optimiser,
+    RMSprop,
+    clip_grad_norm,
+    clip_grad_value,
+)
+from recurra.lang.optim.optimiser import gradient
+from recurra.lang.tensor import RecurrentTensor
+from recurra.session import jax_fn
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimiser",
+    "RMSprop",
+    "Transformed",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "from_optax",
+]
+
+
+Via = Callable[..., Callable[..., Any]]
+
+
+def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
+    """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
+
+    `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
+    recurrence along the parameters' last dim, s[i+1] = update(grad[i], s[i], p[i]). A step is one
+    operation; with `via=rc.import_jax` it is as many equations as the update has primitives.
+    Raises RecurraError where tx is no transformation or the parameters have several domains.
+    """
+    return Transformed(tx, params, via)
+
+
+class Transformed:
+    """An optax transformation and its parameters."""
+
+    def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
+        from recurra.backend.jax import transformation
+
+        if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
+            raise RecurraError(
+                f"{tx!r} is no optax transformation",
+                facts="it has no init and update",
+                hint="give what a function of optax returns: from_optax(optax.adam(1e-3), params)",
+                loc=here(),
+            )
+        self.tx, self.via = tx, via
+        self.tree = {p.name: p for p in params} if isinstance(params, list) else params
+        self.params: list[Parameter] = transformation.leaves(self.tree)
+        self._one_domain()
+
+    def _one_domain(self) -> None:
+        for p in self.params:
+            if p.domain != self.params[0].domain:
+                raise RecurraError(
+                    "the parameters of one transformation have several domains",
+                    facts=f"{self.params[0].name} is over {self.params[0].domain}, "
+                    f"{p.name} over {p.domain}",
+                    hint="make a transformation for each domain",
+                    loc=here(),
+                )
+
+    def step(self, **extra: RecurrentTensor) -> None:
+        """Writes the next value of every parameter and of the state.
+
+        `extra` goes to the transformation, e.g. step(value=loss) for reduce_on_plateau.
+        """
+        from recurra.backend.jax.transformation import transformation
+
+        grads = [gradient(p) for p in self.params]
+        t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))
+        first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
+        state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
+        args = (*grads, *state, *self.params, *extra.values())
+        new, after = self.via(t.step, "optax_step")(*args)
+        for p, x in zip(self.params, new, strict=True):
+            p.update(x)
+        for s, x in zip(state, after, strict=True):
+            if x.type != s.type:
+                raise ShapeError(
+                    f"the transformation changes its state {s.name}",
+                    facts=f"it starts as {s.type}, a step makes it {x.type}",
+                    loc=here(),
+                )
+            advance(s, x)
+
+    def _state(self, name: str, first: RecurrentTensor) -> RecurrentTensor:
+        (p, *_) = self.params
+        step_range(p)
+        node = p.tracer.declare(name, p.domain, first.type)
+        x = RecurrentTensor(p.tracer, Ref(node.name, node.domain.identity))
+        start(x, first)
+        return x

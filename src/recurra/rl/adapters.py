@@ -1,0 +1,115 @@
+"""Environments of other libraries, by their protocols: gymnax, brax.
+
+Nothing is imported: an environment object comes from its own library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.ir.types import SHORT_NAME, Type
+from recurra.rl.space import AnySpace, Parts, Space
+from recurra.rl.traceable import StatefulEnv
+
+KEY_BITS = 8388608.0  # 2**23: a uniform f32 draw is a multiple of its inverse
+
+
+def key(u: Any) -> Any:
+    """A raw JAX key, u32[2], from two uniform draws."""
+    return (u * KEY_BITS).astype("uint32")
+
+
+def gymnax(env: Any, params: Any, episodes: str) -> StatefulEnv:
+    """reset_env(key, params) -> o, state;  step_env(key, state, a, params) -> o, state, r, d, info
+
+    A `step` of six results (gymnax 1) tells truncation by `is_truncated(state, params)`; one of
+    five (gymnax 0.0) ends an episode at its time limit without saying so: that terminates.
+    """
+    _require(env, "gymnax", ("reset_env", "step_env", "step", "action_space"))
+    params = env.default_params if params is None else params
+    tells = _results_of_step(env, params) == 6
+
+    def reset(u: Any) -> Any:
+        o, state = env.reset_env(key(u), params)
+        return state, o
+
+    def step(u: Any, state: Any, a: Any) -> Any:
+        o, state, reward, term, _ = env.step_env(key(u), state, a, params)
+        return state, o, reward, term, env.is_truncated(state, params) if tells else None
+
+    name = str(getattr(env, "name", type(env).__name__))
+    return StatefulEnv(name, reset, step, _space(name, env.action_space(params)), episodes=episodes)
+
+
+def _results_of_step(env: Any, params: Any) -> int:
+    from recurra.backend.jax.function import result_tree
+
+    def both(u: Any) -> Any:
+        _, state = env.reset_env(key(u), params)
+        action = env.action_space(params).sample(key(u))
+        return tuple(env.step(key(u), state, action, params))
+
+    found = len(result_tree(both, [Type("f32", (2,))]))
+    if found not in (5, 6):
+        raise RecurraError(
+            f"{type(env).__name__} is no environment of gymnax",
+            facts=f"its step gives {found} results, not 5 (gymnax 0.0) or 6 (gymnax 1)",
+            loc=here(),
+        )
+    return found
+
+
+def brax(env: Any, episodes: str) -> StatefulEnv:
+    """reset(key) -> State, step(State, a) -> State, with obs, reward, done and info.
+
+    Truncation is told by brax's EpisodeWrapper. An environment that resets by itself hides the last
+    observation of an episode, one that is mapped over rows has rows of its own: both are refused.
+    """
+    _require(env, "brax", ("reset", "step", "action_size"))
+    layer: Any = env
+    while layer is not None:
+        if type(layer).__name__ in ("AutoResetWrapper", "VmapWrapper"):
+            raise RecurraError(
+                f"this environment of brax is wrapped in {type(layer).__name__}",
+                facts="episodes and rows are made by the program: episodes=.., domain=(b, i)",
+                hint="create it with auto_reset=False and without batch_size",
+                loc=here(),
+            )
+        layer = vars(layer).get("env")
+
+    def reset(u: Any) -> Any:
+        state = env.reset(key(u))
+        return state, state.obs
+
+    def step(u: Any, state: Any, a: Any) -> Any:
+        state = env.step(state, a)
+        trunc = state.info.get("truncation")
+        term = state.done if trunc is None else state.done * (1 - trunc)
+        return state, state.obs, state.reward, term, trunc
+
+    name = type(env.unwrapped).__name__
+    return StatefulEnv(name, reset, step, Space(Type("f32", (env.action_size,))), episodes=episodes)
+
+
+def _require(env: Any, library: str, parts: tuple[str, ...]) -> None:
+    missing = [p for p in parts if not hasattr(env, p)]
+    if missing:
+        raise RecurraError(
+            f"{type(env).__name__} is no environment of {library}",
+            facts=f"it has no {', '.join(missing)}",
+            loc=here(),
+        )
+
+
+def _space(name: str, space: Any) -> AnySpace:
+    """A space of gymnax, by its attributes."""
+    inner = getattr(space, "spaces", None)
+    if hasattr(space, "n"):
+        return Space(Type("i32"), int(space.n))
+    if isinstance(inner, dict):
+        return Parts({k: _space(name, s) for k, s in inner.items()})
+    if inner is not None:
+        return Parts(tuple(_space(name, s) for s in inner))
+    dtype = getattr(space.dtype, "__name__", None) or str(space.dtype)
+    return Space(Type(SHORT_NAME.get(dtype, "f32"), tuple(space.shape)))

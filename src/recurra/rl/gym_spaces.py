@@ -1,0 +1,139 @@
+"""Gymnasium spaces as tensors, and their batched values as arrays [B, ..], one per tensor.
+
+Box             its shape and type; f64 becomes f32, small integers i32, u8 stays u8
+Discrete(n)     shown one-hot, f32[n]; taken as i32[] in 0..n-1
+MultiDiscrete   i32 of its shape, counted from 0        MultiBinary     bool of its shape
+Tuple, Dict     a Tree of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+from recurra.errors import RecurraError, here
+from recurra.ir.types import NUMPY_NAME, Type
+from recurra.rl.space import AnySpace, Parts, Space, leaves
+
+Array = np.ndarray[Any, Any]
+BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "uint8": "u8"} | {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16"), "i32"),
+    "uint32": "u32",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a space: the way to it, its own space, and its type in the program."""
+
+    path: tuple[Any, ...]
+    space: Any
+    type: Type
+
+    def show(self, raw: Array) -> Array:
+        """Values of the environment as the program sees them."""
+        if isinstance(self.space, (Discrete, MultiDiscrete)):
+            raw = raw - self.space.start
+        if isinstance(self.space, Discrete):
+            return np.eye(int(self.space.n), dtype=np.float32)[raw]
+        if raw.dtype == np.int64 and raw.size and np.abs(raw).max() > np.iinfo(np.int32).max:
+            raise RecurraError(
+                "an observation does not fit into 32 bits",
+                facts=f"the environment shows {raw.flat[np.abs(raw).argmax()]}, of {self.space}",
+                hint="scale it in a wrapper",
+            )
+        return raw.astype(NUMPY_NAME[self.type.dtype], copy=False)
+
+    def give(self, action: Array) -> Array:
+        """Values of the program as the environment takes them."""
+        if isinstance(self.space, (Discrete, MultiDiscrete)):
+            action = action + self.space.start
+        return action.astype(self.space.dtype)
+
+
+class Values:
+    """The values of a space, many rows at a time: nested as Gymnasium has them, or a flat list."""
+
+    def __init__(self, space: Any, types: AnySpace):
+        self.space, self.types = space, types
+        found = zip(ways(space), leaves(types), strict=True)
+        self.parts = [Part(path, reach(space, path), s.type) for path, (_, s) in found]
+
+    def arrays(self, nested: Any) -> list[Array]:
+        """Copies of the arrays [B, ..] of a batch."""
+        return [np.array(reach(nested, p.path)) for p in self.parts]
+
+    def of_rows(self, rows: Sequence[Any]) -> list[Array]:
+        """The arrays of a batch that comes row by row."""
+        return [np.stack([np.asarray(reach(r, p.path)) for r in rows]) for p in self.parts]
+
+    def show(self, arrays: Sequence[Array]) -> list[Array]:
+        return [p.show(x) for p, x in zip(self.parts, arrays, strict=True)]
+
+    def nested(self, arrays: Sequence[Array]) -> Any:
+        """What the environment takes for arrays of the program."""
+        given = iter([p.give(x) for p, x in zip(self.parts, arrays, strict=True)])
+        return build(self.space, lambda _: next(given))
+
+
+def spaces(spec: Any, kind: str, space: Any) -> AnySpace:
+    """The tensors of an observation or action space; raises what to do where there are none."""
+    match space:
+        case Box() if space.dtype.name in BOX:  # pyright: ignore[reportOptionalMemberAccess]
+            return Space(Type(BOX[space.dtype.name], tuple(space.shape)))  # pyright: ignore
+        case Discrete():
+            n = int(space.n)
+            type_ = Type("f32", (n,)) if kind == "observation" else Type("i32")
+            return Space(type_, n)
+        case MultiDiscrete():
+            return Space(Type("i32", tuple(space.shape)))
+        case MultiBinary():
+            return Space(Type("bool", tuple(space.shape)))
+        case Tuple() if len(space.spaces):
+            return Parts(tuple(spaces(spec, kind, s) for s in space.spaces))
+        case Dict() if len(space.spaces):
+            return Parts({k: spaces(spec, kind, s) for k, s in space.spaces.items()})
+        case _:
+            raise RecurraError(
+                f"the {kind} space of {spec} is not supported",
+                facts=f"it has {space}; {SUPPORTED} are",
+                hint=f"make_vec(wrappers=[...]) with a wrapper whose {kind} is one of these",
+                loc=here(),
+            )
+
+
+SUPPORTED = (
+    "Box (of up to 32 bits), Discrete, MultiDiscrete, MultiBinary, and Tuple and Dict of them"
+)
+
+
+def ways(space: Any) -> list[tuple[Any, ...]]:
+    """The way to every array of a space: names and positions."""
+    match space:
+        case Tuple():
+            return [(k, *w) for k, s in enumerate(space.spaces) for w in ways(s)]
+        case Dict():
+            return [(k, *w) for k, s in space.spaces.items() for w in ways(s)]
+        case _:
+            return [()]
+
+
+def reach(nested: Any, path: tuple[Any, ...]) -> Any:
+    for k in path:
+        nested = nested[k]
+    return nested
+
+
+def build(space: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A value of a space, from the values of what it is made of, in the order of `ways`."""
+    match space:
+        case Tuple():
+            return tuple(build(s, leaf) for s in space.spaces)
+        case Dict():
+            return {k: build(s, leaf) for k, s in space.spaces.items()}
+        case _:
+            return leaf(space)

@@ -1,0 +1,154 @@
+"""What an environment shows or takes: one tensor, or several under names or positions.
+
+Space(f32[4])                                     a tensor
+Parts({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a Tree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.types import Type
+from recurra.lang import functions
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+
+Key = str | int
+
+
+@dataclass(frozen=True)
+class Space:
+    """One tensor; `actions` counts its values where they are 0, 1, .. actions - 1."""
+
+    type: Type
+    actions: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.type)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Spaces under names (a dict) or positions (a tuple)."""
+
+    parts: Mapping[str, AnySpace] | tuple[AnySpace, ...]
+
+    @property
+    def type(self) -> Type:
+        raise RecurraError(
+            "a space of several parts is no single tensor",
+            facts=f"it is {self}",
+            hint="take one part of it: space.parts[...], o[...]",
+            loc=here(),
+        )
+
+    @property
+    def actions(self) -> None:
+        return None
+
+    def like(self, domain: Sequence[Any], name: str) -> Tree:
+        """A tree of tensors yet to be defined: what rc.like gives for this space."""
+        return tree_of(
+            self,
+            [functions.like(s.type, domain, "_".join([name, *path])) for path, s in leaves(self)],
+        )
+
+    def __str__(self) -> str:
+        if isinstance(self.parts, tuple):
+            return f"({', '.join(map(str, self.parts))})"
+        return "{" + ", ".join(f"{k}: {s}" for k, s in self.parts.items()) + "}"
+
+
+AnySpace = Space | Parts
+
+
+class Tree:
+    """Tensors under names or positions; what is read or defined by dims is so in each of them.
+
+    o["image"];  first, second = o;  o[b, i, 0] = env.reset(domain=(b, i))
+    """
+
+    def __init__(self, parts: Mapping[str, Any] | tuple[Any, ...]):
+        self.parts = parts
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            assert isinstance(self.parts, Mapping), f"{self!r} has positions, no names"
+            return self.parts[key]
+        return self.map(lambda x: x[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        mine, theirs = children(self.parts), children(parts_of(value))
+        if mine.keys() != theirs.keys():
+            raise ShapeError(
+                "a tree is defined by one with other parts",
+                facts=f"it has {list(mine)}, the value {list(theirs) or 'none'}",
+                loc=here(),
+            )
+        for k, x in mine.items():
+            x[key] = theirs[k]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.parts)
+
+    def keys(self) -> Any:
+        return children(self.parts).keys()
+
+    def map(self, f: Callable[[Any], Any]) -> Tree:
+        """The tree of what `f` makes of each tensor, or tree, in it."""
+        if isinstance(self.parts, tuple):
+            return Tree(tuple(map(f, self.parts)))
+        return Tree({k: f(x) for k, x in self.parts.items()})
+
+    def __repr__(self) -> str:
+        return f"Tree({self.parts!r})"
+
+
+def parts_of(value: Any) -> Any:
+    return value.parts if isinstance(value, (Tree, Parts)) else value
+
+
+def children(parts: Any) -> dict[Key, Any]:
+    """What is directly in a dict, a tuple or a list, by name or position."""
+    if isinstance(parts, Mapping):
+        return dict(parts)
+    return dict(enumerate(parts)) if isinstance(parts, (tuple, list)) else {}
+
+
+def leaves(space: AnySpace, at: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Space]]:
+    """Every tensor of a space, with the names and positions that lead to it."""
+    if isinstance(space, Space):
+        return [(at, space)]
+    return [x for k, s in children(space.parts).items() for x in leaves(s, (*at, str(k)))]
+
+
+def tree_of(space: AnySpace, tensors: Sequence[Any]) -> Any:
+    """Tensors, in the order of `leaves`, as the space has them."""
+    given = iter(tensors)
+
+    def build(s: AnySpace) -> Any:
+        if isinstance(s, Space):
+            return next(given)
+        if isinstance(s.parts, tuple):
+            return Tree(tuple(build(p) for p in s.parts))
+        return Tree({k: build(p) for k, p in s.parts.items()})
+
+    return build(space)
+
+
+def tensors_of(space: AnySpace, value: Any) -> list[RecurrentTensor]:
+    """The tensors of a value that has the parts of a space, in the order of `leaves`."""
+    if isinstance(space, Space):
+        if children(parts_of(value)):
+            raise ShapeError(f"{value!r} has parts", facts=f"it is to be {space}", loc=here())
+        return [as_tensor(value)]
+    wanted, given = children(space.parts), children(parts_of(value))
+    if wanted.keys() != given.keys():
+        raise ShapeError(
+            f"a value for {space} has other parts",
+            facts=f"it has {list(given) or 'none'}, to be there are {list(wanted)}",
+            loc=here(),
+        )
+    return [x for k, s in wanted.items() for x in tensors_of(s, given[k])]

@@ -1,0 +1,36 @@
+"""Frame stacking as reads of the past: each observation is stored once, stacks are made in regions.
+
+frames(o, 4)[t]  =  o[max(t-3, 0)], o[max(t-2, 0)], o[max(t-1, 0)], o[t]
+"""
+
+from __future__ import annotations
+
+from recurra.lang.dims import Index, maximum, wrap
+from recurra.lang.functions import stack, where
+from recurra.lang.tensor import RecurrentTensor
+
+
+def frames(
+    o: RecurrentTensor, count: int, starts: RecurrentTensor | None = None
+) -> RecurrentTensor:
+    """The last `count` values along the last dim of `o`, the oldest first: [count, *shape].
+
+    What would be before the first point is the first one again. `starts` (bool[]) holds where an
+    episode begins: there, too, nothing older is seen. With autoreset that is where d was true.
+    """
+    last = o.domain.ranges[-1]
+
+    def back(x: RecurrentTensor, k: int) -> RecurrentTensor:
+        past = maximum(Index(last.sym) - k, wrap(last.lo))
+        return x[tuple(past if r == last else Index(r.sym) for r in x.domain)]
+
+    found = [o]
+    for k in range(1, count):
+        older = back(o, k)
+        if starts is not None:
+            begun = back(starts, 0)
+            for j in range(1, k):
+                begun = begun | back(starts, j)
+            older = where(begun, found[-1], older)
+        found.append(older)
+    return stack(found[::-1])

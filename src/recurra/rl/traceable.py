@@ -1,0 +1,211 @@
+"""Environments that are pure JAX functions of one instance, as part of the compiled program.
+
+    reset(u) -> state, o                            u: uniform draws f32[draws]
+    step(u, state, a) -> state, o, r, term, trunc   trunc: None where it does not tell
+
+The state, a tree of arrays, becomes a recurrence per element type; with autoreset every step also
+draws the first state of the episode that would follow, and takes it where this one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.expr import both, compare
+from recurra.ir.types import Domain, Type
+from recurra.lang.dims import Index
+from recurra.lang.functions import dims_of, uniform, where
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.rl.env import Stepped, Transition, declared, follow, recurrence, stepped_domain
+from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
+from recurra.session import jax_fn
+
+Tensors = list[RecurrentTensor]
+
+
+class StatefulEnv:
+    """See the module; `rl.env` says what its episodes are."""
+
+    def __init__(
+        self,
+        name: str,
+        reset: Callable[..., Any],
+        step: Callable[..., Any],
+        action_space: AnySpace,
+        draws: int = 2,
+        episodes: str = "absorbing",
+    ):
+        from recurra.backend.jax.function import Packing, result_tree
+
+        self.name, self.draws, self.carried = name, draws, episodes == "autoreset"
+        self.action_space = action_space
+        state, shown = result_tree(reset, [Type("f32", (draws,))])
+        packing, self.observation_space = Packing(state), space_of(shown)
+        self._held = len(packing.types)
+        self.last: Transition | None = None
+
+        def first(u: Any) -> Any:
+            state, o = reset(u)
+            return [*packing.pack(state), *self._seen(o)]
+
+        def after(u: Any, *xs: Any) -> Any:
+            state, action = packing.unpack(xs[: self._held]), xs[self._held :]
+            state, o, reward, *ended = step(u, state, plain(tree_of(action_space, action)))
+            flags = [x.astype(bool) for x in ended if x is not None]
+            return [*packing.pack(state), *self._seen(o), reward, *flags]
+
+        self._first, self._after = jax_fn(first, f"{name}_reset"), jax_fn(after, f"{name}_step")
+
+    @property
+    def actions(self) -> int | None:
+        """How many actions there are, if they are discrete."""
+        return self.action_space.actions
+
+    def reset(self, domain: Sequence[Index]) -> Any:
+        """The first observation at each point of `domain`: a tensor, or a tree as the space is."""
+        self._box, self.last = dims_of(domain), None
+        start = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
+        self._begin = self._going_on(start) if self.carried else start
+        return self._tree_of_seen(self._begin)
+
+    def step(self, a: Any) -> Stepped:
+        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+        actions = tensors_of(self.action_space, a)
+        domain, t = stepped_domain(self._box, actions)
+        n = self._held
+        now = [
+            recurrence("state", domain, x.type, t, x)
+            for x in self._begin[: n if self.carried else None]
+        ]
+        taken = [x.detach() for x in self._taken(actions)]
+        made = [x.detach() for x in self._after(uniform(domain, (self.draws,)), *now[:n], *taken)]
+        k = len(self._begin)
+        moved, (reward, *ended) = made[:k], made[k:]
+        if self.carried:
+            self.last = self._into_the_next(domain, now, moved, reward, ended, t)
+        else:
+            self.last = self._to_the_end(domain, now, moved, reward, ended, t)
+        return self.last.next_o, self.last.reward, self.last.done
+
+    def _to_the_end(
+        self,
+        domain: Domain,
+        now: Tensors,
+        moved: Tensors,
+        reward: RecurrentTensor,
+        ended: Tensors,
+        t: str,
+    ) -> Transition:
+        """Absorbing: all stays as it is where the episode is over."""
+        flag = [as_tensor(False) for _ in ended]
+        over = [recurrence("over", domain, Type("bool"), t, x) for x in flag]
+        live = ~(over[0] | over[-1])
+        for x, new in zip(now, moved, strict=True):
+            follow(x, t, where(live, new, x))
+        after = [where(live, new, x) for x, new in zip(over, ended, strict=True)]
+        for x, new in zip(over, after, strict=True):
+            follow(x, t, new)
+        o = self._tree_of_seen([where(live, new, x) for x, new in zip(now, moved, strict=True)])
+        reward = where(live, reward, reward * 0)
+        term, trunc = self._told(after, domain)
+        return Transition(o, reward, after[0] | after[-1], term, trunc, live, o)
+
+    def _into_the_next(
+        self,
+        domain: Domain,
+        now: Tensors,
+        moved: Tensors,
+        reward: RecurrentTensor,
+        ended: Tensors,
+        t: str,
+    ) -> Transition:
+        """Autoreset: where the episode is over the next one begins."""
+        done = ended[0] | ended[-1]
+        fresh = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
+        after = [where(done, x, y) for x, y in zip(fresh, moved, strict=True)]
+        for x, new in zip(now, after, strict=False):
+            follow(x, t, new)
+        for x, new in zip(self._begin, after, strict=True):
+            carry(x, new, t)
+        next_o, final_o = self._tree_of_seen(after), self._tree_of_seen(moved)
+        term, trunc = self._told(ended, domain)
+        live = always(True, domain)
+        return Transition(next_o, reward, done, term, trunc, live, final_o)
+
+    def _going_on(self, start: Tensors) -> Tensors:
+        """What an iteration begins with: only the first one with the start of an episode."""
+        out = [declared("begin", self._box, x.type) for x in start]
+        for x, new in zip(out, start, strict=True):
+            x[Index(both(*(compare("==", r.sym, r.lo) for r in self._box.ranges[1:][-1:])))] = new
+        return out
+
+    def _told(self, ended: Tensors, domain: Domain) -> Tensors:
+        """Terminated and truncated; what does not tell them apart only terminates."""
+        return [ended[0], ended[1] if len(ended) > 1 else always(False, domain)]
+
+    def _tree_of_seen(self, made: Tensors) -> Any:
+        return tree_of(self.observation_space, made[self._held :])
+
+    def _seen(self, o: Any) -> list[Any]:
+        """The arrays of an observation."""
+        return arrays_of(self.observation_space, o)
+
+    def _taken(self, actions: Tensors) -> Tensors:
+        out: Tensors = []
+        for x, (_, s) in zip(actions, leaves(self.action_space), strict=True):
+            if x.shape != s.type.shape:
+                raise ShapeError(
+                    f"{self.name} takes actions {s.type}", facts=f"this one is {x!r}", loc=here()
+                )
+            out.append(x.cast(s.type.dtype))
+        return out
+
+
+def always(value: bool, domain: Domain) -> RecurrentTensor:
+    """The same at every point of a domain."""
+    x = declared("always", domain, Type("bool"))
+    x[tuple(Index(r.sym) for r in domain)] = value
+    return x
+
+
+def carry(first: RecurrentTensor, after: RecurrentTensor, t: str) -> None:
+    """first[b, i] = after[b, i-1, T-1]: along the last of its dims but the rows."""
+    for r in first.domain.ranges[1:][-1:]:
+        index = tuple(
+            q.hi - 1 if q.dim == t else q.sym - 1 if q == r else q.sym for q in after.domain
+        )
+        first[Index(compare(">", r.sym, r.lo))] = after[index]
+
+
+def space_of(shown: Any) -> AnySpace:
+    """The space of an observation, from its types."""
+    if isinstance(shown, Type):
+        return Space(shown)
+    if isinstance(shown, Mapping):
+        return Parts({str(k): space_of(x) for k, x in shown.items()})
+    if type(shown) in (tuple, list):
+        return Parts(tuple(map(space_of, shown)))
+    raise RecurraError(
+        "an observation is an array, or a dict or tuple of observations",
+        facts=f"this one is of type {type(shown).__name__}",
+        loc=here(),
+    )
+
+
+def arrays_of(space: AnySpace, o: Any) -> list[Any]:
+    """The arrays of an observation, in the order of `leaves`."""
+    if isinstance(space, Space):
+        return [o]
+    keys = range(len(space.parts)) if isinstance(space.parts, tuple) else space.parts
+    parts: Any = space.parts
+    return [x for k in keys for x in arrays_of(parts[k], o[k])]
+
+
+def plain(tree: Any) -> Any:
+    """A tree as dicts and tuples."""
+    parts = getattr(tree, "parts", None)
+    if isinstance(parts, tuple):
+        return tuple(map(plain, parts))
+    return {k: plain(x) for k, x in parts.items()} if isinstance(parts, Mapping) else tree

@@ -1,0 +1,38 @@
+"""The Torch backend: generated code that agrees with the oracle."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import currently_in_test_context, given, note
+from hypothesis import strategies as st
+
+from program_checks import compiled, oracle
+from random_programs import Case, programs
+from recurra.backend.torch.region import TorchBackend
+from test_random_programs import CASES, LONG, QUICK
+
+
+def on_torch(case: Case, axes: bool) -> None:
+    if currently_in_test_context():
+        note(str(case))
+    want = oracle(case)
+    compiled(case, TorchBackend(), want, check=False, chunk=2, axes=axes)
+
+
+@pytest.mark.parametrize("axes", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_that_went_wrong(case: Case, axes: bool):
+    on_torch(case, axes)
+
+
+@QUICK
+@given(programs(), st.booleans())
+def test_programs_agree_with_the_oracle(case: Case, axes: bool):
+    on_torch(case, axes)
+
+
+@pytest.mark.fuzz
+@LONG
+@given(programs(), st.booleans())
+def test_programs_agree_with_the_oracle_long(case: Case, axes: bool):
+    on_torch(case, axes)
