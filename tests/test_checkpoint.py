@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import recurra as rc
 from recurra.errors import RecurraError
 from recurra.report import checkpoint
 
@@ -113,9 +114,11 @@ def test_another_program_is_refused(tmp_path: Path):
     assert checkpoint.graph_hash("x = input()") != checkpoint.graph_hash("y = input()")
 
 
-@pytest.mark.parametrize("empty", ["", "missing"])
-def test_nothing_there(tmp_path: Path, empty: str):
-    with pytest.raises(RecurraError):
+@pytest.mark.parametrize(
+    ("empty", "says"), [("", "no checkpoint in"), ("missing", "stopped before it had saved one")]
+)
+def test_nothing_there(tmp_path: Path, empty: str, says: str):
+    with pytest.raises(RecurraError, match=says):
         checkpoint.load(tmp_path / empty)
 
 
@@ -293,3 +296,21 @@ def test_two_writers_do_not_lose_each_other(tmp_path: Path):
     assert [child.wait() for child in children] == [0, 0]
     seen = {checkpoint.load(p).meta["counters"]["i"] for p in checkpoint.saved(tmp_path)}
     assert seen == {*range(8), *range(100, 108)}
+
+
+def test_a_program_that_is_traced_again_is_the_same_program():
+    """Its functions and data are registered anew, under other names."""
+
+    def graph(twice: bool = False) -> str:
+        ctx = rc.Context(num_dims=1)
+        with ctx as ((t, T),):
+            f, g = (rc.jax_fn(lambda x, k=k: x + k, name="step") for k in (1.0, 2.0))
+            x = rc.like(rc.f32[2], domain=(t,))
+            x[0] = np.array([1.0, 2.0])
+            x[t + 1] = g(g(x)) if twice else g(f(x))
+            rc.output(x=x)
+        return str(ctx.graph)
+
+    assert graph() != graph()
+    assert checkpoint.graph_hash(graph()) == checkpoint.graph_hash(graph())
+    assert checkpoint.graph_hash(graph()) != checkpoint.graph_hash(graph(twice=True))

@@ -357,6 +357,25 @@ def test_heads_give_distributions() -> None:
     np.testing.assert_allclose(got["real_entropy"], 1 + np.log(2 * np.pi), rtol=1e-6)
 
 
+def test_a_policy_of_numbers() -> None:
+    """Pendulum: a Gaussian over one number, through which learning passes."""
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, Bb), (i, I), (t, Tt)):
+        env = rc.rl.env.make("Pendulum-v1")
+        dnn = nn.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi = dnn(o)
+        a = pi.sample()
+        o[b, i, t + 1], r, _ = env.step(a)
+        (pi.log_prob(a) * r)[0:Bb, i, 0:Tt].mean().backward()
+        rc.optim.Adam(dnn.params, lr=0.1).step()
+        rc.output(a=a, log_std=dnn.log_std)
+    got = ctx.run({Bb: 2, I: 2, Tt: 4}, backend="numpy")
+    assert got["a"].shape == (2, 2, 4, 1)
+    np.testing.assert_allclose(np.abs(np.diff(got["log_std"], axis=0)), 0.1, rtol=1e-3)
+
+
 # ---- first values
 
 

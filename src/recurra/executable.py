@@ -109,7 +109,7 @@ class Executable:
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
-        variables) of a step; what is returned begins there.
+        variables) of a step, beside host functions as they are; what is returned begins there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
         any library. One that lies in memory as the program wants it is read in place (DLPack),
         and never written to. With `native`, results are arrays of the backend, not copied.
@@ -121,7 +121,7 @@ class Executable:
             from recurra.recording import record
 
             return record(self, folder, seed, on_state=on_state, resume=resume, inputs=inputs)
-        saver = replace(self.saver, inputs=inputs or {})
+        saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)

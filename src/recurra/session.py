@@ -193,6 +193,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     """A pure function written in jax.numpy, as part of the program: traced into its regions.
 
     Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
+    Gradients pass, by JAX; rc.import_jax takes a function apart instead.
     """
     from recurra.backend.jax.function import Traced
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import recurra as rc
+from recurra.bench import checkpoints
 from recurra.bench.cartpole import (
     ANGLE_LIMIT,
     CART_AND_POLE,
@@ -115,5 +116,6 @@ def measure(quick: bool) -> list[dict[str, Any]]:
 
 
 def suite(ours: Any = None, quick: bool = False) -> list[Row]:
-    """Iteration time on one core."""
-    return [row_of(row) for row in in_worker(measure, {"quick": quick}, threads=1)]
+    """Iteration time on one core; what checkpoints cost."""
+    rows = in_worker(measure, {"quick": quick}, threads=1)
+    return [row_of(row) for row in rows + in_worker(checkpoints.measure, {}, threads=1)]

@@ -19,8 +19,18 @@ from recurra.lang.nn.modules import Linear, Policy, Sequential, Tanh
 LAUNCH = 8  # iterations per launch, as by hand: every count of the harness is a multiple
 
 
-def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executable:  # noqa: E741
-    """REINFORCE with the peers' parameters and draws; `gradients` gives those too."""
+def program(
+    B: int,
+    T: int,
+    I: int,  # noqa: E741
+    gradients: bool,
+    saved: str = "",
+    **options: Any,
+) -> Executable:
+    """REINFORCE with the peers' parameters and draws; `gradients` gives those too.
+
+    With `saved`, every iteration ends with a checkpoint in that folder.
+    """
     start = initial(SEED)
     env = rc.rl.env.traceable(
         cartpole.reset,
@@ -52,7 +62,10 @@ def program(B: int, T: int, I: int, gradients: bool, **options: Any) -> Executab
             grads = [p.grad for p in dnn.params]
             names = [f"d_{c}{k}" for k in range(1, len(WIDTHS) + 1) for c in "Wb"]
             rc.output(**{n: g for n, g in zip(names, grads, strict=True) if g is not None})
-    return ctx.compile({B_: B, I_: I, T_: T}, chunk=LAUNCH, **options)
+        if saved:
+            dnn[i >= 0].checkpoint(saved)
+    launch = {} if saved else {"chunk": LAUNCH}
+    return ctx.compile({B_: B, I_: I, T_: T}, **launch, **options)
 
 
 def ours(B: int, T: int) -> Contestant:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,19 @@ class Checkpoint:
 
 
 def graph_hash(text: str) -> str:
-    """The fingerprint of a printed graph, for `meta["graph_hash"]`."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """The fingerprint of a printed graph, for `meta["graph_hash"]`.
+
+    Functions and data that were registered twice under one name differ by a number, which depends
+    on what else the process has traced: `fn='step_3'` counts as the first, second, .. of the graph.
+    """
+    order: dict[str, int] = {}
+
+    def place(m: re.Match[str]) -> str:
+        stem = re.sub(r"_?\d+$", "", m[2])
+        return f"{m[1]}='{stem}#{order.setdefault(m[2], len(order))}'"
+
+    plain = re.sub(r"\b(fn|key)='([^']*)'", place, text)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
 def save(
@@ -86,7 +99,7 @@ def save(
             atomic.sweep(directory)
             number = _next_number(directory) if number is None else number
             path = directory / f"{number:08d}{SUFFIX}"
-            atomic.write(path, [header, *(_bytes(a) for a in plain.values())])
+            atomic.write(path, [b"".join([header, *map(_bytes, plain.values())])])
             old = saved(directory)
             newest = old.index(path) + 1
             _drop([*old[newest:], *old[: max(0, newest - keep)]])
@@ -112,6 +125,12 @@ def load(
     `graph_hash`, a checkpoint of another graph is refused.
     """
     path = Path(path)
+    if not path.exists():
+        raise RecurraError(
+            f"there is no checkpoint at {path}",
+            facts="the run was stopped before it had saved one, or the folder is another",
+            hint="start it again",
+        )
     if not path.is_dir():
         return _matching(_read(path), graph_hash)
     damage: list[str] = []
@@ -176,16 +195,27 @@ def _plain(arrays: Mapping[str, Any]) -> Arrays:
     plain: Arrays = {}
     for name, value in arrays.items():
         array = np.asarray(value)
-        if array.dtype.name not in DTYPES or name == "__metadata__":
+        kind = _name(array.dtype)
+        if kind not in DTYPES or name == "__metadata__":
             raise RecurraError(
                 f"array {name!r} cannot be saved",
                 facts=f"its dtype is {array.dtype}; a checkpoint holds {', '.join(DTYPES)}"
-                if array.dtype.name not in DTYPES
+                if kind not in DTYPES
                 else "the safetensors format keeps this name for itself",
                 hint="save a cast or a `.view(numpy.uint8)` of it, under another name",
             )
-        plain[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+        plain[name] = np.asarray(array, dtype=_little(array.dtype), order="C")
     return dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
+
+
+@cache
+def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
@@ -193,9 +223,9 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def _digest(plain: Arrays, text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name, array in plain.items():
-        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+    shapes = [[name, _name(array.dtype), array.shape] for name, array in plain.items()]
+    digest = hashlib.sha256(json.dumps([text, shapes]).encode())
+    for array in plain.values():
         digest.update(_bytes(array))
     return digest.hexdigest()
 
@@ -204,7 +234,7 @@ def _header(plain: Arrays, info: dict[str, str]) -> bytes:
     entries: dict[str, Any] = {"__metadata__": info}
     at = 0
     for name, a in plain.items():
-        kind, end = DTYPES[a.dtype.name], at + a.nbytes
+        kind, end = DTYPES[_name(a.dtype)], at + a.nbytes
         entries[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(entries).encode()

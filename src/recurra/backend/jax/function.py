@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
 
@@ -18,26 +17,16 @@ class Traced:
     """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
 
     def __init__(self, fn: Callable[..., Any]):
-        self.fn = fn
-        self.last: tuple[Any, ...] | None = None
-        self.jitted = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
+        self.fn = jax.jit(fn)  # traced once, however many of its results are read
+        self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
-        """Every result. Each is an equation of its own: while it is traced, one call serves all."""
-        if xp is np:  # else fn would compute with numpy's promotion rules
-            out = self.jitted(vmaps)(*map(jax.numpy.asarray, xs))
-            return tuple(np.asarray(y) for y in out)
-        if self.last is None or not self.same(vmaps, xs):
-            self.last = vmaps, xs, self.mapped(vmaps)(*xs)
-        return self.last[-1]
+        if xp is not np:
+            return self.mapped(vmaps)(*xs)
+        # numpy's promotion rules are not those that fn is written for
+        return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
 
-    def same(self, vmaps: Any, xs: Sequence[Any]) -> bool:
-        """Are these the operands of the last call? Only tracers never change what they hold."""
-        assert self.last is not None
-        tracers = all(isinstance(x, Tracer) for x in xs)
-        return tracers and self.last[0] == vmaps and [*map(id, self.last[1])] == [*map(id, xs)]
-
-    def mapped(self, vmaps: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
+    def mapped(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
         f = self.fn
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
@@ -64,7 +53,7 @@ class Traced:
 
     def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
-        compiled = jax.jit(lambda *xs: self(jax.numpy, vmaps, *xs))
+        compiled = self.compiled(vmaps)
         return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:

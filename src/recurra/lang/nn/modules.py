@@ -10,12 +10,12 @@ from typing import Any
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, symbols
 from recurra.ir.graph import Ref
-from recurra.ir.types import Range, Type
+from recurra.ir.types import Range, Type, is_float
 from recurra.lang.dims import Index, is_condition
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of
 from recurra.lang.nn import initialise
-from recurra.lang.nn.distributions import Categorical
+from recurra.lang.nn.distributions import Categorical, Gaussian
 from recurra.lang.nn.initialise import Initialiser
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
@@ -248,26 +248,45 @@ class Policy(Module):
         return Categorical(self.body(x))
 
 
+class GaussianPolicy(Module):
+    """A network whose output is the mean of normals; their deviation is a parameter, first 1"""
+
+    def __init__(self, body: Module, actions: int, domain: Sequence[Any]):
+        self.body = body
+        self.log_std = Parameter(initialise.zeros()((actions,)), domain, "log_std")
+
+    def forward(self, x: RecurrentTensor) -> Gaussian:
+        return Gaussian(self.body(x), self.log_std)
+
+
 class DNNBuilder:
     """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: a policy."""
 
     def __init__(self, domain: Sequence[Any]):
-        self.domain, self.sizes = domain, list[int]()
+        self.domain, self.sizes, self.discrete = domain, list[int](), True
 
     def from_env(self, env: Any, hidden: Sequence[int]) -> DNNBuilder:
-        """Sizes from the environment's spaces: a flat observation, a discrete action."""
+        """Sizes from the environment's spaces: a flat observation; a discrete action, or numbers.
+
+        Raises RecurraError where they are others.
+        """
         obs: Type = env.observation_space.type
-        if obs.rank != 1 or not isinstance(env.actions, int):
+        found: Type = env.action_space.type
+        self.discrete = isinstance(env.actions, int)
+        outputs = (env.actions,) if self.discrete else found.shape
+        if obs.rank != 1 or len(outputs) != 1 or not (self.discrete or is_float(found.dtype)):
             raise RecurraError(
-                "this network needs a flat observation and a discrete action",
+                "this network needs a flat observation, and a discrete action or a vector",
                 facts=f"the observation is {obs}, the action space {env.action_space}",
                 hint="build it of rc.nn.Linear, and a head for its actions",
                 loc=here(),
             )
-        (width,) = obs.shape
+        (width,), (last,) = obs.shape, outputs
         assert isinstance(width, int)
-        self.sizes = [width, *hidden, env.actions]
+        assert isinstance(last, int)
+        self.sizes = [width, *hidden, last]
         return self
 
-    def build(self) -> Policy:
-        return Policy(MLP(self.sizes, self.domain, last_gain=0.01))
+    def build(self) -> Policy | GaussianPolicy:
+        body = MLP(self.sizes, self.domain, last_gain=0.01)
+        return Policy(body) if self.discrete else GaussianPolicy(body, self.sizes[-1], self.domain)

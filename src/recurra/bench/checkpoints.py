@@ -1,0 +1,76 @@
+"""What checkpoints cost: one after every iteration, and going on from one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurra.bench.budgets import best, row
+from recurra.bench.core import SEED
+from recurra.bench.harness import Row
+from recurra.bench.ours import LAUNCH, program
+from recurra.bench.pairs import interleaved, ratio
+
+B, T = 512, 250
+RESUME_MS, PER_CENT = 100.0, 5.0
+ROUNDS = 20
+
+
+def measure() -> list[dict[str, Any]]:
+    """The rows, in this process."""
+    folder = Path(tempfile.mkdtemp(prefix="recurra-bench-"))
+    try:
+        return [asdict(every_iteration(folder)), asdict(resuming(folder))]
+    finally:
+        shutil.rmtree(folder)
+
+
+def every_iteration(folder: Path) -> Row:
+    """Iterations that are saved beside iterations that are not, in interleaved pairs."""
+    whole = 2 * LAUNCH * (ROUNDS + 2)
+    saving = program(B, T, whole, False, saved=str(folder))
+    plain = program(B, T, whole, False)
+    runs = [stepper(saving, saves=True), stepper(plain, saves=False)]
+    ms = interleaved(runs, iterations=LAUNCH, rounds=ROUNDS)
+    middle, (low, high) = ratio(ms[:, 1], ms[:, 0])  # saved / plain
+    case = f"T={T} B={B}, a checkpoint after every iteration"
+    made = row(case, "per_cent_slower", slower(middle), PER_CENT)
+    return replace(made, ci95=(PER_CENT / slower(high), PER_CENT / slower(low)))
+
+
+def slower(ratio: float) -> float:
+    """A ratio of times as per cent, and not below what can be told from nothing."""
+    return max(100 * (ratio - 1), 0.01)
+
+
+def stepper(executable: Any, saves: bool) -> Any:
+    """run(k): k more iterations, each saved after it was made, as `program.run` does."""
+    steps = executable.execution.steps(SEED)
+
+    def run(k: int) -> None:
+        done = 0
+        while done < k:
+            step = next(steps)
+            done += step.hi - step.lo
+            if saves:
+                executable.saver.state(step, SEED)
+
+    return run
+
+
+def resuming(folder: Path) -> Row:
+    """From a checkpoint to the first launch: found, checked, read, put back."""
+    saving = program(B, T, 2 * LAUNCH * (ROUNDS + 2), False, saved=str(folder))
+
+    def load() -> None:
+        (time_, variables), _ = saving.saver.load(folder)
+        for x in variables.values():
+            np.asarray(saving.backend.array(x))
+        assert time_ > 0
+
+    return row("going on from a checkpoint", "resume_ms", best(load, 5) * 1e3, RESUME_MS)
