@@ -68,6 +68,14 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
             hint="a sample, env.step and .detach() stop gradients",
             loc=here(),
         )
+    for p in reached if wrt is None else ():
+        if p.grad is not None:
+            raise RecurraError(
+                f"{p.name} has a gradient already",
+                facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
+                hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
+                loc=here(),
+            )
     cotangents = _Cotangents(tracer, graph, needed, stop)
     cotangents.seed(loss)
     cotangents.propagate()
@@ -145,7 +153,11 @@ class _Cotangents:
     def propagate(self) -> None:
         for name in list(self.graph.nodes):
             if name in self.needed and name not in self.stop:
-                self._through(self.graph[name])
+                self.tracer.line = self.graph[name].loc
+                try:
+                    self._through(self.graph[name])
+                finally:
+                    self.tracer.line = None
         for name, terms in self.terms.items():
             total = terms[0] if terms else None
             for t in terms[1:]:
