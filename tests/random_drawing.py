@@ -33,7 +33,7 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const
 
-LARGEST = 8  # causal reads hold for every size of their dim up to here
+LARGEST = 12  # causal reads hold for every size of their dim up to here; constants are at most 3
 
 
 @dataclass(frozen=True)
