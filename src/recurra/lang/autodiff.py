@@ -22,6 +22,7 @@ from recurra.ir.expr import (
     both,
     compare,
     lin,
+    maximum,
     mul,
     negate,
     substitute,
@@ -37,7 +38,7 @@ from recurra.lang.tracer import Tracer, disjoint
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Pick
-from recurra.ops.movement import Expand
+from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
 from recurra.sets.dependence import readers
 
@@ -249,6 +250,7 @@ def pull(
     value = _view(d, inv.by)
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value, also where no reader is
+        value = _view(_ended(d), inv.by)
         value, edges = _guarded(tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
@@ -333,6 +335,15 @@ def _unslice(value: RecurrentTensor, s: Slice, r: Range, guards: list[Expr]) -> 
     if s.pad is not None:
         guards.append(compare("<", r.sym, s.hi))
     return value.apply(Pick(axis=0, at_=at, zero=True), value)
+
+
+def _ended(value: RecurrentTensor) -> RecurrentTensor:
+    """`value` with no axis of negative length where it is not defined: f[B-t] is f[max(B-t,0)]."""
+    dims = set(value.tracer.dim_names())
+    for k, n in enumerate(value.type.shape):
+        if symbols(n) & dims and (size := maximum(n, 0)) != n:
+            value = value.apply(Cut(axis=k, start=0, size=size), value)
+    return value
 
 
 def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:
