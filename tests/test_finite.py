@@ -23,7 +23,7 @@ def told(ctx: rc.Context, bounds: Mapping[Any, int], backend: str = "jax", **run
     return re.sub(r"(test_finite.py):\d+", r"\1", str(e.value))
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_the_whole_message(backend: str):
     """x falls by 1/4: it is 0 at t=4, in the iteration in which it starts at 1."""
     ctx = rc.Context(num_dims=3)
