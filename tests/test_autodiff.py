@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from programs import backpropagate, check_gradients, draws, finished, run, tracing
@@ -447,8 +447,12 @@ def check_program(lines: list[Any], seed: int) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6, err_msg=str(g.graph))
 
 
+PAST_THE_END = [("y0", "plain", "add", ("c", (), "cumsum"), ("s", ("b:B", "b"), "cumsum"))]
+
+
 @settings(max_examples=60)
 @given(programs(), st.integers(0, 3))
+@example(PAST_THE_END, 0)  # s[b:B,b] has no reader at t >= B, nor B - t elements
 def test_random_programs(lines: list[Any], seed: int) -> None:
     check_program(lines, seed)
 

@@ -155,6 +155,19 @@ def test_compiled_as_by_the_oracle(id: str):
             np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=name)
 
 
+def test_last_observations_may_come_as_one_array(monkeypatch: pytest.MonkeyPatch):
+    want = evaluate(random_walk("Walks-SAME_STEP-v0"), BOUNDS)
+    step = Walks.step
+
+    def plain(self: Walks, actions: np.ndarray) -> Any:
+        *rest, info = step(self, actions)
+        rows = [np.zeros(2) if x is None else x for x in info.get("final_obs", ())]
+        return *rest, {"final_obs": np.array(rows)} if rows else {}
+
+    monkeypatch.setattr(Walks, "step", plain)
+    compare(evaluate(random_walk("Walks-SAME_STEP-v0"), BOUNDS), want)
+
+
 def test_rows_start_anew_along_outer_dims(seeds: list[int]):
     ctx = rc.Context(dims="e i t")
     with ctx as ((e, E), (i, I), (t, T)):

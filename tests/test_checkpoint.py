@@ -114,9 +114,11 @@ def test_another_program_is_refused(tmp_path: Path):
     assert checkpoint.graph_hash("x = input()") != checkpoint.graph_hash("y = input()")
 
 
-@pytest.mark.parametrize("empty", ["", "missing"])
-def test_nothing_there(tmp_path: Path, empty: str):
-    with pytest.raises(RecurraError):
+@pytest.mark.parametrize(
+    ("empty", "says"), [("", "no checkpoint in"), ("missing", "stopped before it had saved one")]
+)
+def test_nothing_there(tmp_path: Path, empty: str, says: str):
+    with pytest.raises(RecurraError, match=says):
         checkpoint.load(tmp_path / empty)
 
 

@@ -31,13 +31,13 @@ def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
     return max(abs(got[k][0] - x).max() / abs(x).max() for k, x in want.items())
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("last", [False, True])
 def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
     assert error(results(last=last, backend=backend)) < 1e-13
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("n", [1, 3, 5, 30])
 def test_gradient_of_n_steps(n: int, backend: str):
     """Windows are cut short at the end of time, and shorter than n where n > T."""

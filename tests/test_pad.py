@@ -244,6 +244,11 @@ REFUSED = {
         c[t<T]: (f32[]) = call(x[0:t+1], fn='f', results=(('f32', ()),))
         y[t<T]: f32[] = item(c, k=0)
         return y""",
+    "windows: its windows would reach into the padding": """
+        x[t<T]: f32[] = input(dtype='f32')
+        w[t<T]: f32[1,t+1] = windows(x[0:t+1], axis=0, sizes=(1,), strides=(1,))
+        y[t<T]: f32[] = sum(w, axes=(0, 1))
+        return y""",
     "call: the results of a call cannot have a length": """
         x[t<T]: f32[] = input(dtype='f32')
         c[t<T]: (f32[t+1]) = call(x, fn='f', results=(('f32', (t+1,)),))
@@ -276,6 +281,18 @@ def test_refused(what: str) -> None:
     with pytest.raises(RecurraError) as e:
         pad(parse("dims t<T\n" + REFUSED[what]), {"T": 4})
     assert str(e.value).startswith(what)
+
+
+def test_windows_of_each_row() -> None:
+    """A convolution of every row that a range reads, and back."""
+    graph = parse("""dims t<T
+x[t<T]: f32[5] = input(dtype='f32', shape=(5,))
+w[t<T]: f32[t+1,3,2] = windows(x[0:t+1], axis=1, sizes=(3,), strides=(2,))
+v[t<T]: f32[t+1,5] = overlap(w, axis=1, sizes=(3,), strides=(2,), lengths=(5,))
+y[t<T]: f32[3,2] = sum(w, axes=(0,))
+z[t<T]: f32[5] = sum(v, axes=(0,))
+return y, z""")
+    check(graph, {"T": 4})
 
 
 def test_every_op_has_a_rule_or_refuses() -> None:

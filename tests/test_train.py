@@ -132,3 +132,13 @@ def test_unknown_environment(tmp_path: Path):
     with pytest.raises(RecurraError, match="cannot make NoSuch-v0"):
         train(replace(SMALL, env="NoSuch-v0", out=tmp_path), Interpreted)
     assert not list(tmp_path.iterdir())
+
+
+def test_it_trains_with_torch(tmp_path: Path):
+    done = train(replace(SMALL, out=tmp_path, backend="torch"))
+    meant = train(replace(SMALL, out=tmp_path, backend="numpy"))
+    assert np.isclose(done["losses/policy_loss"], meant["losses/policy_loss"], rtol=1e-4)
+    run = Path(done["run"])
+    with pytest.raises(RecurraError, match="a resumed run keeps its settings, but backend="):
+        train(replace(SMALL, iterations=12, resume=run, backend="numpy"))
+    assert train(replace(SMALL, iterations=12, resume=run))["run"] == done["run"]

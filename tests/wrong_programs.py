@@ -212,7 +212,9 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
         ShapeError,
         "cut: f32[3] has no 1:5 on axis 0\n"
         "  --> train.py:2   y = rc.constant(np.zeros(3)).cut(1, 5)\n"
-        "  data is f32[3]",
+        "  data is f32[3]\n"
+        "  hint: cut is  y = x[start : start + size] along an axis; `start` may name dims, a "
+        "static `size` does not",
     ),
     "a cut that moves past its axis": (
         "y = rc.constant(np.zeros(4)).cut(t, t + 2)",

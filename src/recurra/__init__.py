@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recurra.lang.dims import minimum as min
     from recurra.lang.dtypes import boolean, f32, f64, i32, u8, u32
     from recurra.lang.functions import (
+        bound,
         concat,
         constant,
         einsum,
@@ -43,8 +44,8 @@ _HOME = {
     "recurra.lang.dims": "max=maximum min=minimum",
     "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
     "recurra.lang.functions": (
-        "concat constant einsum input like log maximum minimum normal output stack uniform value "
-        "where"
+        "bound concat constant einsum input like log maximum minimum normal output stack uniform "
+        "value where"
     ),
     "recurra.lang.hosted": "call",
     "recurra.session": "Context jax_fn",
@@ -76,6 +77,7 @@ __all__ = [
     "Context",
     "Type",
     "boolean",
+    "bound",
     "call",
     "concat",
     "constant",

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("recurra.commands:Run", "run a program, or step through it"),
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),
+    "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

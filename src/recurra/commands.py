@@ -1,4 +1,4 @@
-"""The commands that are not algorithms: run, view, opt, bench. Heavy imports stay inside."""
+"""The commands that are not algorithms. Heavy imports stay inside."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import importlib
 import json
 import runpy
 import sys
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -36,18 +36,15 @@ class Run:
     """Evaluate its programs equation by equation, slowly, instead of compiling them."""
     statements: int = 100
     """With --interpret: how many evaluations are shown."""
+    check: Literal["nan"] | None = None
+    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
 
     def __call__(self) -> int:
         path = _file(self.script)
         sys.argv = [str(path)]
         sys.path.insert(0, str(path.parent))
         try:
-            if self.interpret:
-                from recurra.stepping import interpreted
-
-                with interpreted(self.statements):
-                    runpy.run_path(str(path), run_name="__main__")
-            else:
+            with self.mode():
                 runpy.run_path(str(path), run_name="__main__")
         except RecurraError:
             raise
@@ -55,6 +52,22 @@ class Run:
             _tell(error, path)
             return 1
         return 0
+
+    def mode(self) -> AbstractContextManager[None]:
+        """How the script's programs are compiled."""
+        if self.interpret and self.check:
+            raise RecurraError(
+                "--interpret and --check are two ways to run a program",
+                facts="one evaluates its equations, the other compiles them and watches results",
+                hint="leave one out",
+            )
+        if self.interpret:
+            from recurra.stepping import interpreted
+
+            return interpreted(self.statements)
+        from recurra.session import compiling
+
+        return compiling(check=self.check) if self.check else nullcontext()
 
 
 def _tell(error: Exception, script: Path) -> None:
@@ -102,9 +115,6 @@ class View:
         return 0
 
 
-Pass = Callable[..., Any]
-
-
 @dataclass(frozen=True)
 class Opt:
     """Apply compiler passes to a graph, and print what comes out.
@@ -122,31 +132,84 @@ class Opt:
     """Print {"text": .., "passes": [{"name", "before", "after", "ms"}, ..]}"""
 
     def __call__(self) -> int:
-        from recurra.ir.verify import verify
-
-        graph = _graph(self.file)
-        sizes = dict(map(_size, self.sizes))
+        graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
         names = [name for name in self.passes.replace(" ", "").split(",") if name]
-        known = passes() if names else {}
         rows: list[dict[str, Any]] = []
-        for name in names:
-            if name not in known:
-                raise RecurraError(
-                    f"there is no pass {name!r}", facts=f"passes: {', '.join(known)}"
-                )
-            start = time.perf_counter()
-            after = verify(known[name](graph, sizes))
-            ms = (time.perf_counter() - start) * 1e3
-            rows.append(_row(name, graph, after, ms))
-            graph = after
+        if names:
+            from recurra import passes
+            from recurra.trace import Stages
+
+            for name in names:
+                _known_pass(name)
+            stages = Stages(sizes)
+            if stages.asked.check:
+                _all_bounds(graph, sizes, "RECURRA_CHECK compares values")
+            stages.begin(graph)
+            for name in names:
+                graph = passes.run(name, graph, stages)
+            stages.end()
+            rows = stages.rows
         print(json.dumps({"text": str(graph), "passes": rows}) if self.json else graph)
         return 0
 
 
-def passes() -> Mapping[str, Pass]:
-    """The compiler's passes by name."""
-    listed: Any = importlib.import_module("recurra.passes").PASSES
-    return listed if isinstance(listed, Mapping) else {f.__name__: f for f in listed}
+@dataclass(frozen=True)
+class Reduce:
+    """Shrink a graph as long as it fails in the same way, and print what is left.
+
+    Example: recurra reduce graph.txt --pass lift --sizes B=2 T=8
+    """
+
+    file: Positional[Path]
+    """A graph as text; - reads standard input."""
+    pass_: Annotated[str, arg(name="pass")] = ""
+    """It fails if this pass raises, or changes the oracle's answer."""
+    check: str = ""
+    """It fails if this command does: {} stands for the file, {sizes} for the bounds."""
+    sizes: tuple[str, ...] = ()
+    """The bounds with which it fails: B=2 T=8"""
+
+    def __call__(self) -> int:
+        from recurra import reduce
+
+        if bool(self.pass_) == bool(self.check):
+            raise RecurraError(
+                "how the graph fails is told by --pass or by --check",
+                facts="both are given" if self.pass_ else "none is given",
+                hint="write --pass lift, or --check 'recurra opt {} -p lift --sizes {sizes}'",
+            )
+        graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
+        if self.pass_:
+            _known_pass(self.pass_)
+            _all_bounds(graph, sizes, "the oracle compares values")
+            failure = reduce.by_pass(self.pass_)
+        else:
+            failure = reduce.by_command(self.check)
+        print(reduce.reduce(reduce.Case(graph, sizes), failure, _progress))
+        return 0
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _known_pass(name: str) -> None:
+    from recurra.passes import PASSES
+
+    if name not in PASSES:
+        raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(PASSES)}")
+
+
+def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:
+    from recurra.reduce import bounds
+
+    missing = sorted(bounds(graph) - set(sizes))
+    if missing:
+        raise RecurraError(
+            f"no size is given for {', '.join(missing)}",
+            facts=f"{why}, and the graph's bounds are {', '.join(sorted(bounds(graph)))}",
+            hint=f"add --sizes {' '.join(f'{n}=4' for n in missing)}",
+        )
 
 
 def _graph(file: Path) -> Any:
@@ -163,11 +226,6 @@ def _graph(file: Path) -> Any:
             facts=f"{type(error).__name__}: {error}".rstrip(": "),
             hint="a line is like  y[t<T]: f32[] = sum(x, axes=(0,))  and the last one  return y",
         ) from None
-
-
-def _row(name: str, before: Any, after: Any, ms: float) -> dict[str, Any]:
-    counts = {"before": len(before.nodes), "after": len(after.nodes)}
-    return {"name": name, **counts, "ms": round(ms, 3)}
 
 
 def _size(text: str) -> tuple[str, int]:

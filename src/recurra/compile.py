@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recurra.cost.model import HELD
+from recurra.ir.bind import bind
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
@@ -27,10 +29,13 @@ from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import ROWS, tile, tiles
+from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 from recurra.trace import Stages
+
+SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 
 
 @dataclass(frozen=True)
@@ -54,19 +59,24 @@ def compile_graph(
     chunk: int | None = None,
     rows: int = ROWS,
     held: float = HELD,
+    scheduler: str = "own",
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+    `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
     check(graph, sizes)
     sizes = known_bounds(graph, sizes)
-    stages = Stages(sizes, {"trace": graph})
-    stages.dump("trace", str(graph))
+    of_dims = {s for r in graph.dims for s in symbols(r.hi)}
+    graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
+    sizes = {n: v for n, v in sizes.items() if n in of_dims}
+    stages = Stages(sizes)
+    stages.begin(graph)
     g = stages.run("simplify", simplify, graph)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
@@ -93,6 +103,8 @@ def compile_graph(
         nonlocal decided
         new, decided = granularity(g, sizes, [*split, *batch], last)
         stages.decisions += map(str, decided)
+        where = output_axes(g, decided)
+        stages.axes = [where[o] for o in g.outputs]
         return new
 
     g = stages.run("keep", stored, g)
@@ -104,8 +116,9 @@ def compile_graph(
     g = stages.run("contract", contract, g)
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
+    stages.end()
     where = output_axes(before, decided)
-    s = schedule(g, sizes)
+    s = SCHEDULERS[scheduler](g, sizes)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = plan(s, sizes)
@@ -113,6 +126,8 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
+    for line in str(program.plan).splitlines():
+        stages.tell("memory", f"{'plan':<12} {line}")
     for name, text in (
         ("schedule", str(s)),
         ("plan", str(program.plan)),

@@ -2,17 +2,22 @@
 
 | variable | means |
 |---|---|
-| `RECURRA_LOG=passes` | one line per pass on standard error: equations before and after, ms |
+| `RECURRA_LOG=passes,rules` | topics on standard error, a line each: `passes` equations before and after, ms · `rules` the laws that fired · `decisions` what is stored, tiled, made an axis · `memory` stores and their bytes · `launches` the iterations of every launch, ms |
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
-| `RECURRA_CHECK=1` | the plan is run with points for values and must be right (small bounds) |
+| `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds) |
+| `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from recurra.errors import RecurraError
+
+TOPICS = ("passes", "rules", "decisions", "memory", "launches")
 
 
 @dataclass(frozen=True)
@@ -22,10 +27,23 @@ class Config:
     log: frozenset[str] = frozenset()
     dump: Path | None = None
     check: bool = False
+    fuel: int | None = None
 
 
 def config() -> Config:
-    """Read anew at every compilation."""
-    log = frozenset(x for x in os.environ.get("RECURRA_LOG", "").split(",") if x)
+    """Read anew at every compilation; raises RecurraError where a variable says nothing known."""
+    log = frozenset(x.strip() for x in os.environ.get("RECURRA_LOG", "").split(",") if x.strip())
+    strange = sorted(log - set(TOPICS))
+    if strange:
+        raise _meaningless("RECURRA_LOG", ",".join(strange), f"its topics are {', '.join(TOPICS)}")
+    check, fuel = os.environ.get("RECURRA_CHECK", ""), os.environ.get("RECURRA_FUEL", "")
+    if check not in ("", "0", "1"):
+        raise _meaningless("RECURRA_CHECK", check, "it is 0 or 1")
+    if fuel and not fuel.isdecimal():
+        raise _meaningless("RECURRA_FUEL", fuel, "it is a number of rewrites, such as 100")
     dump = os.environ.get("RECURRA_DUMP")
-    return Config(log, Path(dump) if dump else None, os.environ.get("RECURRA_CHECK") == "1")
+    return Config(log, Path(dump) if dump else None, check == "1", int(fuel) if fuel else None)
+
+
+def _meaningless(variable: str, value: str, facts: str) -> RecurraError:
+    return RecurraError(f"{variable}={value} means nothing", facts=facts)

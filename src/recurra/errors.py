@@ -79,5 +79,17 @@ class PlanError(RecurraError):
     """No memory plan within the budget."""
 
 
+class PassError(RecurraError):
+    """A pass that changes the answer: our mistake, told like the user's."""
+
+    exit_code = 1
+
+
+class NotFiniteError(RecurraError):
+    """A result that is NaN or inf, and the op that made it so out of operands that are not."""
+
+    exit_code = 1
+
+
 class BackendError(RecurraError):
     """A backend cannot run the program."""

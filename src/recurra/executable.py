@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Callable, Mapping
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from recurra.compile import Compiled, compile_graph
-from recurra.errors import RecurraError, here
+from recurra.compile import SCHEDULERS, Compiled, compile_graph
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.finite import Check
+from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
+from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
+from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
+from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
@@ -34,12 +43,7 @@ def backend_of(backend: str | Backend) -> Backend:
     """A backend by its name; imported only then."""
     if not isinstance(backend, str):
         return backend
-    if backend not in BACKENDS:
-        raise RecurraError(
-            f"there is no backend {backend!r}",
-            facts=f"there are {', '.join(BACKENDS)}",
-            loc=here(),
-        )
+    _one_of("backend", backend, BACKENDS)
     module, _, name = BACKENDS[backend].partition(":")
     try:
         return getattr(importlib.import_module(module), name)()
@@ -61,10 +65,20 @@ class Executable:
         options: dict[str, Any],
     ):
         self.backend = backend_of(backend)
+        _one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
+        _known_options(options, [r.dim.upper() for r in tracer.dims])
         self.logs = dict(tracer.logs)
         graph = tracer.graph()
         self.sizes = dict(sizes)
+        self.check, options = _checked(options)
         self.source_graph = graph
+        if not graph.nodes:
+            raise RecurraError(
+                "the program computes nothing",
+                facts="nothing is put out, and what nothing depends on is left out",
+                hint="say what you want of it: rc.output(x=x), rc.log(loss=loss)",
+                loc=here(),
+            )
         self.effects = tuple(tracer.effects)
         if self.effects and "chunk" not in options:
             options = {
@@ -96,35 +110,82 @@ class Executable:
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
         [k] that it made of each metric; on_state(step) with the variables that travel along it.
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
-        variables) of a step; what is returned begins there.
+        variables) of a step, beside host functions as they are; what is returned begins there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
         any library. One that lies in memory as the program wants it is read in place (DLPack),
         and never written to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         """
+        self.expect(inputs or {})
+        _expect_seed(seed)
         if folder is not None:
             from recurra.recording import record
 
             options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
             return record(self, folder, seed, on_step, **options)
-        saver = replace(self.saver, inputs=inputs or {})
+        saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
-        while True:
-            try:
-                s = next(steps)
-            except StopIteration as end:
-                results = end.value
-                break
-            if on_step is not None:
-                on_step(s.lo, self.metrics(s))
-            if self.effects and (s.variables or not saver.border):
-                saver.state(s, seed)
-            if on_state is not None and s.variables:
-                on_state(s)
+        watch = self.watch(seed, inputs, resume) if self.check else None
+        with Behind() as behind:
+            while isinstance(made := self.launch(steps, watch), Step):
+                if on_step is not None:
+                    on_step(made.lo, self.metrics(made))
+                if watch is not None:
+                    watch.step(made)
+                if self.effects and (made.variables or not saver.border):
+                    saver.state(made, seed, behind)
+                if on_state is not None and made.variables:
+                    on_state(made)
+        if watch is not None:
+            watch.end(made)
         named = self.logs or {o: o for o in self.outputs}
-        return {name: self.arrange(o, results[self.outputs[o]]) for name, o in named.items()}
+        return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
+
+    def launch(self, steps: Iterator[Step], watch: Check | None) -> Step | dict[str, Any]:
+        """What the next launch of the outermost loop made; after the last one, all outputs."""
+        since = time.perf_counter()
+        try:
+            with watch.recorded() if watch else nullcontext():
+                s = next(steps)
+        except StopIteration as end:
+            return end.value
+        ms = (time.perf_counter() - since) * 1e3
+        self.compiled.stages.tell("launches", f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms")
+        return s
+
+    def expect(self, inputs: Mapping[str, Any]) -> None:
+        """Raises where they are not the inputs that the program reads."""
+        wanted = {n.name: n for n in self.source_graph.nodes.values() if isinstance(n.op, Input)}
+        if set(wanted) != set(inputs):
+            told = ", ".join(f"{n}: {x.type} over {x.domain}" for n, x in wanted.items())
+            raise RecurraError(
+                f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
+                facts=f"it was given {', '.join(sorted(inputs)) or 'none'}"
+                + (f"; {told}" if told else ""),
+                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each",
+                loc=here(),
+            )
+        for name, x in inputs.items():
+            node = wanted[name]
+            assert isinstance(node.type, Type)
+            want = (*(r.size(self.sizes) for r in node.domain), *node.type.sizes(self.sizes))
+            plain = x if hasattr(x, "shape") else np.asarray(x)
+            strange = getattr(plain, "dtype", None) is not None and str(plain.dtype)[:2] == "<U"
+            if strange or tuple(plain.shape) != want:
+                have = f"no number: {x!r}" if strange else f"the shape {tuple(plain.shape)}"
+                raise ShapeError(
+                    f"the input {name} has {have}",
+                    facts=f"it is {node.type} over {node.domain}, here {want}",
+                    hint="give the points of its dims first, then the axes of its type",
+                    loc=here(),
+                )
+
+    def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
+        """Looks at every launch for what is not finite."""
+        names = {self.outputs[o]: name for name, o in self.logs.items()}
+        return Check(self.compiled.program, names, seed, inputs or {}, resume)
 
     @cached_property
     def saver(self) -> Saver:
@@ -271,3 +332,62 @@ class Executable:
     def __repr__(self) -> str:
         head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         return f"program for {head}\n{self.schedule_text}"
+
+    def _repr_html_(self) -> str:
+        head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        last = list(self.equations)[-1]
+        folds = {
+            "schedule": code(self.schedule_text),
+            "memory": table(self.store_rows, bar="bytes"),
+            "host program": code(self.source),
+            "passes": table(self.pass_rows, bar="ms"),
+            f"equations after {last}": code(self.equations[last]),
+        }
+        return folds_html(f"program for {head}" if head else "program", folds)
+
+
+def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
+    a point has a name."""
+    check = options.get("check") or ""
+    if check not in ("", "nan"):
+        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
+    rest = {k: v for k, v in options.items() if k != "check"}
+    return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+
+
+def _one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
+    if name not in table:
+        raise RecurraError(
+            f"there is no {what} {name!r}",
+            facts=f"there are {', '.join(table)}",
+            hint=f"{what}={next(iter(table))!r} is what is taken if none is named",
+            loc=here(),
+        )
+
+
+def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
+    known = [*list(inspect.signature(compile_graph).parameters)[2:], "check"]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            raise RecurraError(
+                f"compile has no option {name!r}",
+                facts=f"its options are backend, {', '.join(known)}",
+                hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
+                if name in bounds
+                else f"perhaps you meant {close[0]}"
+                if close
+                else "leave it out",
+                loc=here(),
+            )
+
+
+def _expect_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise RecurraError(
+            f"the seed cannot be {seed!r}",
+            facts="draws are functions of a seed of 32 bits and of their point",
+            hint="give an integer from 0 to 4294967295: seed=0",
+            loc=here(),
+        )

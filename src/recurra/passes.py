@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from recurra.agreement import as_written
 from recurra.ir.graph import Graph
 from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import batch_dims, granularity, loops
+from recurra.rewrite.granularity import Decision, batch_dims, granularity, loops, more_axes
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
@@ -14,6 +15,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import tile, tiles
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import phases
+from recurra.trace import Stages
 
 
 def stored(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -33,7 +35,11 @@ def tiled(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def axes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """granularity with its own choice of dims: what is inside a tile, then the batch."""
-    return granularity(graph, sizes, [*inside_tiles(graph), *batches(graph)])[0]
+    return decided(graph, sizes)[0]
+
+
+def decided(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
+    return granularity(graph, sizes, [*inside_tiles(graph), *batches(graph)])
 
 
 def inside_tiles(graph: Graph) -> list[str]:
@@ -58,3 +64,17 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "accumulate": accumulate,
     "contract": contract,
 }
+
+
+def run(name: str, graph: Graph, stages: Stages) -> Graph:
+    """One pass by name, logged, dumped and checked as the environment asks."""
+    if name != "granularity":
+        return stages.run(name, PASSES[name], graph)
+
+    def batched(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, decisions = decided(graph, sizes)
+        stages.decisions += map(str, decisions)
+        stages.axes = more_axes(stages.axes or as_written(graph), graph, decisions)
+        return new
+
+    return stages.run(name, batched, graph)

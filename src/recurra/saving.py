@@ -34,6 +34,7 @@ from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
 from recurra.program.lower import CHUNK, Program
 from recurra.report import checkpoint
+from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
 
 STATE, HOST = "state/", "host/"
@@ -92,18 +93,27 @@ class Saver:
         points = next(r for r in plan.graph.dims if r.dim == dim).size(plan.sizes)
         return [set(iterations(e, plan.sizes, dim, points)) for e in self.effects]
 
-    def state(self, step: Step, seed: int) -> None:
+    def state(self, step: Step, seed: int, behind: Behind) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
+        if any(step.hi in due for due in self.due):
+            behind.wait()  # for the last step's
         for e, due in zip(self.effects, self.due, strict=True):
             if step.hi in due:
                 params = {name: self.parameter(p, step, seed) for name, p in e.params}
-                self.save(Path(e.path) / "checkpoints", step, seed, params)
+                arrays, meta = self.snapshot(step, seed, params)
+                folder = Path(e.path) / "checkpoints"
+                behind.submit(checkpoint.save, folder, arrays, meta, number=step.hi)
 
-    def save(
-        self, folder: Path, step: Step, seed: int, params: Mapping[str, Any] | None = None
-    ) -> Path:
+    def save(self, folder: Path, step: Step, seed: int) -> Path:
         """All that is needed to go on at iteration `step.hi`, which is the number of the file."""
-        arrays = {**(params or {}), **{STATE + name: x for name, x in step.variables.items()}}
+        arrays, meta = self.snapshot(step, seed, {})
+        return checkpoint.save(folder, arrays, meta, number=step.hi)
+
+    def snapshot(
+        self, step: Step, seed: int, params: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays and meta of a checkpoint: copies, which the run leaves alone."""
+        arrays = {**params, **{STATE + name: x for name, x in step.variables.items()}}
         kept, lost = self.host_state()
         trees = {name: split(tree, f"{HOST}{name}", arrays) for name, tree in kept.items()}
         for name, why in lost.items():
@@ -119,7 +129,7 @@ class Saver:
             "hosts": trees,
             "lost": lost,
         }
-        return checkpoint.save(folder, arrays, meta, number=step.hi)
+        return arrays, meta
 
     def load(self, path: str | Path) -> tuple[Resume, int]:
         """Where the newest checkpoint of a run left off, and its seed; hosts get their state."""
@@ -258,7 +268,7 @@ def split(tree: Any, path: str, arrays: dict[str, Any]) -> Any:
         case list() | tuple():
             return [split(x, f"{path}/{k}", arrays) for k, x in enumerate(tree)]
         case np.ndarray():
-            arrays[path] = tree
+            arrays[path] = tree.copy()
             return {"$array": path}
         case _:
             return tree

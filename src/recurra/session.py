@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import DomainError, RecurraError, caller, here
+from recurra.fragments import code_html
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.types import Range, Type
@@ -23,6 +26,19 @@ if TYPE_CHECKING:
     from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
+
+
+_OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
+
+
+@contextmanager
+def compiling(**options: Any) -> Generator[None]:
+    """Within, `ctx.compile` has these options where it is given none."""
+    token = _OPTIONS.set({**_OPTIONS.get(), **options})
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
 
 
 class Context:
@@ -59,15 +75,23 @@ class Context:
         return self.tracer.graph()
 
     def compile(
-        self, bounds: Mapping[Any, int], *, backend: str | Backend = "jax", **options: Any
+        self,
+        bounds: Mapping[Any, int] | None = None,
+        *,
+        backend: str | Backend = "jax",
+        **options: Any,
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
+
+        With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
+        line that made it; launches are then short, and slower.
 
         Raises ShapeError, DomainError or ScheduleError, with the program's line, before it runs.
         """
         from recurra.executable import Executable
 
-        sizes = {str(unwrap(k)): v for k, v in bounds.items()}
+        options = {**_OPTIONS.get(), **options}
+        sizes = {str(unwrap(k)): v for k, v in (bounds or {}).items()}
         for r in self.tracer.dims:
             if r.dim in sizes:
                 raise DomainError(
@@ -90,7 +114,7 @@ class Context:
         return self.compile(bounds, backend=backend, **options).run(seed=seed)
 
     def _repr_html_(self) -> str:
-        return self.graph.html()
+        return code_html(str(self.graph))
 
 
 _DEFAULT = {

@@ -118,4 +118,4 @@ def measure(quick: bool) -> list[dict[str, Any]]:
 def suite(ours: Any = None, quick: bool = False) -> list[Row]:
     """Iteration time on one core; what checkpoints cost."""
     rows = in_worker(measure, {"quick": quick}, threads=1)
-    return [row_of(row) for row in rows + in_worker(checkpoints.measure, {}, threads=1)]
+    return [row_of(row) for row in rows + in_worker(checkpoints.measure, {}, threads=2)]

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
+from recurra.fragments import code_html
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Tuple
@@ -117,12 +118,8 @@ class Graph:
         body = [n.text(self.is_identity) for n in self.nodes.values()]
         return "\n".join([*head, *body, f"return {', '.join(self.outputs)}"])
 
-    def html(self) -> str:
-        import html
-
-        return f"<pre>{html.escape(str(self))}</pre>"
-
-    _repr_html_ = html
+    def _repr_html_(self) -> str:
+        return code_html(str(self))
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

@@ -22,6 +22,7 @@ from recurra.ir.expr import (
     both,
     compare,
     lin,
+    maximum,
     mul,
     negate,
     substitute,
@@ -37,7 +38,7 @@ from recurra.lang.tracer import Tracer, disjoint
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Pick
-from recurra.ops.movement import Expand
+from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
 from recurra.sets.dependence import readers
 
@@ -68,6 +69,14 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
             hint="a sample, env.step and .detach() stop gradients",
             loc=here(),
         )
+    for p in reached if wrt is None else ():
+        if p.grad is not None:
+            raise RecurraError(
+                f"{p.name} has a gradient already",
+                facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
+                hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
+                loc=here(),
+            )
     cotangents = _Cotangents(tracer, graph, needed, stop)
     cotangents.seed(loss)
     cotangents.propagate()
@@ -145,7 +154,11 @@ class _Cotangents:
     def propagate(self) -> None:
         for name in list(self.graph.nodes):
             if name in self.needed and name not in self.stop:
-                self._through(self.graph[name])
+                self.tracer.line = self.graph[name].loc
+                try:
+                    self._through(self.graph[name])
+                finally:
+                    self.tracer.line = None
         for name, terms in self.terms.items():
             total = terms[0] if terms else None
             for t in terms[1:]:
@@ -237,6 +250,7 @@ def pull(
     value = _view(d, inv.by)
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value, also where no reader is
+        value = _view(_ended(d), inv.by)
         value, edges = _guarded(tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
@@ -321,6 +335,15 @@ def _unslice(value: RecurrentTensor, s: Slice, r: Range, guards: list[Expr]) -> 
     if s.pad is not None:
         guards.append(compare("<", r.sym, s.hi))
     return value.apply(Pick(axis=0, at_=at, zero=True), value)
+
+
+def _ended(value: RecurrentTensor) -> RecurrentTensor:
+    """`value` with no axis of negative length where it is not defined: f[B-t] is f[max(B-t,0)]."""
+    dims = set(value.tracer.dim_names())
+    for k, n in enumerate(value.type.shape):
+        if symbols(n) & dims and (size := maximum(n, 0)) != n:
+            value = value.apply(Cut(axis=k, start=0, size=size), value)
+    return value
 
 
 def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:

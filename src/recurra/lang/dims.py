@@ -7,9 +7,10 @@ from typing import Any
 from recurra.errors import DomainError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
+from recurra.lang.opaque import Opaque
 
 
-class Index:
+class Index(Opaque):
     """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
 
     __slots__ = ("expr",)
@@ -127,7 +128,7 @@ class Index:
         raise DomainError(
             f"{self} has no truth value while the program is written",
             facts="it stands for every point of its dims at once",
-            hint="use it as a condition: x[cond] = ..., or rc.where(cond, a, b)",
+            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~",
             loc=here(),
         )
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from recurra.errors import RecurraError, here
+from recurra.ir.expr import Sym
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import Domain, Range, Type
 from recurra.lang.build import as_tensor, elementwise, promote
@@ -20,15 +21,25 @@ from recurra.ops.control import Call, Foreign, Item
 from recurra.ops.source import Input, Uniform
 
 
-def dims_of(domain: Sequence[Any]) -> Domain:
+def dims_of(domain: Any) -> Domain:
     """The box over dims given as the user holds them: (b, i, t)."""
     tracer = current()
+    if not isinstance(domain, Sequence) or isinstance(domain, str):
+        raise RecurraError(
+            f"{domain} is no domain",
+            facts=f"a domain is a tuple of dims, of {', '.join(tracer.dim_names()) or 'none'} here",
+            hint=f"write domain=({domain},)",
+            loc=here(),
+        )
     names = [str(unwrap(d)) for d in domain]
     for n in names:
         if n not in tracer.dim_names():
+            bound = next((r.dim for r in tracer.dims if str(r.hi) == n), None)
             raise RecurraError(
                 f"{n} is no dim of this context",
-                facts=f"its dims are {', '.join(tracer.dim_names())}",
+                facts=f"its dims are {', '.join(tracer.dim_names()) or 'none'}"
+                + (f", and {n} is the bound of {bound}" if bound else ""),
+                hint=f"write {bound}" if bound else "dims come first, the shape of a point second",
                 loc=here(),
             )
     return tracer.domain(set(names))
@@ -39,7 +50,10 @@ def type_of(of: Type | Any) -> Type:
     found = of if isinstance(of, Type) else getattr(of, "type", None)
     if not isinstance(found, Type):
         raise RecurraError(
-            f"{of!r} is no type", hint="a type is rc.f32[4, 2], a scalar rc.f32", loc=here()
+            f"{of!r} is no type",
+            facts="rc.like(type, domain) declares a tensor of one type at every point of its dims",
+            hint="a type is rc.f32[4, 2], a scalar rc.f32",
+            loc=here(),
         )
     return found
 
@@ -54,6 +68,21 @@ def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> Recurre
     tracer = current()
     node = tracer.declare(name, dims_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def bound(name: str) -> Index:
+    """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
+    tracer = current()
+    taken = {str(e) for r in tracer.dims for e in (r.dim, r.hi)}
+    if not name.isidentifier() or iskeyword(name) or name in taken:
+        raise RecurraError(
+            f"a bound cannot be called {name!r}",
+            facts=f"it needs a name of its own; taken are {', '.join(sorted(taken))}",
+            hint='N = rc.bound("N")',
+            loc=here(),
+        )
+    tracer.bounds.append(name)
+    return Index(Sym(name))
 
 
 def constant(x: Any, dtype: str | None = None) -> RecurrentTensor:
@@ -209,7 +238,16 @@ def output(**tensors: RecurrentTensor) -> None:
     """Keeps tensors: after a run, their values at every point are at `result[name]`."""
     tracer = current()
     taken = {str(e) for r in tracer.dims for e in (r.dim, r.hi)}
-    for name, x in tensors.items():
+    for name, given in tensors.items():
+        x = as_tensor(given)
+        if name in tracer.logs:
+            first = tracer.nodes[tracer.logs[name]]
+            raise RecurraError(
+                f"{name} is put out twice",
+                facts=f"it is {first.name}" + (f", of {first.loc}" if first.loc else ""),
+                hint="give one of them another name",
+                loc=here(),
+            )
         free = name.isidentifier() and not iskeyword(name) and name not in taken
         if free:
             tracer.suggest(x.ref, name)
@@ -218,10 +256,16 @@ def output(**tensors: RecurrentTensor) -> None:
 
 def log(**metrics: RecurrentTensor) -> None:
     """Metrics of the run: scalars, one per point of their domain; they go to metrics.jsonl."""
-    for name, x in metrics.items():
+    given = {name: as_tensor(x) for name, x in metrics.items()}
+    for name, x in given.items():
         if x.shape:
-            raise RecurraError(f"the metric {name} is no scalar", facts=f"it is {x!r}", loc=here())
-    output(**metrics)
+            raise RecurraError(
+                f"the metric {name} is no scalar",
+                facts=f"it is {x!r}",
+                hint="log a mean or a sum of it, or rc.output it",
+                loc=here(),
+            )
+    output(**given)
 
 
 def _equation_of(x: RecurrentTensor, name: str) -> str:

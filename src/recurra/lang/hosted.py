@@ -10,12 +10,12 @@ the context, the first outermost. A pure function needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
@@ -39,6 +39,7 @@ class Host:
     one: bool
     pure: bool
     batch: int
+    loc: Loc | None = field(default=None, compare=False)  # where the program calls it
 
     def __call__(self, *xs: Any) -> tuple[Any, ...]:
         arrays = [np.asarray(x) for x in xs]
@@ -46,7 +47,12 @@ class Host:
         found = self.fn(*arrays)
         ys = (found,) if self.one else tuple(found)
         if len(ys) != len(self.results):
-            raise ShapeError(f"{self.name} gives {len(ys)} results, not {len(self.results)}")
+            raise ShapeError(
+                f"{self.name} gives {len(ys)} results, not {len(self.results)}",
+                facts=f"it was to give {', '.join(map(str, self.results))}",
+                hint="return as many values as the call names types",
+                loc=self.loc,
+            )
         return *(self.fitted(y, t) for y, t in zip(ys, self.results, strict=True)), *token
 
     def fitted(self, y: Any, want: Type) -> Any:
@@ -59,6 +65,8 @@ class Host:
             raise ShapeError(
                 f"{self.name} gives an array of shape {array.shape}",
                 facts=f"it was to give {want}" + (", one per row" if self.batch else ""),
+                hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+                loc=self.loc,
             )
         return array
 
@@ -85,7 +93,7 @@ def call(
     ranges = {r.dim: r for r in (*extra, *box)}
     box = tracer.domain(set(ranges), ranges)
     outer = box.without(*dims_of(batch).dims)
-    name = _register(Host(fn, _name_of(fn), types, one, pure, len(batch)))
+    name = _register(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
     if pure:
         ys = emit_call(name, types, tensors, batch, box, stem=_name_of(fn))
     else:

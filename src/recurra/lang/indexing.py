@@ -7,7 +7,7 @@ from typing import Any
 from recurra.errors import DomainError, ShapeError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.lang.affine import quasi_affine
 from recurra.lang.build import as_tensor
@@ -30,6 +30,7 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
             loc=here(),
         )
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
+    x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return tensor(x.tracer, Ref(x.name, index), indexed=True)
 
 
@@ -155,10 +156,17 @@ def _fixed_place(x: Any, e: Any, r: Range) -> Expr | int:
         raise DomainError(
             f"{x.name} cannot be defined at {_written(e)}",
             facts=f"the place of dim {r.dim} must be {r.dim}, {r.dim}+c, or free of dims",
-            hint=f"give a condition: {x.name}[..., {r.dim} >= 1] = ...",
+            hint=_other_place(x, e, r),
             loc=here(),
         )
     return _place(e, r)
+
+
+def _other_place(x: Any, e: Any, r: Range) -> str:
+    """In the right order, if that is what is wrong; else under a condition."""
+    if str(e) in x.domain.dims:
+        return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
+    return f"give a condition: {x.name}[..., {r.dim} >= 1] = ..."
 
 
 def _written(e: Any) -> str:

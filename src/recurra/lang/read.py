@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError, RecurraError, here
+from recurra.fragments import code_html
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
@@ -76,6 +77,17 @@ class Read:
         dims = ", ".join(self.domain.dims)
         return f"{self.type} over ({dims})" if dims else str(self.type)
 
+    def _repr_html_(self) -> str:
+        """What it is, its equation or its branches so far, and the lines that wrote them."""
+        node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
+        if branches is None:
+            lines = [(node.text(self.graph.is_identity), node.loc)]
+        else:
+            point = self.graph.read(self.name)
+            lines = [(f"{point} = {x.value} where {x.when}", x.loc) for x in branches]
+        text = "\n".join(f"{line}   # {loc}" if loc else line for line, loc in lines)
+        return code_html(f"# {self.ref}: {self!r}\n{text}")
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -125,6 +137,13 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
     dims = op.mentions() & set(tracer.dim_names())
     ranges: dict[str, Range] = {}
     for a in args:
+        if a.tracer is not tracer:
+            raise RecurraError(
+                f"{a.name} belongs to another program",
+                facts=f"it is {a!r}, of a context whose dims are {', '.join(a.tracer.dim_names())}",
+                hint="write both in one context, or hand it over: program.run(), then rc.input",
+                loc=here(),
+            )
         for r in a.domain:
             old = ranges.setdefault(r.dim, r)
             if old != r:

@@ -17,6 +17,7 @@ from recurra.ir.types import is_float
 from recurra.lang import indexing as brackets
 from recurra.lang.build import as_tensor, elementwise, promote, zeros
 from recurra.lang.dims import unwrap, wrap
+from recurra.lang.opaque import OpaqueTensor
 from recurra.lang.read import Read
 from recurra.ops import elementwise as el
 from recurra.ops import indexing, movement, reduction, scan, softmax
@@ -25,10 +26,9 @@ from recurra.ops.contraction import Einsum
 __all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
 
 
-class RecurrentTensor(Read):
+class RecurrentTensor(Read, OpaqueTensor):
     """A value at every point of `domain`; see the module for what brackets mean."""
 
-    __array_ufunc__ = None  # numpy numbers and arrays leave arithmetic to us
     __hash__ = Read.__hash__
 
     grad: RecurrentTensor | None = None
@@ -116,6 +116,14 @@ class RecurrentTensor(Read):
         a, b = len(x.shape), len(o.shape)
         if not a or not b:
             raise ShapeError("@ needs axes", facts=f"{x!r} @ {o!r}", hint="use *", loc=here())
+        have, want = x.shape[-1], o.shape[max(b - 2, 0)]
+        if have != want:
+            raise ShapeError(
+                f"{x.type} @ {o.type}: sizes {have} and {want} do not match",
+                facts="the last axis on the left meets the last but one (or only) on the right",
+                hint=f"transpose or reshape one of them; a layer's inputs are to be {have}",
+                loc=here(),
+            )
         k = LETTERS[-1]
         left = LETTERS[: a - 1]
         right = LETTERS[a - 1 : a - 1 + b - 1]
@@ -169,11 +177,23 @@ class RecurrentTensor(Read):
 
     def _axes(self, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
         rank = len(self.shape)
-        every = range(rank) if axis is None else (axis,) if isinstance(axis, int) else axis
+        every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
         for a in every:
+            if not isinstance(a, int):
+                raise ShapeError(
+                    f"{a} is no axis",
+                    facts=f"the tensor is {self!r}: axes are counted, dims are read over",
+                    hint=f"x[0:{str(a).upper()}].sum(axis=0) for a dim, sum(axis=0) for an axis",
+                    loc=here(),
+                )
             if not -rank <= a < rank:
                 raise ShapeError(
-                    f"there is no axis {a}", facts=f"the tensor is {self!r}", loc=here()
+                    f"there is no axis {a}",
+                    facts=f"the tensor is {self!r}",
+                    hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
+                    if not rank
+                    else f"its axes are {-rank}..{rank - 1}",
+                    loc=here(),
                 )
         return tuple(sorted(a % rank for a in every))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import TRUE, Expr, Prod, both, negate, walk
-from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.expr import TRUE, Expr, Prod, both, negate, symbols, walk
+from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.lang.effects import Checkpoint
@@ -41,6 +41,20 @@ class Tracer:
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     draws: int = 0
+    bounds: list[str] = field(default_factory=list)  # that belong to no dim
+    line: Loc | None = None  # whose gradient is being written, if one is
+
+    def know(self, names: set[str]) -> None:
+        """Raises DomainError if one of them is no dim and no bound of this program."""
+        mine = {*self.dim_names(), *self.bounds, "seed"}.union(*(symbols(r.hi) for r in self.dims))
+        for name in sorted(names - mine):
+            raise DomainError(
+                f"{name} is no dim and no bound of this context",
+                facts=f"its dims are {', '.join(map(str, self.dims)) or 'none'}",
+                hint="use the dims that `with rc.Context(...) as ...` names, "
+                "or declare a bound of its own: rc.bound('N')",
+                loc=here(),
+            )
 
     def range(self, dim: str) -> Range:
         return next(r for r in self.dims if r.dim == dim)
@@ -65,14 +79,19 @@ class Tracer:
         self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
     ) -> Node:
         """A new equation; its type is inferred."""
+        named = op.mentions().union(*(index_symbols(e) for a in args for e in a.index))
+        self.know(named - {b[0] for b in getattr(op, "bind", ())})
         graph = Graph(self.nodes, ())
         if type_ is None:
             try:
                 type_ = op.infer(*(graph.read_type(a) for a in args))
             except TypeError as e:
                 operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
-                raise ShapeError(str(e), facts=operands, loc=here()) from None
-        node = Node(self.fresh(stem), op, args, domain, type_, here())
+                law = (type(op).__doc__ or "").splitlines()[0]
+                raise ShapeError(
+                    str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
+                ) from None
+        node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
         self.nodes[node.name] = node
         return node
 

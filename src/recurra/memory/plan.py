@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from recurra.fragments import table_html
 from recurra.ir.expr import Expr, evaluate, symbols
 from recurra.ir.graph import Graph, Slice, merge_condition
 from recurra.ir.types import Tuple
@@ -64,6 +65,14 @@ class Plan:
         rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
         total = sum(s.nbytes(self.sizes) for s in self.stores.values())
         return "\n".join([*rows, f"total {total:,} B"])
+
+    def _repr_html_(self) -> str:
+        rows: list[dict[str, Any]] = []
+        for s in self.stores.values():
+            kept = ", ".join(map(str, s.kept)) or "one"
+            size = s.nbytes(self.sizes)
+            rows.append({"store": s.name, "points": kept, "of": str(s.type), "bytes": size})
+        return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
 
 
 def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:

@@ -33,9 +33,11 @@ def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
     return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))
 
 
-def function(plan: Plan, r: Region, machine: Machine) -> Callable[..., tuple[Any, ...]]:
+def function(
+    plan: Plan, r: Region, machine: Machine, walker: Callable[[Plan, Machine], Walk] = Walk
+) -> Callable[..., tuple[Any, ...]]:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
-    walk, ints, names = Walk(plan, machine), times(r), (*r.held, *r.carried)
+    walk, ints, names = walker(plan, machine), times(r), (*r.held, *r.carried)
     stores = (*r.stores, *r.reads)
 
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:

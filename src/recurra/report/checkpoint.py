@@ -125,6 +125,12 @@ def load(
     `graph_hash`, a checkpoint of another graph is refused.
     """
     path = Path(path)
+    if not path.exists():
+        raise RecurraError(
+            f"there is no checkpoint at {path}",
+            facts="the run was stopped before it had saved one, or the folder is another",
+            hint="start it again",
+        )
     if not path.is_dir():
         return _matching(_read(path), graph_hash)
     damage: list[str] = []

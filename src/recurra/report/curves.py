@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import accumulate
 
-from recurra.report.fragments import number
+from recurra.fragments import number
 
 Points = Sequence[tuple[float, float]]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from recurra.fragments import COLOURED, code, coloured, number, size, style, table
 from recurra.report import atomic
 from recurra.report.curves import Points, charts
-from recurra.report.fragments import COLOURED, asset, code, coloured, number, size, table
 from recurra.report.timeline import Span, timeline
 
 Row = Mapping[str, Any]
@@ -67,11 +69,11 @@ def render(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title>"
-        f"<style>{asset('fragment.css')}{asset('page.css')}</style></head>\n"
+        f"<style>{style()}{_asset('page.css')}</style></head>\n"
         f'<body class="rc"><header><h1>{escape(title)}</h1>'
         f"{_headline(curves or {}, stores, passes)}</header>\n<nav>{links}"
         '<button type="button" id="theme" aria-label="light or dark">◐</button></nav>\n'
-        f"<main>{body}</main>\n<script>{asset('page.js')}</script></body></html>\n"
+        f"<main>{body}</main>\n<script>{_asset('page.js')}</script></body></html>\n"
     )
 
 
@@ -192,3 +194,9 @@ def _effort(passes: Sequence[Row]) -> str:
         return ""
     first, last = passes[0].get("before", "?"), passes[-1].get("after", "?")
     return f"{len(passes)} passes, {first} → {last} nodes, {_duration(passes)}"
+
+
+@cache
+def _asset(name: str) -> str:
+    """A style sheet or script of this package."""
+    return files("recurra.report").joinpath(name).read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from recurra.errors import RecurraError
+from recurra.fragments import folds_html, sparkline, table
 from recurra.report import atomic
 
 Row = dict[str, Any]
@@ -94,6 +95,16 @@ class RunFolder:
         """The settings this run was started with."""
         return json.loads(self.config.read_text())
 
+    def _repr_html_(self) -> str:
+        """Settings, and for every metric its ends and its curve."""
+        settings = self.read_config() if self.config.exists() else {}
+        metrics = [
+            {"metric": tag, "steps": len(c), **_ends([y for _, y in c])}
+            for tag, c in curves(self.rows()).items()
+        ]
+        rows = [{"setting": k, "value": str(v)} for k, v in settings.items()]
+        return folds_html(self.path.name, {"metrics": table(metrics), "settings": table(rows)})
+
     def close(self) -> None:
         """Makes the metrics survive a power cut too."""
         if self._file is not None:
@@ -162,6 +173,16 @@ def curves(rows: Iterable[Row]) -> dict[str, Curve]:
             if tag not in ("step", "time") and isinstance(value, int | float):
                 found.setdefault(tag, []).append((row["step"], float(value)))
     return found
+
+
+def _ends(values: list[float]) -> dict[str, Any]:
+    known = [y for y in values if math.isfinite(y)]
+    ends = {
+        "last": values[-1],
+        "lowest": min(known, default=None),
+        "highest": max(known, default=None),
+    }
+    return {**ends, "curve": sparkline(values)}
 
 
 def _row(line: bytes) -> Row:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from recurra.fragments import number
 from recurra.report.curves import ticks
-from recurra.report.fragments import number
 
 Span = Mapping[str, Any]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from recurra.ir.graph import Graph, merge_condition
 from recurra.ir.order import components
+from recurra.rewrite.fuel import fuel
 from recurra.rewrite.vectorise import candidates, vectorise
 from recurra.sets.dependence import happens
 from recurra.sets.lag import Lag, lag
@@ -146,7 +147,7 @@ def granularity(
     made: list[Decision] = []
     for dim in dims if last else reversed(dims):
         members = frozenset(candidates(graph, dim))
-        if members:
+        if members and fuel().burn("a dim that orders nothing → an axis", dim):
             graph = vectorise(graph, dim, set(members), sizes, last)
             made.append(Decision(dim, members, last, why))
     return graph, tuple(made)
@@ -157,15 +158,20 @@ Axes = tuple[tuple[str, ...], tuple[str, ...]]
 
 def output_axes(before: Graph, decisions: tuple[Decision, ...]) -> dict[str, Axes]:
     """For each output: the dims it still runs over, and the dims of its axes ("" for others)."""
-    out: dict[str, Axes] = {}
-    for o in before.outputs:
-        node = before[o]
-        dims, axes = node.domain.dims, ("",) * len(node.type.shape)
+    every = [before[o] for o in before.outputs]
+    plain = [(n.domain.dims, ("",) * len(n.type.shape)) for n in every]
+    return dict(zip(before.outputs, more_axes(plain, before, decisions), strict=True))
+
+
+def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:
+    """Where the dims of each output of `before` are after `decisions`, from where they were."""
+    out: list[Axes] = []
+    for o, (dims, names) in zip(before.outputs, axes, strict=True):
         for d in decisions:
             if o in d.members:
                 dims = tuple(x for x in dims if x != d.dim)
-                axes = (*axes, d.dim) if d.last else (d.dim, *axes)
-        out[o] = (dims, axes)
+                names = (*names, d.dim) if d.last else (d.dim, *names)
+        out.append((dims, names))
     return out
 
 

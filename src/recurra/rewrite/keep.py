@@ -18,6 +18,7 @@ from recurra.cost.model import HELD, compute_ns, keep_ns
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Reduction
+from recurra.rewrite.fuel import fuel
 
 Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
 _NEVER = 10**9
@@ -49,6 +50,8 @@ def keep(
     for phase in dict.fromkeys(phases.values()):
         work = _Phase(graph, sizes, phases, phase, everywhere, held)
         again = work.cut()
+        if again and not fuel().burn("stored → computed again", ", ".join(again)):
+            again = []
         if again:
             graph, copies = work.copy(again)
             phases = {**phases, **dict.fromkeys(copies, phase)}

@@ -53,11 +53,11 @@ def pad_with_fills(
                 loc=graph[o].loc,
             )
     for n in _order(graph, p):
-        p.n = n
+        p.n, g.loc = n, n.loc
         _rebuild(p)
     for n in graph.nodes.values():  # last: a recurrence may read what depends on it
         if _static_merge(p, n):
-            p.n = n
+            p.n, g.loc = n, n.loc
             _merge(p)
     order = [k for n in graph.nodes for k in (*p.extra.get(n, ()), n)]
     return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills

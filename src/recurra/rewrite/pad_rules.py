@@ -17,6 +17,7 @@ from recurra.ops.reduction import ArgMax, Fold, identity, lowest
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Uniform, Value
+from recurra.ops.window import Overlap, Windows
 from recurra.rewrite import pad_moves as moves
 from recurra.rewrite.pad_fill import contracted, pointwise, reduced
 from recurra.rewrite.padding import ANY, FINITE, Fill, Made, Operand, Padding, finite
@@ -133,6 +134,18 @@ def _discounts(p: Padding, x: Operand) -> Made:
     )
 
 
+def _windows(p: Padding, x: Operand) -> Made:
+    """The axes that are cut into windows are whole; others keep their padding."""
+    op: Any = p.n.op
+    n = len(op.sizes)
+    before, after = (n, 2 * n) if isinstance(op, Windows) else (2 * n, n)
+    end = op.axis + before
+    if any(f is not None for f in x.fill[op.axis : end]):
+        p.refuse("its windows would reach into the padding")
+    rest = [None if f is None else contracted([f]) for f in x.fill]
+    return Made(op, (x.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
+
+
 RULES: dict[type[Op], PadRule] = {
     Elementwise: _elementwise,
     Reduction: _reduction,
@@ -141,6 +154,7 @@ RULES: dict[type[Op], PadRule] = {
     Einsum: _einsum,
     DiscountedSum: _discounted_sum,
     Discounts: _discounts,
+    Overlap: _windows,
     Softmax: _softmax,
     LogSoftmax: _softmax,
     CumSum: _cumsum,
@@ -158,4 +172,5 @@ RULES: dict[type[Op], PadRule] = {
     Const: moves.const,
     Value: moves.symbolic,
     Uniform: moves.symbolic,
+    Windows: _windows,
 }

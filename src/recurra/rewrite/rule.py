@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recurra.errors import Loc
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.source import Input
+from recurra.rewrite.fuel import fuel as tank
 
 Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
 
@@ -83,6 +85,7 @@ class Rewriting:
     fired: dict[str, int] = field(default_factory=dict)
     keys: dict[Any, str] = field(default_factory=dict)
     counter: dict[str, int] = field(default_factory=dict)
+    loc: Loc | None = None  # the line of the equation that is being rewritten
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -123,7 +126,7 @@ class Rewriting:
         old = self.keys.get(key)
         if old is not None and op.pure and self.says(old, key):
             return self.read(old)
-        node = Node(self.fresh(stem), op, tuple(args), domain, type_)
+        node = Node(self.fresh(stem), op, tuple(args), domain, type_, self.loc)
         self.put(node)
         self.keys[key] = node.name
         return self.read(node.name)
@@ -275,10 +278,15 @@ def _share(state: Rewriting, node: Node) -> bool:
     if twin is None or twin == node.name or not state.says(twin, key):
         state.keys[key] = node.name
         return False
-    return state.forward(node, state.read(twin))
+    if tank().empty or not state.forward(node, state.read(twin)):
+        return False
+    return tank().burn("equal equations → one equation", f"{node.name} and {twin}")
 
 
 def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
+    if tank().empty:
+        return
+    state.loc = node.loc
     for r in rules:
         new = r.rewrite(node, state)
         if new is None or new == node:
@@ -289,6 +297,7 @@ def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
         else:
             state.put(new)
         state.fired[r.law] = state.fired.get(r.law, 0) + 1
+        tank().burn(r.law, node.name)
         return
 
 

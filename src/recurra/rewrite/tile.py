@@ -19,6 +19,7 @@ from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range
 from recurra.ops.reduction import Reduction
+from recurra.rewrite.fuel import fuel
 
 ROWS = 512  # rows of a small matrix product that fill one core
 
@@ -88,7 +89,8 @@ def _joined(found: list[Tile]) -> list[Tile]:
     by: dict[tuple[str, int], frozenset[str]] = {}
     for t in found:
         by[t.dim, t.size] = by.get((t.dim, t.size), frozenset()) | t.members
-    return [Tile(d, z, m) for (d, z), m in by.items()]
+    every = [Tile(d, z, m) for (d, z), m in by.items()]
+    return [t for t in every if fuel().burn("a loop → tiles", t.dim)]
 
 
 def _tile(

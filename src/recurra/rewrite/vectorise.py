@@ -389,5 +389,6 @@ def vectorise(
         g.nodes[n.name] = new
         g.readers.setdefault(n.name, set())
     for n in graph.nodes.values():
+        g.loc = n.loc
         g.nodes[n.name] = v.rebuild(n)
     return Graph(g.nodes, graph.outputs, graph.dims).live()

@@ -76,6 +76,7 @@ class HostEnv:
         if self._tracer is not current():
             raise RecurraError(
                 f"{self.episodes.spec} is stepped before its reset",
+                facts="an action is taken in the observation that reset, or the step before, gave",
                 hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
                 loc=here(),
             )
@@ -147,6 +148,7 @@ class HostEnv:
             raise ShapeError(
                 f"{self.episodes.spec} takes actions {want}",
                 facts=f"this one is {a!r}",
+                hint="sample it from a policy over its actions, or .cast('i32') what counts them",
                 loc=here(),
             )
         a = a.cast(want.dtype)

@@ -45,6 +45,7 @@ class StatefulEnv:
         packing, self.observation_space = Packing(state), space_of(shown)
         self._held = len(packing.types)
         self.last: Transition | None = None
+        self._box: Domain | None = None
 
         def first(u: Any) -> Any:
             state, o = reset(u)
@@ -67,11 +68,17 @@ class StatefulEnv:
         """The first observation at each point of `domain`: a tensor, or a tree as the space is."""
         self._box, self.last = dims_of(domain), None
         start = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
-        self._begin = self._going_on(start) if self.carried else start
+        self._begin = self._going_on(start, self._box) if self.carried else start
         return self._tree_of_seen(self._begin)
 
     def step(self, a: Any) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+        if self._box is None:
+            raise RecurraError(
+                f"{self.name} is stepped before its reset",
+                hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
+                loc=here(),
+            )
         actions = tensors_of(self.action_space, a)
         domain, t = stepped_domain(self._box, actions)
         n = self._held
@@ -134,11 +141,11 @@ class StatefulEnv:
         live = always(True, domain)
         return Transition(next_o, reward, done, term, trunc, live, final_o)
 
-    def _going_on(self, start: Tensors) -> Tensors:
+    def _going_on(self, start: Tensors, box: Domain) -> Tensors:
         """What an iteration begins with: only the first one with the start of an episode."""
-        out = [declared("begin", self._box, x.type) for x in start]
+        out = [declared("begin", box, x.type) for x in start]
         for x, new in zip(out, start, strict=True):
-            x[Index(both(*(compare("==", r.sym, r.lo) for r in self._box.ranges[1:][-1:])))] = new
+            x[Index(both(*(compare("==", r.sym, r.lo) for r in box.ranges[1:][-1:])))] = new
         return out
 
     def _told(self, ended: Tensors, domain: Domain) -> Tensors:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recurra.errors import RecurraError
 from recurra.report.progress import Progress, track
@@ -107,12 +109,16 @@ class Reinforce:
     """Discount per step."""
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the hidden layers."""
+    backend: str = "jax"
+    """What runs the compiled program: jax, torch or numpy."""
     checkpoint_every: int = 10
     """Iterations between checkpoints."""
     resume: Path | None = None
     """The folder of a run to go on with; its settings are taken from there."""
     out: Path = Path("runs")
     """Where the run folder is made."""
+    check: Literal["nan"] | None = None
+    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -155,18 +161,20 @@ class Reinforce:
 
 
 # Fields of a recipe that say how to run it, not what it computes.
-RUNNING = ("iterations", "resume", "out", "json")
+RUNNING = ("iterations", "resume", "out", "check", "json")
 
 
 def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
     from recurra.report.run_page import keep_compiled, write_page
+    from recurra.session import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    program = (compile or _compile)(ctx, bounds)
+    with compiling(check=settings.check) if settings.check else nullcontext():
+        program = (compile or partial(_compile, settings.backend))(ctx, bounds)
     newest = None if folder is None else _newest(folder, settings, program)
     if folder is None:
         algo = type(settings).__name__.lower()
@@ -222,7 +230,9 @@ class Recorder:
 
 def recipe(settings: Reinforce) -> dict[str, Any]:
     """What config.json keeps."""
-    return {k: v for k, v in asdict(settings).items() if k not in ("resume", "out", "json")}
+    return {
+        k: v for k, v in asdict(settings).items() if k not in ("resume", "out", "check", "json")
+    }
 
 
 def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
@@ -252,8 +262,8 @@ def _newest(run: RunFolder, settings: Reinforce, program: Program) -> tuple[int,
     return done, variables
 
 
-def _compile(ctx: Any, bounds: Mapping[Any, int]) -> Program:
-    return ctx.compile(bounds)
+def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> Program:
+    return ctx.compile(bounds, backend=backend)
 
 
 def _name(settings: Reinforce) -> str:

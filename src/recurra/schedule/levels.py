@@ -46,26 +46,26 @@ def schedule(
         work = _Levels(graph, sizes)
         every = list(statements(graph))
         left = {s: set(domain_of(graph, s).dims) - axes for s in every}
-        edges = [e for e in reads(graph) if _happens(graph, e)]
+        edges = [e for e in reads(graph) if happening(graph, e)]
         found = Schedule(graph, work.order(every, edges, left))
-        stray = _stray(found, sizes)
-        if not stray:
+        apart = stray(found, sizes)
+        if not apart:
             return found
-        graph = graph.update(map(_stored, stray))
+        graph = graph.update(map(stored, apart))
 
 
-def _happens(graph: Graph, e: Read) -> bool:
+def happening(graph: Graph, e: Read) -> bool:
     """Is the branch ever taken?"""
     return is_step(e.sink) or happens(graph[e.sink].domain, merge_condition(graph[e.sink], e.k))
 
 
-def _stored(n: Node) -> Node:
+def stored(n: Node) -> Node:
     """A fold as a reduction, which reads all of its operand when it runs."""
     assert isinstance(n.op, Fold)
     return replace(n, op=REDUCTION[n.op.monoid_of](axes=tuple(range(n.op.rank))))
 
 
-def _stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
+def stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
     """Folds that read another point than their own, or whose steps run in other loops than they:
     one running value would serve several points."""
     paths, graph = schedule.paths(), schedule.graph
@@ -169,7 +169,7 @@ class _Levels:
         free = {
             k
             for k, p in enumerate(parts)
-            if len(p) == 1 and not kinds[k] and not isinstance(self.graph[equation(p[0])].op, Fold)
+            if len(p) == 1 and not kinds[k] and self.movable(self.graph[equation(p[0])])
         }
         for k in range(len(parts)):
             if kinds[k] is None:
@@ -194,6 +194,11 @@ class _Levels:
             )
             for key in keys
         ]
+
+    def movable(self, n: Node) -> bool:
+        """May it run in a later loop? Folds and what takes results from a call stay with theirs."""
+        calls = any(isinstance(self.graph[a.name].type, Tuple) for a in n.args)
+        return not calls and not isinstance(n.op, Fold)
 
     def direction(
         self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str

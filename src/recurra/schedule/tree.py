@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from recurra.fragments import code_html
 from recurra.ir.graph import Graph, Ref
 from recurra.ir.types import Domain
 from recurra.ops.reduction import Fold
@@ -68,7 +69,7 @@ class Schedule:
         return "\n".join(_lines(self.items, 0))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+        return code_html(str(self))
 
     def paths(self) -> dict[str, tuple[tuple[int, Loop | None], ...]]:
         """For each statement, its place: at every depth the position and the loop entered there."""

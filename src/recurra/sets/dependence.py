@@ -98,7 +98,9 @@ def readers(
     points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
     relation = isl.index_constraints(index, source.dims)
     chosen = [] if when == TRUE else [isl.text(when)]
-    constraints = tuple(points + relation + chosen)
+    mine = isl.mentioned(points) | {x.dim for x in (*source, *free)}
+    own = sorted(isl.mentioned(relation + chosen) - mine)  # bounds of no dim: at least 1
+    constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in own])
     names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
     found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
     if found is None:
@@ -106,7 +108,7 @@ def readers(
     lo, hi = (_inward(e) for e in found)
     for start in (lo, minimum(lo, r.hi), maximum(r.lo, lo), minimum(maximum(r.lo, lo), r.hi)):
         for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, r.hi))):
-            if _legal((start, stop), r, source):
+            if _legal((start, stop), r, source, own):
                 return start, stop
     return r.lo, r.hi
 
@@ -120,10 +122,13 @@ def _inward(e: Expr | int) -> Expr | int:
             return e
 
 
-def _legal(ends: tuple[Expr | int, Expr | int], r: Range, source: Domain) -> bool:
+def _legal(
+    ends: tuple[Expr | int, Expr | int], r: Range, source: Domain, bounds: Sequence[str]
+) -> bool:
     """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?"""
     lo, hi = ends
     inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
+    inside += [compare(">=", Sym(n), 1) for n in bounds]
     wrong = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
     return not isl.satisfiable(both(*inside, _nonempty(r), wrong))
 

@@ -44,6 +44,14 @@ class Parameter(RecurrentTensor):
 
     def update(self, new: RecurrentTensor) -> None:
         """p[i+1] = new[i], along the last of its dims"""
+        written = self.tracer.branches[self.name]
+        if len(written) > 1:
+            raise RecurraError(
+                f"{self.name} is updated twice",
+                facts=f"it has its next value already, of {written[1].loc}",
+                hint="one optimiser makes one step: add the losses, or split the parameters",
+                loc=here(),
+            )
         advance(self, new)
 
 
@@ -270,6 +278,7 @@ class DNNBuilder:
             raise RecurraError(
                 "this network needs a flat observation, and a discrete action or a vector",
                 facts=f"the observation is {obs}, the action space {env.action_space}",
+                hint="build it of rc.nn.Linear, and a head for its actions",
                 loc=here(),
             )
         (width,), (last,) = obs.shape, outputs

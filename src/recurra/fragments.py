@@ -1,4 +1,4 @@
-"""Texts and tables → HTML fragments: of the page, and of `_repr_html_` in notebooks."""
+"""Texts and tables → HTML fragments: of the report's page, and of `_repr_html_` in notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -34,14 +34,44 @@ _TOKEN = re.compile(
 )
 
 
-def table_html(rows: Sequence[Row]) -> str:
+class Drawing(str):
+    """A fragment that stands in a cell as it is."""
+
+
+def table_html(rows: Sequence[Row], total: Row | None = None) -> str:
     """Rows → a table that brings its own style; columns are the keys, numbers are right-aligned."""
-    return _styled(table(rows))
+    return _styled(table(rows, total))
 
 
 def code_html(text: str) -> str:
     """Equations, a schedule or a program → coloured text that brings its own style."""
     return _styled(code(text))
+
+
+def folds_html(title: str, folds: Mapping[str, str]) -> str:
+    """Named fragments below a title, the first one open."""
+    parts = "".join(
+        f"<details{'' if k else ' open'}><summary>{escape(name)}</summary>{body}</details>"
+        for k, (name, body) in enumerate(folds.items())
+    )
+    return _styled(f"<b>{escape(title)}</b>{parts}")
+
+
+def sparkline(values: Sequence[float]) -> Drawing:
+    """A small curve of the finite values, in the colour of the text around it."""
+    known = [(k, y) for k, y in enumerate(values) if y - y == 0]
+    if len(known) < 2:
+        return Drawing()
+    low, high = min(y for _, y in known), max(y for _, y in known)
+    wide, tall = known[-1][0] - known[0][0], (high - low) or 1.0
+    points = " ".join(
+        f"{118 * (k - known[0][0]) / wide + 1:.1f},{23 - 22 * (y - low) / tall:.1f}"
+        for k, y in known[:: max(1, len(known) // 120)]
+    )
+    return Drawing(
+        '<svg viewBox="0 0 120 24" width="120" height="24" role="img" aria-label="curve">'
+        f'<polyline points="{points}" fill="none" stroke="currentColor"/></svg>'
+    )
 
 
 def table(rows: Sequence[Row], total: Row | None = None, bar: str = "") -> str:
@@ -103,18 +133,19 @@ def size(count: float) -> str:
 
 
 @cache
-def asset(name: str) -> str:
-    """A style sheet or script of this package."""
-    return files("recurra.report").joinpath(name).read_text(encoding="utf-8")
+def style() -> str:
+    """The style sheet of fragments."""
+    return Path(__file__).with_name("fragment.css").read_text(encoding="utf-8")
 
 
 def _styled(fragment: str) -> str:
-    return f'<div class="rc"><style>{asset("fragment.css")}</style>{fragment}</div>'
+    return f'<div class="rc"><style>{style()}</style>{fragment}</div>'
 
 
 def _cell(tag: str, value: Any, right: bool) -> str:
     kind = ' class="num"' if right else ""
-    return f"<{tag}{kind}>{escape(number(value))}</{tag}>"
+    text = value if isinstance(value, Drawing) else escape(number(value))
+    return f"<{tag}{kind}>{text}</{tag}>"
 
 
 def _meter(share: float) -> str:

@@ -1,0 +1,142 @@
+"""agreement: do two graphs have one answer? The oracle tells, and where they first differ.
+
+Inputs are made up. Host calls are stood in for by smooth functions of their operands: nothing
+outside is touched, and what differs by rounding before them differs by rounding after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from recurra import interp
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Graph, Node
+from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ops.control import Call
+from recurra.ops.source import Input
+from recurra.rewrite.granularity import Axes, restore_order
+
+MOST = 50_000  # evaluations of an equation: a second or two
+CLOSE = {"float64": 1e-9, "float32": 2e-4}  # others are compared exactly
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first point at which an output is not what it was."""
+
+    output: str
+    point: Mapping[str, int]
+    element: tuple[int, ...]
+    before: Any
+    after: Any
+
+    @property
+    def where(self) -> str:
+        at = ", ".join(f"{d}={p}" for d, p in self.point.items())
+        element = f", element {list(self.element)}" if self.element else ""
+        return self.output + (f" at {at}" if at else "") + element
+
+
+def evaluations(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """How many points the oracle evaluates."""
+    return sum(prod(r.size(sizes) for r in n.domain) for n in graph.nodes.values())
+
+
+def as_written(graph: Graph) -> tuple[Axes, ...]:
+    """The dims and axes of each output before any dim is an axis."""
+    nodes = [graph[o] for o in graph.outputs]
+    return tuple((n.domain.dims, ("",) * len(n.type.shape)) for n in nodes)
+
+
+def answers(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    order: Sequence[tuple[str, ...]],
+    axes: Sequence[Axes],
+    seed: int = 3,
+) -> list[Array]:
+    """Every output as [*order, *shape], whatever dims of it have become `axes`."""
+    with _stand_ins(graph, sizes), np.errstate(all="ignore"):  # padding may hold 1/0
+        found = interp.run(graph, sizes, made_up(graph, sizes), seed=seed)
+    every = zip(graph.outputs, order, axes, strict=True)
+    return [np.transpose(found[o], restore_order(dims, a)) for o, dims, a in every]
+
+
+def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """A value for every input, the same for every graph that has it."""
+    out: dict[str, Array] = {}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Input):
+            assert isinstance(n.type, Type)
+            shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))
+            rng = np.random.default_rng(list(n.name.encode()))
+            x = rng.normal(size=shape) * 2
+            out[n.name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
+                NUMPY_NAME[n.type.dtype]
+            )
+    return out
+
+
+def difference(
+    graph: Graph, sizes: Mapping[str, int], before: Sequence[Array], after: Sequence[Array]
+) -> Difference | None:
+    """The first point at which the outputs of `graph` differ, None where they agree."""
+    for o, a, b in zip(graph.outputs, before, after, strict=True):
+        node = graph[o]
+        if a.shape != b.shape:
+            return Difference(o, {}, (), f"of shape {a.shape}", f"of shape {b.shape}")
+        for at in np.argwhere(~_equal(a, b))[:1]:
+            rank = len(node.domain)
+            lows = [evaluate(r.lo, dict(sizes)) for r in node.domain]
+            point = {d: lo + int(p) for d, lo, p in zip(node.domain.dims, lows, at, strict=False)}
+            element = tuple(int(k) for k in at[rank:])
+            return Difference(o, point, element, a[tuple(at)].item(), b[tuple(at)].item())
+    return None
+
+
+def _equal(a: Array, b: Array) -> Array:
+    close = CLOSE.get(a.dtype.name)
+    if close is None:
+        return a == b
+    finite = np.abs(a[np.isfinite(a)])
+    return np.isclose(b, a, rtol=close, atol=close * finite.max(initial=1e-3), equal_nan=True)
+
+
+@contextmanager
+def _stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Generator[None]:
+    calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
+    table = dict(Call.table)
+    Call.table.update({n.op.fn: _stand_in(n, sizes) for n in calls if isinstance(n.op, Call)})
+    try:
+        yield
+    finally:
+        Call.table.clear()
+        Call.table.update(table)
+
+
+def _stand_in(node: Node, sizes: Mapping[str, int]) -> Any:
+    assert isinstance(node.op, Call)
+    types = [Type(dtype, shape) for dtype, shape in node.op.results]
+
+    def call(*xs: Array) -> tuple[Array, ...]:
+        floats = [x for x in map(np.asarray, xs) if x.dtype.kind == "f"]
+        total = sum(float(np.tanh(x).sum()) for x in floats)
+        return tuple(_wave(k, total, t, sizes) for k, t in enumerate(types))
+
+    return call
+
+
+def _wave(k: int, total: float, t: Type, sizes: Mapping[str, int]) -> Array:
+    """Numbers of order one that depend on what a call is given; flags and counts do not."""
+    shape = t.sizes(sizes)
+    ramp = np.arange(prod(shape)).reshape(shape)
+    wave = np.sin(ramp + k + total) if t.dtype[0] == "f" else (ramp + k) % 2
+    return np.asarray(wave, NUMPY_NAME[t.dtype])

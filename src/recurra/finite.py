@@ -1,0 +1,350 @@
+"""finite: which op made the NaN or inf that a result shows.
+
+    loss is nan at i=3   →   log_2 makes -inf at i=3, t=7, b=1, out of 0.0     train.py:12
+
+Where a metric or a variable that travels is not finite, its launch is run again on NumPy, from the
+state before it and with what the host answered. Elements that an op makes NaN out of operands
+without NaN, or inf out of finite ones, are counted as they are made. The first k of them are let
+through, the later ones replaced by 1: the smallest such k, by bisection, for which the result is
+bad names the culprit. What a mask or an untaken branch hides reaches no result, and is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recurra.backend.numpy import NumpyBackend
+from recurra.errors import NotFiniteError
+from recurra.ir.graph import Node
+from recurra.ir.op import Op
+from recurra.ir.types import Tuple
+from recurra.memory.plan import Plan
+from recurra.ops.control import Call, Merge
+from recurra.ops.reduction import Fold
+from recurra.ops.source import Input
+from recurra.program.execute import Execution, Resume, Step
+from recurra.program.function import function
+from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.region import Region
+from recurra.program.walk import State, Walk
+from recurra.schedule.tree import equation, is_step
+
+Array = Any
+Answers = list[tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """One element that an op made out of better ones."""
+
+    node: Node
+    env: Mapping[str, int]
+    element: tuple[int, ...]
+    value: float
+    operands: tuple[Array, ...]
+
+
+@dataclass
+class Watch:
+    """Counts what is made; lets the first `through` elements pass (None: all), mends the others."""
+
+    through: int | None
+    count: int = 0
+    last: Made | None = None  # the last one let through
+
+    def mend(self, node: Node, env: Mapping[str, int], y: Array, made: Array, xs: Any) -> Array:
+        """The result with what is not let through replaced."""
+        spots = np.argwhere(made)
+        left = len(spots) if self.through is None else max(0, self.through - self.count)
+        room = min(left, len(spots))
+        if room and self.count + room == self.through:
+            at = tuple(map(int, spots[room - 1]))
+            self.last = Made(node, dict(env), at, float(y[at]), tuple(xs))
+        self.count += len(spots)
+        if room < len(spots):
+            y = np.array(y, copy=True)
+            y[tuple(spots[room:].T)] = 1
+        return y
+
+
+@dataclass(frozen=True)
+class Watched(Walk):
+    """Runs statements as NumPy does, under a watch."""
+
+    watch: Watch = field(default_factory=lambda: Watch(None))
+    operands: list[Array] = field(default_factory=list[Array])
+
+    def value(self, sink: str, k: int, ref: Any, state: State, env: Mapping[str, Any]) -> Array:
+        x = super().value(sink, k, ref, state, env)
+        self.operands.append(x)
+        return x
+
+    def execute(self, statement: str, state: State) -> None:
+        node = self.graph[equation(statement)]
+        self.operands.clear()
+        if is_step(statement):
+            self.operands.append(state.vals[statement])
+        super().execute(statement, state)
+        y = state.vals[statement]
+        if isinstance(node.type, Tuple) or np.asarray(y).dtype.kind != "f" or np.isfinite(y).all():
+            return
+        xs, env = tuple(self.operands), self.point(statement, state)
+        made = self.made(statement, node, env, np.asarray(y), xs)
+        fixed = self.watch.mend(node, env, np.asarray(y), made, xs)
+        if fixed is not y:
+            state.vals[statement] = fixed
+            if not is_step(statement) and node.name in state.stores:
+                self.write(self.plan.stores[node.name], fixed, state, env)
+
+    def made(self, statement: str, node: Node, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
+        """Which elements are worse than the operands they are made of."""
+        if isinstance(node.op, (Merge, Fold)) and not is_step(statement):
+            return np.zeros(y.shape, bool)
+        if not xs:
+            return np.isnan(y)
+
+        def again(bad: Callable[[Array], Array]) -> Array:
+            clean = [np.where(bad(x), 1, x).astype(x.dtype) for x in map(np.asarray, xs)]
+            if is_step(statement):
+                return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
+            return np.asarray(node.op.run(np, env, *clean))
+
+        nan = np.isnan(y) & np.isnan(again(_nan))
+        return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
+
+
+def _nan(x: Array) -> Array:
+    return np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+
+
+def _not_finite(x: Array) -> Array:
+    return ~np.isfinite(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+
+
+@dataclass
+class _Watching(NumpyBackend):
+    """NumPy whose regions are watched."""
+
+    watch: Watch
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return function(plan, region, self.machine, lambda p, m: Watched(p, m, watch=self.watch))
+
+
+@contextmanager
+def _calls(program: Program, wrap: Callable[[Node, Any], Any]) -> Generator[None]:
+    """Within, the program's host calls go through `wrap(equation, function)`."""
+    nodes = [n for n in program.plan.graph.nodes.values() if isinstance(n.op, Call)]
+    before = dict(Call.table)
+    for n in nodes:
+        Call.table[n.op.fn] = wrap(n, before[n.op.fn])  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        Call.table.update(before)
+
+
+@dataclass
+class Check:
+    """Looks at every launch of one run. `names`: what the user calls the program's outputs."""
+
+    program: Program
+    names: Mapping[str, str]
+    seed: int
+    inputs: Mapping[str, Any]
+    resume: Resume | None
+    answers: Answers = field(default_factory=list[tuple[Array, ...]])
+    excused: set[str] = field(default_factory=set[str])  # inf that no op made
+    resumable: bool = False  # may the last launch be run again alone?
+    launches: int = 0  # since the state that a replay begins with
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.resumable = _hands_on_variables(self.program)
+
+    def recorded(self) -> Any:
+        """Within, what the host answers is kept."""
+
+        def wrap(node: Node, f: Any) -> Any:
+            def call(*xs: Array) -> tuple[Array, ...]:
+                found = tuple(np.array(y, copy=True) for y in f(*xs))
+                self.answers.append(found)
+                return found
+
+            return call
+
+        return _calls(self.program, wrap)
+
+    def step(self, s: Step) -> None:
+        """After a launch; raises NotFiniteError."""
+        self.launches += 1
+        self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(s.outputs)
+        self.look({**s.outputs, **s.variables}, f"{s.dim}={s.lo}")
+        if self.resumable:
+            kept = {n: np.array(x, copy=True) for n, x in s.variables.items()}
+            self.resume = (s.hi, kept)
+            self.answers.clear()
+            self.launches = 0
+
+    def end(self, results: Mapping[str, Any]) -> None:
+        """After the last launch; raises NotFiniteError."""
+        self.ended = True
+        if not self.resumable:  # else all of it has been seen
+            self.look(results)
+
+    def look(self, results: Mapping[str, Any], where: str = "") -> None:
+        bad = bad_names(results) - self.excused
+        if not bad:
+            return
+        made, never = self.replay(None), bad_names(self.replay(0)[1])
+        reached = bad & bad_names(made[1]) - never
+        if not reached:
+            if any(np.isnan(np.asarray(results[n])).any() for n in bad):
+                self.unexplained(sorted(bad)[0], results, where)
+            self.excused |= bad
+            return
+        low, high = 0, made[0].count
+        while high - low > 1:
+            k = (low + high) // 2
+            if reached & bad_names(self.replay(k)[1]):
+                high = k
+            else:
+                low = k
+        found, shown = self.replay(high)
+        assert found.last is not None
+        name = sorted(reached & bad_names(shown), key=lambda n: (n not in self.names, n))[0]
+        raise self.refusal(found.last, name, results[name], where)
+
+    def replay(self, through: int | None) -> tuple[Watch, dict[str, Any]]:
+        """The launch again: what was made, and its results."""
+        watch, answers = Watch(through), iter(self.answers)
+
+        def wrap(node: Node, _: Any) -> Any:
+            def call(*xs: Array) -> tuple[Array, ...]:
+                return tuple(_answer(watch, node, y, xs) for y in next(answers))
+
+            return call
+
+        backend: Any = _Watching(watch)
+        steps = Execution(self.program, backend).steps(
+            self.seed, inputs=self.inputs, resume=self.resume
+        )
+        results: dict[str, Any] = {}
+        with _calls(self.program, wrap), np.errstate(all="ignore"):
+            for _ in range(self.launches):
+                s = next(steps)
+                results = {**s.outputs, **s.variables}
+            if self.ended:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    results = end.value
+        return watch, results
+
+    # ---- what is told
+
+    def called(self, name: str) -> str:
+        return self.names.get(name, name)
+
+    def unexplained(self, name: str, results: Mapping[str, Any], where: str) -> None:
+        raise NotFiniteError(
+            f"{self.called(name)} is {_worst(results[name])}" + (f" at {where}" if where else ""),
+            facts="run again on NumPy, no op makes it: the backends round differently there, or "
+            "it was in what the run was resumed with",
+            hint="compile with backend='numpy', check='nan'",
+        )
+
+    def refusal(self, m: Made, result: str, shown: Any, where: str) -> NotFiniteError:
+        dims, element = self.point(m)
+        at = ", ".join(f"{d}={p}" for d, p in dims.items())
+        inside = f", element {list(element)}" if element else ""
+        takes = [
+            f"{a.name} is {_near(x, m, k)}"
+            for k, (a, x) in enumerate(zip(m.node.args, m.operands, strict=False))
+        ]
+        if isinstance(m.node.op, (Call, Input)):
+            takes = ["it comes from outside of the program"]
+        led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
+        return NotFiniteError(
+            f"{m.node.op.name} makes {_text(m.value)}" + (f" at {at}" if at else "") + inside,
+            facts=f"{m.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
+            hint=f"keep what {m.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
+            "a smaller learning rate)",
+            loc=m.node.loc,
+        )
+
+    def point(self, m: Made) -> tuple[dict[str, int], tuple[int, ...]]:
+        """The point, dims that are axes included, and the element of its value."""
+        graph = self.program.plan.graph
+        dims = {d: int(m.env[d]) for d in m.node.domain.dims if d in m.env}
+        left: list[int] = []
+        shape: Sequence[Any] = () if isinstance(m.node.type, Tuple) else m.node.type.shape
+        for k, size in zip(m.element, shape, strict=False):
+            mine = [r for r in graph.dims if r.hi == size and r.dim not in dims]
+            if mine:
+                dims[mine[0].dim] = k
+            else:
+                left.append(k)
+        order = [r.dim for r in graph.dims]
+        return dict(sorted(dims.items(), key=lambda p: order.index(p[0]))), tuple(left)
+
+
+def _hands_on_variables(program: Program) -> bool:
+    """Is there one outermost loop, the last of all, that hands on nothing but variables?"""
+    loops = [x for x in program.items if isinstance(x, (ChunkLoop, HostLoop))]
+    if len(loops) != 1 or loops[0] is not program.main or program.items[-1] is not loops[0]:
+        return False
+    plan, dim = program.plan, loops[0].loop.dim
+    read = {
+        a.name
+        for n in plan.graph.nodes.values()
+        for k, a in enumerate(n.args)
+        if (n.name, k) in plan.accesses and plan.accesses[n.name, k].how == "store"
+    }
+    return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
+
+
+def _answer(watch: Watch, node: Node, y: Array, xs: Any) -> Array:
+    """A result of the host, watched like one of an op."""
+    if y.dtype.kind != "f" or not np.isnan(y).any():
+        return y
+    return watch.mend(node, {}, y, np.isnan(y), xs)
+
+
+def bad_names(results: Mapping[str, Any]) -> set[str]:
+    """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
+    values = {n: x for n, x in results.items() if x is not None and not n.endswith("[]")}
+    return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
+
+
+def _worst(x: Any) -> str:
+    a = np.asarray(x)
+    return "nan" if np.isnan(a).any() else _text(float(a[~np.isfinite(a)].flat[0]))
+
+
+def _text(x: float) -> str:
+    return f"{x:.5g}"
+
+
+def _near(x: Array, m: Made, k: int) -> str:
+    """Operand `k` at the element, or its extremes where it has axes that the result lacks."""
+    x = np.asarray(x)
+    labels: str = getattr(m.node.op, "labels", "")
+    if labels:
+        ins, _, out = labels.partition("->")
+        axes = [out.find(c) for c in ins.split(",")[k]]
+    else:
+        axes = list(range(x.ndim)) if x.ndim == len(m.element) else [-1] * x.ndim
+    if all(
+        0 <= a < len(m.element) and m.element[a] < n for a, n in zip(axes, x.shape, strict=True)
+    ):
+        return _text(float(x[tuple(m.element[a] for a in axes)]))
+    return f"from {_text(float(x.min()))} to {_text(float(x.max()))}" if x.size else "empty"

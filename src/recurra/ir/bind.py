@@ -1,0 +1,34 @@
+"""bind: numbers for bounds that belong to no dim, such as the n of an n-step return.
+
+g[t<T] = sum(r[t:min(t+N,T)])   N=5   →   g[t<T] = sum(r[t:min(t+5,T)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.ir.expr import substitute
+from recurra.ir.graph import Graph
+from recurra.ir.types import Domain, Range, Type
+
+
+def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
+    """The graph as if it had been written with the numbers."""
+
+    def ranges(domain: tuple[Range, ...]) -> tuple[Range, ...]:
+        return tuple(
+            Range(r.dim, substitute(r.hi, values), substitute(r.lo, values)) for r in domain
+        )
+
+    nodes = {
+        n.name: replace(
+            n,
+            op=n.op.at(values),
+            args=tuple(a.at(values) for a in n.args),
+            domain=Domain(ranges(n.domain.ranges)),
+            type=n.type.at(values) if isinstance(n.type, Type) else n.type,
+        )
+        for n in graph.nodes.values()
+    }
+    return Graph(nodes, graph.outputs, ranges(graph.dims))

@@ -1,0 +1,76 @@
+"""Opaque: dims, bounds and tensors have no number while a program is written, and say so."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NoReturn
+
+from recurra.errors import DomainError, here
+
+# NumPy's name → Python's: array + tensor is NumPy's to begin with
+_OPERATORS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "truediv",
+    "power": "pow",
+    "matmul": "matmul",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+    "logical_and": "and_",
+    "logical_or": "or_",
+}
+
+
+class Opaque:
+    """What Python and NumPy would turn into a number or an array is refused."""
+
+    __slots__ = ()
+
+    def __float__(self) -> NoReturn:
+        raise _no_number(self, "a number", "write it as a method: x.exp(), x.sqrt(); math.* cannot")
+
+    def __int__(self) -> NoReturn:
+        raise _no_number(self, "a number", "round a tensor with .floor() or .cast('i32')")
+
+    def __index__(self) -> NoReturn:
+        raise _no_number(
+            self, "an integer", "a loop over a dim is an equation over it: x[t + 1] = f(x[t])"
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise _no_number(self, "an array", "rc.output(x=x), and look at program.run()['x']")
+
+
+class OpaqueTensor(Opaque):
+    """A tensor: NumPy's operators are its own, NumPy's other functions are refused."""
+
+    def __len__(self) -> NoReturn:
+        raise _no_number(self, "a length", "its axes are x.shape, its dims are x.domain")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
+        from recurra.lang.build import as_tensor
+
+        name = _OPERATORS.get(ufunc.__name__)
+        if name is None or method != "__call__":
+            mine = ufunc.__name__ if hasattr(type(self), ufunc.__name__) else "a method"
+            raise DomainError(
+                f"np.{ufunc.__name__} does not take recurrent tensors",
+                facts=f"this one is {self!r}, and has no values while the program is written",
+                hint=f"write x.{mine}()" if mine != "a method" else "see the methods of tensors",
+                loc=here(),
+            )
+        return getattr(operator, name)(*map(as_tensor, operands))
+
+
+def _no_number(x: Any, what: str, hint: str) -> DomainError:
+    return DomainError(
+        f"{x!r} is not {what} while the program is written",
+        facts="it stands for every point of its dims, and for bounds that come with compile",
+        hint=hint,
+        loc=here(),
+    )

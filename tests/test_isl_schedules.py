@@ -1,0 +1,86 @@
+"""isl's scheduler beside our own: what it finds is legal, plans hold, answers are the oracle's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import currently_in_test_context, given, note, settings
+
+import recurra as rc
+from program_checks import compiled, oracle
+from random_programs import Case, programs
+from recurra.backend.numpy import NumpyBackend
+from recurra.errors import RecurraError, ScheduleError
+from recurra.memory.validate import validate
+from reinforce import GRADIENTS, reinforce
+from test_random_programs import CASES, QUICK
+from test_schedules import ACT, innermost, learner, loops
+
+
+def refused(case: Case, axes: bool) -> bool:
+    """Was isl's tree no nest of our loops? If it was, its answer is the oracle's."""
+    try:
+        compiled(case, NumpyBackend(), oracle(case), scheduler="isl", axes=axes)
+    except ScheduleError as e:
+        if e.what != "isl's schedule cannot be taken":
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize("axes", [True, False])
+def test_programs_that_went_wrong(axes: bool):
+    every = [refused(p.values[0], axes) for p in CASES]
+    assert sum(every) <= len(every) / 2
+
+
+def test_random_programs():
+    """Most of them are scheduled, all of those rightly."""
+    every: list[bool] = []
+
+    @settings(QUICK, max_examples=20)
+    @given(programs())
+    def each(case: Case) -> None:
+        if currently_in_test_context():
+            note(str(case))
+        every.append(refused(case, axes=len(every) % 2 == 0))
+
+    each()
+    assert sum(every) < len(every) / 3
+
+
+@pytest.mark.parametrize("n", [5, None])
+def test_reinforce(n: int | None):
+    """Both schedulers: learning follows acting at a delay of n - 1, or in a loop of its own."""
+    B, T, I = 2, 12, 3
+    ours, theirs = (
+        reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend="numpy", scheduler=s)
+        for s in ("own", "isl")
+    )
+    c = theirs.compiled
+    assert validate(c.plan) == []
+    acts = innermost(c, ACT)
+    if n is not None:
+        assert innermost(c, learner(c)) is acts
+        assert acts.shift[learner(c)] - acts.shift[ACT] == n - 1
+    else:
+        assert innermost(c, learner(c)) is not acts
+        assert {x.step for x in loops(c.schedule.items)} == {1, -1}
+    want = ours.run()
+    for name, x in theirs.run().items():
+        np.testing.assert_allclose(x, want[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_edit_distance_and_a_scheduler_that_is_not_there():
+    ctx = rc.Context(dims="s t")
+    with ctx as ((s, S), (t, T)):
+        d = rc.like(rc.f32[()], (s, t))
+        d[s == 0] = rc.value(t)
+        d[t == 0] = rc.value(s)
+        d[s, t] = rc.minimum(rc.minimum(d[s - 1, t], d[s, t - 1]), d[s - 1, t - 1]) + 1.0
+        rc.output(d=d)
+    program = ctx.compile({S: 9, T: 9}, backend="numpy")
+    by_isl = ctx.compile({S: 9, T: 9}, backend="numpy", scheduler="isl")
+    np.testing.assert_array_equal(by_isl.run()["d"], program.run()["d"])
+    with pytest.raises(RecurraError, match="there is no scheduler 'ilp'"):
+        ctx.compile({S: 9, T: 9}, scheduler="ilp")
