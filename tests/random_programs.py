@@ -177,6 +177,8 @@ def take(p: Program, domain: Domain) -> None:
         return unary(p, domain)
     at: Any = p.pick([r.sym for r in domain] or [1])
     n = p.type(ref).shape[0]
+    if not n:
+        return unary(p, domain)
     expr = mod(at + p.draw(st.integers(0, 3)), n)
     value = Value(expr=expr)
     small = p.within(domain, (), value)

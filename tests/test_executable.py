@@ -84,3 +84,23 @@ def test_a_resumed_run_computes_what_stands_before_its_main_loop(backend: str):
     )
     rest = program.run(resume=(16, states[16]))
     np.testing.assert_array_equal(rest["loss"], whole["loss"][16:])
+
+
+def test_floats_are_not_cut_off_to_integers():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        rc.output(y=rc.input(rc.i32[()], (t,), name="n") + 1)
+    program = ctx.compile({T: 3}, backend="numpy")
+    with pytest.raises(RecurraError, match="the input n cannot be read as an array of int32"):
+        program.run(inputs={"n": np.array([1.5, 2.0, 3.0])})
+    np.testing.assert_array_equal(program.run(inputs={"n": [1, 2, 3]})["y"], [2, 3, 4])
+
+
+def test_shapes_are_numbers_or_tuples():
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x = rc.constant(np.arange(6.0, dtype="f4").reshape(2, 3))
+        rc.output(a=x.reshape((3, -1)), b=x.reshape(3, 2), c=x.transpose((1, 0)), d=x.transpose())
+    found = ctx.run({}, backend="numpy")
+    np.testing.assert_array_equal(found["a"], found["b"])
+    np.testing.assert_array_equal(found["c"], found["d"])

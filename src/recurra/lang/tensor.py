@@ -26,6 +26,12 @@ from recurra.ops.contraction import Einsum
 __all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
 
 
+def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments one by one, or as one tuple."""
+    one = sizes[0] if len(sizes) == 1 else None
+    return tuple(one) if isinstance(one, (tuple, list)) else sizes
+
+
 class RecurrentTensor(Read, OpaqueTensor):
     """A value at every point of `domain`; see the module for what brackets mean."""
 
@@ -242,17 +248,18 @@ class RecurrentTensor(Read, OpaqueTensor):
     def flip(self, axis: int = 0) -> RecurrentTensor:
         return self.apply(movement.Flip(axis=self._axes(axis)[0]), self)
 
-    def transpose(self, *order: int) -> RecurrentTensor:
-        return self.apply(
-            movement.Transpose(order=order or tuple(range(len(self.shape)))[::-1]), self
-        )
+    def transpose(self, *order: Any) -> RecurrentTensor:
+        """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
+        axes = _given(order) or tuple(range(len(self.shape)))[::-1]
+        return self.apply(movement.Transpose(order=axes), self)
 
     @property
     def T(self) -> RecurrentTensor:
         return self.transpose()
 
     def reshape(self, *shape: Any) -> RecurrentTensor:
-        """Row-major; one -1 stands for what is left of a constant size."""
+        """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left of a constant size."""
+        shape = _given(shape)
         sizes = [unwrap(n) for n in shape]
         if -1 in sizes:
             known = prod(n for n in sizes if n != -1)

@@ -248,7 +248,10 @@ class _Run:
         """An input as a NumPy array."""
         given = _detached(self.inputs[name])
         try:
-            return np.asarray(given, dtype=dtype)
+            array = np.asarray(given)
+            if array.dtype.kind == "f" and np.dtype(dtype).kind in "iub":
+                raise TypeError("its numbers would be cut off")
+            return np.asarray(array, dtype=dtype)
         except (TypeError, ValueError) as error:
             raise RecurraError(
                 f"the input {name} cannot be read as an array of {dtype}",
