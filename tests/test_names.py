@@ -141,3 +141,9 @@ def test_a_parameter_over_no_dim_has_no_next_value() -> None:
             with pytest.raises(RecurraError, match="w cannot be updated") as e:
                 optimiser([w], lr=0.1).step()
             assert "give it one: domain=(i,)" in str(e.value)
+
+
+@pytest.mark.parametrize("dims", ["min t", "exists t", "b-c t", "t t"])
+def test_names_of_dims_that_cannot_be(dims: str):
+    with pytest.raises(RecurraError, match="no dim or bound can be called"):
+        rc.Context(dims=dims).__enter__()

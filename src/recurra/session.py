@@ -26,6 +26,25 @@ if TYPE_CHECKING:
     from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
+WORDS = set(
+    [
+        "and",
+        "or",
+        "not",
+        "implies",
+        "exists",
+        "min",
+        "max",
+        "mod",
+        "floor",
+        "ceil",
+        "floord",
+        "ceild",
+        "infty",
+        "true",
+        "false",
+    ]
+)
 
 
 _OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
@@ -59,6 +78,7 @@ class Context:
         names = [(d, _bound(d)) for d in given]
         if self.names is None:
             names = _names_in_source(frame, self.num_dims) or names
+        _expect_names([x for pair in names for x in pair])
         self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
         self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
         enter(self.tracer)
@@ -146,6 +166,21 @@ def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
             case _:
                 return None
     return None
+
+
+def _expect_names(names: list[str]) -> None:
+    """Dims and bounds are words, each its own, that mean nothing else in an index."""
+    for k, name in enumerate(names):
+        if name.isidentifier() and name not in WORDS and name not in names[:k]:
+            continue
+        raise RecurraError(
+            f"no dim or bound can be called {name!r}",
+            facts=f"{name} is a word of the language of sets"
+            if name in WORDS
+            else f"the names are {', '.join(names)}",
+            hint="take another name, of letters, digits and _",
+            loc=here(),
+        )
 
 
 def _expect_pairs(targets: list[ast.expr], n: int) -> None:
