@@ -26,25 +26,10 @@ if TYPE_CHECKING:
     from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
-WORDS = set(
-    [
-        "and",
-        "or",
-        "not",
-        "implies",
-        "exists",
-        "min",
-        "max",
-        "mod",
-        "floor",
-        "ceil",
-        "floord",
-        "ceild",
-        "infty",
-        "true",
-        "false",
-    ]
-)
+WORDS = {  # of isl, in which sets of points are written
+    "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
+    "ceild", "infty", "true", "false",
+}  # fmt: skip
 
 
 _OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
