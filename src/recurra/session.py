@@ -20,17 +20,13 @@ from recurra.lang.functions import foreign
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
 from recurra.ops.control import Foreign
+from recurra.sets.isl import WORDS
 
 if TYPE_CHECKING:
     from recurra.executable import Executable
     from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
-WORDS = {  # of isl, in which sets of points are written
-    "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
-    "ceild", "infty", "true", "false",
-}  # fmt: skip
-
 
 _OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
 
@@ -215,7 +211,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
     Gradients pass, by JAX; rc.import_jax takes a function apart instead.
     """
-    from recurra.backend.jax.function import Traced
+    from recurra.backend.jax.function import Traced, untraceable
 
     traced = Traced(fn)
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
@@ -230,12 +226,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
         try:
             results, tree = traced.result_types(types)
         except Exception as e:
-            raise RecurraError(
-                f"{stem} cannot be traced: {type(e).__name__}: {str(e).splitlines()[0]}",
-                facts=f"it was given {', '.join(map(str, types))}",
-                hint="jax_fn takes a pure function of jax arrays; for others use rc.call",
-                loc=here(),
-            ) from None
+            raise untraceable(stem, e, types, "jax_fn") from None
         return traced.unflatten(tree, foreign(key, results, tensors))
 
     return apply

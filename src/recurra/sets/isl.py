@@ -33,6 +33,10 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
+WORDS = {  # that mean something in the text of a set
+    "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
+    "ceild", "infty", "true", "false",
+}  # fmt: skip
 _CTX = isl.Context()
 _CTX.set_ast_build_detect_min_max(1)
 

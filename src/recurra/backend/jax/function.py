@@ -10,7 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from recurra.errors import RecurraError, here
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
+
+
+def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:
+    """A function that JAX cannot trace; `taker` is what it was given to."""
+    return RecurraError(
+        f"{name} cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}",
+        facts=f"it was given {', '.join(map(str, types))}",
+        hint=f"{taker} takes a pure function of jax arrays; for others use rc.call",
+        loc=here(),
+    )
 
 
 class Traced:

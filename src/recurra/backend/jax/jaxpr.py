@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from recurra.backend.jax.function import untraceable
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
@@ -38,12 +39,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
         with jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs)):
             closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*avals)
     except Exception as e:
-        raise RecurraError(
-            f"{name} cannot be traced: {type(e).__name__}: {str(e).splitlines()[0]}",
-            facts=f"it was given {', '.join(str(x.type) for x in xs)}",
-            hint="import_jax takes a pure function of jax arrays; for others use rc.call",
-            loc=here(),
-        ) from None
+        raise untraceable(name, e, [x.type for x in xs], "import_jax") from None
     return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, xs, name))
 
 

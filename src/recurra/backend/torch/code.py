@@ -19,11 +19,7 @@ class Kernel:
     views: dict[str, str] = field(default_factory=dict[str, str])  # parameter -> read, number
     gives: dict[str, None] = field(default_factory=dict[str, None])
     name: str = ""
-    runs: int = 1  # per launch
-
-    @property
-    def makes(self) -> set[str]:
-        return {n for n, _ in self.lines} | set(self.views)
+    runs: int = 1  # per step of the region
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.numpy import NumpyMachine
 from recurra.backend.torch.count import Count, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
@@ -155,19 +156,11 @@ def _join(keys: Sequence[str]) -> str:
     return ", ".join(k or ":" for k in found)
 
 
-class EagerMachine:
+class EagerMachine(NumpyMachine):
     """Reads of stores by the host, between launches."""
 
     def __init__(self, device: str):
-        self.xp: Any = Names(device)
-
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
-        return node.op.run(self.xp, env, *args)
-
-    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        for time in range(lo, hi):
-            carry = body(time, carry)
-        return carry
+        self.xp = Names(device)
 
     def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):
@@ -177,7 +170,3 @@ class EagerMachine:
 
     def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
-
-    def write(self, store: Tensor, starts: Starts, value: Tensor) -> Tensor:
-        store[tuple(map(int, starts))] = value
-        return store

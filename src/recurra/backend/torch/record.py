@@ -45,7 +45,7 @@ class StoreRef:
 class Value:
     """A tensor of the generated code: made by the kernel `home`, the same inside `level` loops."""
 
-    tensor: Tensor
+    tensor: Tensor  # held, so that its id is its own
     name: str
     home: Kernel | None
     level: int = 0
@@ -65,7 +65,6 @@ class Recorder(TorchFunctionMode):
     def __post_init__(self) -> None:
         super().__init__()
         self.values: dict[int, Value] = {}
-        self.kept: list[Tensor] = []  # keeps ids unique
         self.block: Kernel = Kernel()
         self.before: list[Kernel] = []  # of each loop around: what does not change in it
         self.levels: dict[str, int] = {}  # of clocks
@@ -98,7 +97,6 @@ class Recorder(TorchFunctionMode):
         self, tensor: Tensor, name: str, home: Kernel | None, level: int, constant: bool = False
     ) -> Any:
         self.values[id(tensor)] = Value(tensor, name, home, level, constant)
-        self.kept.append(tensor)
         return tensor
 
     @property

@@ -14,7 +14,7 @@ from recurra.backend.torch.code import Kernel, finish, kernels
 from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
-from recurra.backend.torch.names import DTYPES, Names, Tensor, dtype_of
+from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
@@ -22,7 +22,7 @@ from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
-from recurra.schedule.tree import equation
+from recurra.schedule.tree import equation, is_step
 
 LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
 COMPILE_S = 12.0  # what torch.compile takes for a kernel
@@ -60,11 +60,12 @@ class TorchBackend:
         scope: dict[str, Any] = {"torch": torch, "number": self.number, "foreign": foreign}
         scope |= constants
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
+        steps = steps_of(plan, region)
         for k in found:
-            if self.pays(k, launches(plan, region)):
+            if self.pays(k, steps):
                 kernel: Callable[..., Any] = scope[k.name]
                 scope[k.name] = torch.compile(kernel, fullgraph=True, dynamic=False)
-                self.fused[k.name] = f"{len(k.lines)} calls, {k.runs} times a launch"
+                self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
         run = scope[region.name]
 
         def launch(*given: Any) -> tuple[Any, ...]:
@@ -73,9 +74,9 @@ class TorchBackend:
 
         return launch
 
-    def pays(self, k: Kernel, launches: int) -> bool:
+    def pays(self, k: Kernel, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?"""
-        saved = len(k.lines) * k.runs * launches * LINE_US * 1e-6
+        saved = len(k.lines) * k.runs * steps * LINE_US * 1e-6
         return self.fuse if self.fuse is not None else saved > COMPILE_S
 
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
@@ -97,8 +98,8 @@ class TorchBackend:
         return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
 
 
-def launches(plan: Plan, region: Region) -> int:
-    """How often a run launches a region, times the steps of a launch."""
+def steps_of(plan: Plan, region: Region) -> int:
+    """Steps of a region in one run: its launches, and in each one the steps of its chunk."""
     loops = [*region.around, *([region.chunk] if region.chunk else [])]
     dims = {r.dim: r for r in plan.graph.dims}
     return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
@@ -113,7 +114,7 @@ def recorded(
     clocks = [recorder.named(n) for n in _clocks(region)]
     arrays = arguments(plan, region)
     variables = (*region.held, *region.carried)
-    names = [recorder.named(equation(v) if v == equation(v) else f"{v}_so_far") for v in variables]
+    names = [recorder.named(f"{equation(v)}_so_far" if is_step(v) else v) for v in variables]
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
     given: list[Any] = [Count(c, ANY, machine.xp.asarray) for c in clocks]
@@ -121,7 +122,7 @@ def recorded(
         if isinstance(array, list):
             given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
         elif name in stores:
-            given.append(StoreRef(name, array[0], DTYPES[array[1]]))
+            given.append(StoreRef(name, array[0], dtype_of(array[1])))
         else:
             given.append(recorder.parameter(name, array[0], dtype_of(array[1])))
     with recorder:
