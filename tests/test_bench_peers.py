@@ -7,6 +7,7 @@ import pytest
 import torch
 from jax.extend.random import threefry_2x32
 
+import recurra as rc
 from recurra.bench import cartpole, core, reinforce_kernels
 from recurra.bench.harness import check
 from recurra.bench.ours import ours
@@ -132,8 +133,10 @@ def test_measure_gives_rows(monkeypatch):
 
 
 def test_peers_in_torch_compute_what_we_do():
-    rows = [ours(6, 24).answer(), eager(6, 24, SEED).answer()]
-    assert check((eager(6, 24, SEED), rows[1]), (ours(6, 24), rows[0]), 1e-3) == "exact"
+    """Our environment is taken whole on JAX, and as equations on Torch."""
+    answer = ours(6, 24).answer()
+    for other in (eager(6, 24, SEED), ours(6, 24, backend="torch", via=rc.import_jax)):
+        assert check((ours(6, 24), answer), (other, other.answer()), 1e-3) == "exact"
 
 
 def test_the_gradient_of_the_compiled_torch_peer():

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         lambda x: x.T.reshape(2, 6)[:, 1:5] + jnp.concatenate([x[0, :2], x[1, 2:]])[None],
         (X,),
     ),
+    "apart and together": (
+        lambda x: jnp.stack([a * k for k, a in enumerate(jnp.unstack(x, axis=1))], axis=-1),
+        (X,),
+    ),
     "axes of one": (lambda x: x[:1] * x + x[:, :1], (X,)),
     "a squeeze": (lambda x: lax.squeeze(x[1:2], (0,)) + x, (X,)),
     "a flip": (lambda x: jnp.flip(x, 1) + x, (X,)),

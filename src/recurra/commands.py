@@ -19,7 +19,7 @@ from recurra.errors import RecurraError
 
 BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
-    "backends": ("recurra.bench.backends", "recurra.bench.backends"),
+    "backends": ("recurra.bench.ours", "recurra.bench.backends"),
 }
 
 

@@ -25,11 +25,12 @@ def program(
     I: int,  # noqa: E741
     gradients: bool,
     saved: str = "",
+    via: Any = rc.jax_fn,
     **options: Any,
 ) -> Executable:
     """REINFORCE with the peers' parameters and draws; `gradients` gives those too.
 
-    With `saved`, every iteration ends with a checkpoint in that folder.
+    With `saved`, every iteration ends with a checkpoint in that folder. `via`: see TraceableEnv.
     """
     start = initial(SEED)
     env = rc.rl.env.traceable(
@@ -39,6 +40,7 @@ def program(
         actions=2,
         reward=1.0,
         episodes="absorbing",
+        via=via,
     )
     ctx = rc.Context(num_dims=3)
     with ctx as ((b, B_), (i, I_), (t, T_)):
@@ -68,19 +70,19 @@ def program(
     return ctx.compile({B_: B, I_: I, T_: T}, **launch, **options)
 
 
-def ours(B: int, T: int) -> Contestant:
-    """The compiled program as a contestant."""
+def ours(B: int, T: int, **options: Any) -> Contestant:
+    """The compiled program as a contestant; `options` are those of `program`."""
     steps: Any = None
 
     def run(k: int) -> NDArray[Any]:
         nonlocal steps
         if steps is None:
-            steps = program(B, T, 10_000, gradients=False).execution.steps(SEED)
+            steps = program(B, T, 10_000, gradients=False, **options).execution.steps(SEED)
         lengths = [next(iter(next(steps).outputs.values())) for _ in range(k // LAUNCH)]
         return np.concatenate(lengths)
 
     def answer() -> Mapping[str, NDArray[Any]]:
-        result = program(B, T, CHECKED, gradients=True).run(seed=SEED)
+        result = program(B, T, CHECKED, gradients=True, **options).run(seed=SEED)
         first = {k: x[0] for k, x in result.items() if k != "length"}
         parameters = sum(x.size for x in first.values())
         work = {"env_steps": B * T, "parameters": parameters, "iterations": CHECKED}

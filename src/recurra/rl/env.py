@@ -115,6 +115,7 @@ class TraceableEnv:
     """An environment written in jax.numpy, for one instance.
 
     reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done).
+    `via`: rc.jax_fn takes them whole, rc.import_jax as equations, which run on every backend.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class TraceableEnv:
         reward: float = 1.0,
         draws: int | None = None,
         episodes: str = "absorbing",
+        via: Callable[..., Any] = jax_fn,
     ):
         require_known(episodes, ("absorbing",))
         self.observation_space, self.action_space = Space(observation), Space(Type("i32"), actions)
@@ -134,7 +136,7 @@ class TraceableEnv:
         assert isinstance(width, int) or draws is not None
         self.draws: Any = width if draws is None else draws
         self.last: Transition | None = None
-        self._reset, self._step = jax_fn(reset), jax_fn(step)
+        self._reset, self._step = via(reset), via(step)
 
     def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
         """The first observation of one episode per point: f32[obs] over `domain`."""

@@ -19,7 +19,7 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.lang.build import elementwise
-from recurra.lang.functions import concat
+from recurra.lang.functions import concat, stack
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
@@ -102,6 +102,9 @@ def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[Recurren
     kind = eqn.primitive.name
     if kind in CALLS:
         return _run(eqn.params[CALLS[kind]], args, name)
+    if kind == "unstack":
+        (x,), axis = args, eqn.params["axis"]
+        return [x.index(k, axis=axis) for k in range(len(eqn.outvars))]
     if kind not in PRIMITIVES:
         raise RecurraError(
             f"{name} uses {kind}, which cannot be imported",
@@ -207,6 +210,7 @@ TYPED: tuple[tuple[tuple[str, ...], Callable[[str], bool]], ...] = (
     (("and", "or", "not"), lambda dtype: dtype == "bool"),
 )
 PRIMITIVES: dict[str, Primitive] = {
+    "stack": lambda p, *xs: stack(xs, p["axis"]),
     "abs": _pointwise(el.Abs),
     "add": _pointwise(el.Add),
     "add_any": _pointwise(el.Add),
