@@ -23,13 +23,14 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, join_labels
-from recurra.ir.types import Domain, Range, Tuple
+from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Merge
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, Axes
+from recurra.rewrite.row_zeros import Zeros
 from recurra.rewrite.rows import Rows
 from recurra.sets import isl
 
@@ -47,6 +48,10 @@ class Operand:
 @dataclass
 class Reads(Rows):
     """The reads of an equation, where the program with a number for the bound does them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.zeros = Zeros(self.graph, frozenset(self.timed))
 
     def operand(self, n: Node, k: int) -> Operand:
         """Operand `k`, read where the static program reads it."""
@@ -218,18 +223,15 @@ class Reads(Rows):
             dims = [
                 r for r, e in zip(source.domain, x.ref.index, strict=True) if isinstance(e, Slice)
             ]
-            r, box = dims[axis], self.static(source.domain)
-            rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
-            parts = [self.before(r.sym + c, rows, box) for c in self._ends(along)]
-            axes = LETTERS[: len(shape_of(source.type))]
-            op = el.Where(labels=join_labels(("", axes, ""), axes))
-            other = self.emit(Const(value=fill, dtype=dtype), ())
-            y = self.g.emit(
-                op,
-                (self._all(parts, box), self.g.read(source.name), other),
-                box,
-                f"{source.name}_alive",
-            )
+            ends, r = self._ends(along), dims[axis]
+            if (
+                fill == 0
+                and ends == [0]
+                and self.zeros.time(source)
+                and self.zeros.mask(x.ref.name)
+            ):
+                return x
+            y = self._alive_source(source, r, ends, fill)
             return replace(x, ref=Ref(y.name, x.ref.index), whole=None)
         axes = LETTERS[: len(x.shape)]
         masks, letters = list[Ref](), ""
@@ -247,6 +249,35 @@ class Reads(Rows):
         other = self.emit(Const(value=fill, dtype=dtype), ())
         op = el.Where(labels=join_labels((letters, axes, ""), axes))
         return replace(x, ref=self.emit(op, (mask, x.ref, other), f"{x.ref.name}_alive"))
+
+    def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
+        """An equation with `fill` where its row has ended."""
+        box = self.static(source.domain)
+        rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
+        alive = self._all([self.before(r.sym + c, rows, box) for c in ends], box)
+        return self._where_alive(alive, self.g.read(source.name), box, fill)
+
+    def _where_alive(self, alive: Ref, x: Ref, box: Domain, fill: float) -> Ref:
+        type_ = self.g.type(x)
+        axes = LETTERS[: type_.rank]
+        other = self.emit(Const(value=fill, dtype=type_.dtype), ())
+        op = el.Where(labels=join_labels(("", axes, ""), axes))
+        return self.g.emit(op, (alive, x, other), box, f"{x.name}_alive")
+
+    def write_zeros(self) -> None:
+        """Every equation that is to be zero past the end of its rows, for all that read it."""
+        for name in [n for n in self.graph.nodes if n in self.zeros.masked]:
+            n, raw = self.g[name], self.g.fresh(f"{name}_any")
+            self.n, self.g.loc = self.graph[name], n.loc
+            box = n.domain
+            rows = self._row_index(n, Ref(name, box.identity), self.zeros.time(n))
+            alive = self.before(Sym(self.zeros.time(n)), rows, box)
+            assert isinstance(n.type, Type)
+            axes = LETTERS[: n.type.rank]
+            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
+            self.g.put(replace(n, name=raw))
+            op = el.Where(labels=join_labels(("", axes, ""), axes))
+            self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _all(self, parts: Sequence[Ref], box: Domain) -> Ref:
         out = parts[0]

@@ -53,6 +53,7 @@ class _Program(Reads):
         for n in self._order():
             self.n, self.g.loc = n, n.loc
             self._rebuild(n)
+        self.write_zeros()
         outputs = tuple(map(self._shown, self.graph.outputs))
         return Graph(self.g.nodes, outputs, self.g.dims).live()
 
