@@ -101,7 +101,7 @@ class _Program(Reads):
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
                 self.refuse(
                     f"{n.op.name} takes rows that end at different points",
-                    f"it reads {xs[0].ref}, whose axes are {', '.join(map(str, xs[0].shape))}",
+                    f"it reads {n.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
                     "reduce the rows first, or work on one point of them",
                 )
             rank = len(shape_of(n.type))
