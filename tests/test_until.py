@@ -98,3 +98,23 @@ def test_the_host_is_not_called_once_all_rows_have_ended(backend: str) -> None:
     got, calls = on_host(backend, (3, 5, 2), 9)
     assert calls == 3 * 5
     np.testing.assert_array_equal(got["n"][:, 0], [3, 5, 2])
+
+
+def test_a_row_that_overflows_past_its_end_is_not_in_gradients() -> None:
+    """A row that goes on past its end until all have ended may grow beyond all numbers."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(np.full(4, 0.5, np.float32))
+        x = rc.like(rc.f32[4], domain=(b, t))
+        x[b, 0] = rc.constant(np.ones(4, np.float32)) * (b + 1.0)
+        x[b, t + 1] = x * rc.constant(np.array([1000.0, 0.5], np.float32)).index(b)
+        loss = (x @ w).tanh()[0:B, 0:T].sum()
+        loss.backward(wrt=[w])
+        rc.output(d_w=w.grad)
+        last = rc.constant(np.array([1, 30])).index(b)
+        end = rc.until(rc.value(t) >= last, max=40)
+    rows = 1000.0 ** np.arange(2), 2 * 0.5 ** np.arange(31)
+    want = sum((x / np.cosh(np.minimum(2 * x, 100)) ** 2).sum() for x in rows)
+    with np.errstate(all="ignore"):
+        got = ctx.compile({B: 2, T: end}, backend="numpy").run()["d_w"]
+    np.testing.assert_allclose(got, np.full(4, want), rtol=1e-5)
