@@ -118,3 +118,33 @@ def test_a_row_that_overflows_past_its_end_is_not_in_gradients() -> None:
     with np.errstate(all="ignore"):
         got = ctx.compile({B: 2, T: end}, backend="numpy").run()["d_w"]
     np.testing.assert_allclose(got, np.full(4, want), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_what_no_row_may_ask_for_is_not_asked_for_past_its_end(backend: str) -> None:
+    """An index that leaves its table, a divisor that becomes zero."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        table = rc.constant(np.arange(1.0, 6.0, dtype=np.float32))
+        k = rc.like(rc.i32, domain=(b, t))
+        k[b, 0] = rc.value(b, "i32")
+        k[b, t + 1] = k + 1
+        y = table.take(k)
+        behind = table.take(k[b, rc.max(t - 1, 0) : t + 1]).sum()
+        ahead = table.take(k[b, t:T]).sum()
+        rest = rc.value(7) % (5 - k)
+        rc.output(y=y, behind=behind, ahead=ahead, rest=rest, all=y[0:B, 0:T].sum())
+        end = rc.until(k >= 4, max=9)
+    got = ctx.compile({B: 3, T: end}, backend=backend).run()
+    y = np.zeros((3, 9))
+    want = {"y": y, "behind": y.copy(), "ahead": y.copy(), "rest": y.copy()}
+    for row in range(3):
+        mine = np.arange(row + 1.0, 6.0)
+        n = len(mine)
+        want["y"][row, :n] = mine
+        want["behind"][row, :n] = mine + np.concatenate([[0], mine[:-1]])
+        want["ahead"][row, :n] = mine[::-1].cumsum()[::-1]
+        want["rest"][row, :n] = 7 % (6 - mine)
+    want["all"] = want["y"].sum()
+    for name, x in want.items():
+        np.testing.assert_array_equal(got[name], x, err_msg=name)
