@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
 
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import components
 from recurra.ir.types import Type, is_float, is_shift
@@ -103,6 +104,8 @@ class Zeros:
         kind, name = fact
         n = self.graph[name]
         every = [(kind, a.name) for a in n.args]
+        if self._of_nothing(n):
+            return []
         if kind == FINITE:
             return [every] if isinstance(n.op, _TOTAL) or self._safe_div(n) else []
         later = [self._later(n, a) for a in n.args]
@@ -121,6 +124,13 @@ class Zeros:
                 return [every[:1]] if later[0] else []
             case _:
                 return []
+
+    def _of_nothing(self, n: Node) -> bool:
+        """Is it the extremum of what there may be none of past the end, x[b,t:T]? Infinite, then."""
+        if not isinstance(n.op, (Max, Min)):
+            return False
+        shape = self.graph.read_type(n.args[0]).shape
+        return any(self.times & symbols(shape[k]) for k in n.op.axes)
 
     def _safe_div(self, n: Node) -> bool:
         """A division by what does not vary with time: it is not zero where rows have points."""
