@@ -126,7 +126,7 @@ class Zeros:
                 return []
 
     def _of_nothing(self, n: Node) -> bool:
-        """Is it the extremum of what there may be none of past the end, x[b,t:T]? Infinite, then."""
+        """Is it the extremum of what is empty past the end, x[b,t:T]? It is infinite there."""
         if not isinstance(n.op, (Max, Min)):
             return False
         shape = self.graph.read_type(n.args[0]).shape
