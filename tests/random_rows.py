@@ -164,7 +164,7 @@ class Writer:
             lambda: rc.minimum(part, other).sum().tanh(),
             lambda: rc.where(part > other, part, 0.1).sum().tanh(),
             lambda: part.cumsum().max().tanh(),
-            lambda: part.flip().cumsum().sum().tanh(),
+            lambda: part.detach().flip().cumsum().sum().tanh(),
             lambda: part.flip().sum().tanh(),
         )
 

@@ -46,12 +46,12 @@ def by_backend(seed: int, backend: str) -> None:
 WENT_WRONG = (1011,)
 
 
-@pytest.mark.parametrize("seed", [*range(40), *WENT_WRONG])
+@pytest.mark.parametrize("seed", [*range(30), *WENT_WRONG])
 def test_every_row_is_what_it_is_alone(seed: int) -> None:
     by_interpreter(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(0, 40, 2), *WENT_WRONG])
+@pytest.mark.parametrize("seed", [*range(0, 24, 3), *WENT_WRONG])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_backends(seed: int, backend: str) -> None:
     by_backend(seed, backend)
