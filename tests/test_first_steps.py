@@ -170,8 +170,12 @@ def test_a_program_may_be_written_in_several_blocks() -> None:
 
 def test_a_program_keeps_the_names_of_its_dims() -> None:
     ctx = rc.Context(num_dims=1)
-    with ctx as ((t, T),):
+
+    def again() -> None:
+        with ctx as ((s, S),):  # the names are read in this line
+            pass
+
+    with ctx as ((t, T),):  # and in this one
         pass
     with pytest.raises(RecurraError, match="called t"):
-        with ctx as ((s, S),):  # noqa: SIM117: names are read of a line of its own
-            pass
+        again()

@@ -153,7 +153,7 @@ def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
     lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
     for k in range(1, len(lines) + 1):
         try:
-            tree = ast.parse("".join(line.strip() + " " for line in lines[:k]) + " pass")
+            tree = ast.parse("".join(line.strip() + "\n" for line in lines[:k]) + " pass")
         except SyntaxError:
             continue
         match tree.body:
