@@ -164,8 +164,8 @@ class Writer:
             lambda: rc.minimum(part, other).sum().tanh(),
             lambda: rc.where(part > other, part, 0.1).sum().tanh(),
             lambda: part.cumsum().max().tanh(),
-            lambda: part.detach().flip().cumsum().sum().tanh(),
-            lambda: part.flip().sum().tanh(),
+            lambda: part.detach().flip().cumsum().sum().tanh() + u * 0.1,
+            lambda: part.detach().flip().sum().tanh() + u * 0.1,
         )
 
     def behind(self) -> Any:
