@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "kernels on a model of a GPU, under several policies",
     ),
     "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
+    "window build": ("recurra.window.commands:Build", "compile the native window"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

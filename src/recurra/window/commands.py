@@ -1,4 +1,4 @@
-"""`recurra window simulate` and `recurra window profile`."""
+"""`recurra window simulate`, `recurra window profile` and `recurra window build`."""
 
 from __future__ import annotations
 
@@ -150,6 +150,28 @@ class Profile:
         machine = _machine(self.gpu, 32, 0, 8, ())
         found = profile(read(self.program, machine.gpu, self.kernels, self.batch), machine)
         print(json.dumps(found.rows()) if self.json else found)
+        return 0
+
+
+@dataclass(frozen=True)
+class Build:
+    """Compile the native window into the cache, and print where it is.
+
+    Example: recurra window build
+    """
+
+    json: bool = False
+    """Print {"module": path, "lanes": the instructions it compares with}"""
+
+    def __call__(self) -> int:
+        from recurra.window.native.build import build
+        from recurra.window.native.twin import load
+
+        path = build()
+        lanes = load().lanes
+        print(
+            json.dumps({"module": str(path), "lanes": lanes}) if self.json else f"{path} ({lanes})"
+        )
         return 0
 
 
