@@ -97,7 +97,14 @@ def drive(
             assert ticket in (None, offered)
             offered += ticket is not None
         elif move == "take":
-            ticket = window.take()
+            ready = [slot.ticket for slot in window.slots() if slot.state.value == "ready"]
+            asked = window.slots()[choose(len(window.slots()))].ticket
+            if choose(3):
+                ticket = window.take()
+                assert ticket == ready[0]  # the oldest
+            else:
+                assert window.claim(asked) == (asked in ready)
+                ticket = asked if asked in ready else window.take()
             assert ticket is not None
             running.append(ticket)
             happened.append(Event("start", ticket))

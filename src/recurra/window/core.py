@@ -54,6 +54,10 @@ class Scheduler(Protocol):
         """The oldest ready task, now executing; None if none is ready."""
         ...
 
+    def claim(self, ticket: int) -> bool:
+        """Takes this very task if it is ready."""
+        ...
+
     def retire(self, ticket: int) -> None:
         """An executing task is done. Raises WindowError for any other."""
         ...
@@ -96,6 +100,13 @@ class Window:
                 self._state[ticket] = State.EXECUTING
                 return ticket
         return None
+
+    def claim(self, ticket: int) -> bool:
+        """Takes this very task if it is ready."""
+        if self._state.get(ticket) is not State.READY:
+            return False
+        self._state[ticket] = State.EXECUTING
+        return True
 
     def retire(self, ticket: int) -> None:
         """An executing task is done. Raises WindowError for any other."""

@@ -77,7 +77,7 @@ class Task:
 
 def barrier(name: str) -> Task:
     """A task that may touch anything: all before it ends first, nothing after it starts before."""
-    return Task(name, writes=(MEMORY,))
+    return Task(name, (MEMORY,), (MEMORY,))
 
 
 def overlap(some: Iterable[Segment], others: Iterable[Segment]) -> bool:

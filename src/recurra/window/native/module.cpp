@@ -73,6 +73,7 @@ NB_MODULE(_recurra_window, m) {
              return w.offer({segments(task.attr("reads")), segments(task.attr("writes"))});
            })
       .def("take", &Window::take)
+      .def("claim", &Window::claim)
       .def("retire", &Window::retire)
       .def("slots", &slots)
       .def("offered", &Window::offered)

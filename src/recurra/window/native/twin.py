@@ -50,6 +50,10 @@ class NativeWindow:
         """The oldest ready task, now executing; None if none is ready."""
         return self._window.take()
 
+    def claim(self, ticket: int) -> bool:
+        """Takes this very task if it is ready."""
+        return self._window.claim(ticket)
+
     def retire(self, ticket: int) -> None:
         """An executing task is done. Raises WindowError for any other."""
         if not (0 <= ticket < 2**64 and self._window.retire(ticket)):

@@ -138,17 +138,20 @@ class Window {
       const int slot = std::countr_zero(left);
       if (ticket_[slot] < ticket_[oldest]) oldest = slot;
     }
-    ready_ &= ~(Word{1} << oldest);
-    executing_ |= Word{1} << oldest;
+    run(oldest);
     return ticket_[oldest];
+  }
+
+  // This very task, if it is ready.
+  bool claim(Word ticket) {
+    const int slot = find(ready_, ticket);
+    if (slot >= 0) run(slot);
+    return slot >= 0;
   }
 
   // An executing task is done; false if there is none of this ticket.
   bool retire(Word ticket) {
-    int slot = -1;
-    for (Word left = executing_; left; left &= left - 1) {
-      if (ticket_[std::countr_zero(left)] == ticket) slot = std::countr_zero(left);
-    }
+    const int slot = find(executing_, ticket);
     if (slot < 0) return false;
     const Word bit = Word{1} << slot;
     executing_ &= ~bit;
@@ -191,6 +194,19 @@ class Window {
     Word ticket;
     Accesses accesses;
   };
+
+  // The slot among `some` that holds this ticket, or -1.
+  int find(Word some, Word ticket) const {
+    for (; some; some &= some - 1) {
+      if (ticket_[std::countr_zero(some)] == ticket) return std::countr_zero(some);
+    }
+    return -1;
+  }
+
+  void run(int slot) {
+    ready_ &= ~(Word{1} << slot);
+    executing_ |= Word{1} << slot;
+  }
 
   // FIFO -> free slots, in order: all that a task may depend on is in the window or done.
   void fill() {
