@@ -107,12 +107,14 @@ def test_windows_that_cannot_be(native: Make, size: int, queue: int) -> None:
 
 
 @needs_compiler
-def test_the_check_of_the_clock_is_the_check(native: Make) -> None:
-    """What is timed for table II compares what the window compares."""
+@pytest.mark.parametrize("size", [1, 16, 64])
+def test_what_is_timed_for_table_2_is_one_answer(native: Make, size: int) -> None:
     native(4, 4)
-    _, bits = load().check_ns(16, 5, 1, 200, 1)
-    assert 0 < bits < 200 * 16
-    assert load().check_ns(16, 5, 1, 200, 3)[1] == bits
+    clock = load().CheckClock(size, 8, 2, 300)
+    ns, bits = clock.columns(2)
+    assert ns > 0
+    assert 0 < bits < 300 * size
+    assert clock.algorithm1(1)[1] == bits
 
 
 def sanitized(

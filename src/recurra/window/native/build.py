@@ -20,7 +20,7 @@ from recurra.window.task import WindowError
 
 HERE = Path(__file__).parent
 MODULE = "_recurra_window"
-SOURCES = ("module.cpp", "window.hpp", "pool.hpp")
+SOURCES = ("module.cpp", "clock.hpp", "window.hpp")
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-DNDEBUG")
 

@@ -3,9 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
-#include <random>
-
+#include "clock.hpp"
 #include "window.hpp"
 
 namespace nb = nanobind;
@@ -34,34 +32,7 @@ nb::list slots(const Window& window) {
   return found;
 }
 
-// ns to compare one task of `reads` + `writes` segments with a window of `size` that is full of such
-// tasks, and how many upstream bits that gave in all; random addresses, as in table II of the paper.
-std::pair<double, Word> check_ns(int size, int reads, int writes, int tasks, int repeat) {
-  std::mt19937_64 rng(1);
-  auto some = [&](int count) {
-    std::vector<Segment> list;
-    for (int k = 0; k < count; ++k) {
-      const Word start = (rng() % 4096) * 65536;
-      list.push_back({start, start + (1 + rng() % 64) * 1024});
-    }
-    return list;
-  };
-  Window window(size, 1);
-  for (int k = 0; k < size; ++k) window.offer({some(reads), some(writes)});
-  std::vector<Accesses> incoming;
-  for (int k = 0; k < tasks; ++k) incoming.push_back({some(reads), some(writes)});
-  Word bits = 0;
-  double best = 1e30;
-  for (int r = 0; r < repeat; ++r) {
-    bits = 0;
-    const auto begin = std::chrono::steady_clock::now();
-    for (const Accesses& a : incoming) bits += std::popcount(window.upstream_of(a));
-    const auto end = std::chrono::steady_clock::now();
-    const double ns = std::chrono::duration<double, std::nano>(end - begin).count() / tasks;
-    best = ns < best ? ns : best;
-  }
-  return {best, bits};
-}
+nb::tuple pair(const recurra::Timed& t) { return nb::make_tuple(t.ns, t.bits); }
 
 }  // namespace
 
@@ -78,10 +49,11 @@ NB_MODULE(_recurra_window, m) {
       .def("slots", &slots)
       .def("offered", &Window::offered)
       .def("waiting", &Window::waiting);
-  m.def("check_ns", [](int size, int reads, int writes, int tasks, int repeat) {
-    const auto [ns, bits] = check_ns(size, reads, writes, tasks, repeat);
-    return nb::make_tuple(ns, bits);
-  });
+  nb::class_<recurra::CheckClock>(m, "CheckClock")
+      .def(nb::init<int, int, int, int>())
+      .def("columns", [](const recurra::CheckClock& c, int repeat) { return pair(c.columns(repeat)); })
+      .def("algorithm1",
+           [](const recurra::CheckClock& c, int repeat) { return pair(c.algorithm1(repeat)); });
 #if defined(__AVX512F__)
   m.attr("lanes") = "AVX-512";
 #elif defined(__AVX2__)

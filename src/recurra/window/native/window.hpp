@@ -5,6 +5,7 @@
 // Not synchronised: pool.hpp is.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
