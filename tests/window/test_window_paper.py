@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from documents import ROOT, fill, table
 from recurra.window import paper
 from recurra.window.model import Machine
 from recurra.window.paper import FAMILIES, comparison, end_to_end, mean, sensitivity, speedups
 
-SHORT = 200  # kernels of a program; `recurra window simulate --paper` takes 900
+SHORT = 300  # kernels of a program; `recurra window simulate --paper` takes 900
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,21 @@ def rows() -> dict[str, paper.Compared]:
 def test_every_figure_is_near(rows: dict[str, paper.Compared]) -> None:
     assert len(rows) >= 15
     assert not [str(row) for row in rows.values() if not row.holds]
+
+
+def test_the_document_shows_them(rows: dict[str, paper.Compared]) -> None:
+    lines = [
+        (
+            row.what,
+            f"{'below ' if row.within is None else ''}{row.paper:.2f}",
+            f"{row.ours:.2f}",
+            "" if row.within is None else f"{row.off:+.1%}",
+            "calibrated" if row.calibrated else "predicted",
+        )
+        for row in rows.values()
+    ]
+    shown = table(("what", "the paper", "ours", "off by", "is"), lines)
+    fill(ROOT / "docs" / "window.md", {"paper": shown})
 
 
 def test_what_is_near_is_decided_by_the_tolerance() -> None:
