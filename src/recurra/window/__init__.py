@@ -20,3 +20,12 @@ from recurra.window.wrapper import kernel as kernel
 from recurra.window.wrapper import matmul as matmul
 from recurra.window.wrapper import total as total
 from recurra.window.wrapper import ufunc as ufunc
+
+
+def __getattr__(name: str) -> object:
+    """`concurrent` imports PyTorch."""
+    if name == "concurrent":
+        from recurra.window.torch.concurrent import concurrent
+
+        return concurrent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,14 +165,17 @@ class Build:
     """Print {"module": path, "lanes": the instructions it compares with}"""
 
     def __call__(self) -> int:
-        from recurra.window.native.build import build
+        from recurra.window.native.build import TORCH, build
         from recurra.window.native.twin import load
 
-        path = build()
-        lanes = load().lanes
-        print(
-            json.dumps({"module": str(path), "lanes": lanes}) if self.json else f"{path} ({lanes})"
-        )
+        window, lanes = build(), load().lanes
+        torch = build(extension=TORCH) if find_spec("torch") else None
+        if self.json:
+            paths = {"window": str(window), "lanes": lanes, "torch": torch and str(torch)}
+            print(json.dumps(paths))
+            return 0
+        print(f"window: {window} ({lanes})")
+        print(f"torch: {torch or 'PyTorch is not installed'}")
         return 0
 
 

@@ -1,7 +1,8 @@
-"""C++ sources → an extension module in a cache folder, by `recurra window build`.
+"""C++ sources → extension modules in a cache folder, by `recurra window build`.
 
-The folder is named after all that the result depends on: sources, Python, and the processor, whose
-widest instructions are used. What is not built is not missed: the window in Python does the same.
+The folder is named after all that the result depends on: sources, Python, PyTorch if it is linked,
+and the processor, whose widest instructions are used. What is not built is not missed, but for
+PyTorch without annotations: the window in Python does the same.
 """
 
 from __future__ import annotations
@@ -14,15 +15,28 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from dataclasses import dataclass
+from importlib import metadata, util
 from pathlib import Path
 
 from recurra.window.task import WindowError
 
 HERE = Path(__file__).parent
-MODULE = "_recurra_window"
-SOURCES = ("module.cpp", "clock.hpp", "window.hpp")
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-DNDEBUG")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A module, its source and the headers beside it, and the package that it is linked with."""
+
+    module: str
+    sources: tuple[str, ...]
+    package: str = ""
+
+
+WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "window.hpp"))
+TORCH = Extension("_recurra_torch", ("torch_module.cpp", "engine.hpp", "window.hpp"), "torch")
 
 
 class BuildError(WindowError):
@@ -37,21 +51,21 @@ def cache_folder() -> Path:
     return Path(base) / "recurra" / "window"
 
 
-def built(folder: Path | None = None) -> Path | None:
+def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
     """The module that fits this Python, processor and source, if it is there."""
-    path = _target(folder or cache_folder())
+    path = _target(folder or cache_folder(), extension)
     return path if path.exists() else None
 
 
-def build(folder: Path | None = None) -> Path:
+def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
     """Compiles, unless it is there; where it is.
 
-    Raises BuildError without a compiler, without nanobind, and with what the compiler says.
+    Raises BuildError without a compiler, nanobind or the package, and with what the compiler says.
     """
-    target = _target(folder or cache_folder())
+    target = _target(folder or cache_folder(), extension)
     if target.exists():
         return target
-    compiler, nanobind = compiler_of(), _nanobind()
+    compiler, nanobind = compiler_of(), _root("nanobind")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
         made = Path(work) / target.name
@@ -59,10 +73,20 @@ def build(folder: Path | None = None) -> Path:
         command = [compiler, *FLAGS, "-fPIC", "-shared", "-fvisibility=hidden"]
         command += ["-fno-strict-aliasing", *_undefined()]
         command += [f"-I{p}" for p in (*include, sysconfig.get_paths()["include"])]
-        command += [str(HERE / "module.cpp"), str(nanobind / "src" / "nb_combined.cpp")]
-        _compile([*command, "-o", str(made)])
+        command += [str(HERE / extension.sources[0]), str(nanobind / "src" / "nb_combined.cpp")]
+        _compile([*command, *_linked(extension), "-o", str(made)])
         os.replace(made, target)  # at once: others may be building the same
     return target
+
+
+def _linked(extension: Extension) -> list[str]:
+    """What PyTorch's headers and libraries ask for."""
+    if extension.package != "torch":
+        return []
+    root = _root("torch")
+    include = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include"]
+    words = [word for path in include for word in ("-isystem", str(path))]
+    return [*words, f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{root / 'lib'}"]
 
 
 def build_stress(folder: Path, sanitizer: str) -> Path:
@@ -85,14 +109,16 @@ def compiler_of() -> str:
     )
 
 
-def _nanobind() -> Path:
-    try:
-        import nanobind
-    except ModuleNotFoundError:
+def _root(package: str) -> Path:
+    """Where a package is, which is not imported."""
+    spec = util.find_spec(package)
+    if spec is None or spec.origin is None:
+        extra = "torch" if package == "torch" else "window"
         raise BuildError(
-            "nanobind is missing", hint="pip install recurra[window], then recurra window build"
-        ) from None
-    return Path(nanobind.include_dir()).parent
+            f"{package} is missing",
+            hint=f"pip install recurra[{extra}], then recurra window build",
+        )
+    return Path(spec.origin).parent
 
 
 def _compile(command: list[str]) -> None:
@@ -111,11 +137,14 @@ def _undefined() -> list[str]:
     return ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
 
 
-def _target(folder: Path) -> Path:
+def _target(folder: Path, extension: Extension) -> Path:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    parts = [suffix, *FLAGS, _processor(), *((HERE / name).read_text() for name in SOURCES)]
+    sources = [(HERE / name).read_text() for name in extension.sources]
+    parts = [suffix, *FLAGS, _processor(), *sources]
+    if extension.package and util.find_spec(extension.package) is not None:
+        parts.append(metadata.version(extension.package))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return folder / key / f"{MODULE}{suffix}"
+    return folder / key / f"{extension.module}{suffix}"
 
 
 def _processor() -> str:

@@ -8,29 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from recurra.window.core import Slot, State, check_size, not_executing
-from recurra.window.native.build import MODULE, built
+from recurra.window.native.build import WINDOW, Extension, built
 from recurra.window.task import Task, WindowError
 
 _STATES = (State.PENDING, State.READY, State.EXECUTING)  # as in window.hpp
 
 
-def load(folder: Path | None = None) -> Any:
+def load(folder: Path | None = None, extension: Extension = WINDOW) -> Any:
     """The compiled module. Raises WindowError, naming the command that builds it, if it is none."""
-    if MODULE in sys.modules:
-        return sys.modules[MODULE]
-    path = built(folder)
+    if extension.module in sys.modules:
+        return sys.modules[extension.module]
+    path = built(folder, extension)
     if path is None:
+        what = "PyTorch without annotations" if extension.package else "the native window"
         raise WindowError(
-            "the native window is not built",
-            facts="nothing fits this Python, processor and version in the cache",
+            f"{what} is not built",
+            facts="nothing in the cache fits this Python, processor, version and PyTorch",
             hint="recurra window build",
         )
-    spec = importlib.util.spec_from_file_location(MODULE, path)
+    spec = importlib.util.spec_from_file_location(extension.module, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[MODULE] = module  # one module, one set of types
+    sys.modules[extension.module] = module  # one module, one set of types
     return module
 
 
