@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import pickle
 import random
 import shutil
@@ -23,6 +24,7 @@ import torch
 from random_torch import bits, inputs, run
 
 from recurra import window
+from recurra.cli import main
 from recurra.window import KernelError, WindowError
 from recurra.window.native.build import TORCH, build, cache_folder
 from recurra.window.native.twin import load
@@ -250,7 +252,8 @@ def test_a_fault_surfaces_at_the_first_reader() -> None:
         with pytest.raises(KernelError, match="aten::index_select"):
             bad.numpy()
     assert "index out of range" in str(error.value)
-    assert "test_window_torch.py:" in str(error.value)
+    line = looked_up.__code__.co_firstlineno + 1
+    assert f"test_window_torch.py:{line}" in str(error.value)
 
 
 def test_a_fault_that_nobody_reads_is_told_at_the_end() -> None:
@@ -383,6 +386,22 @@ def test_the_interpreter_ends_inside_a_block() -> None:
         "print('end')\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_a_script_is_run_inside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "infer.py"
+    path.write_text(
+        "import torch\nx = torch.ones(50, 50)\nfor _ in range(30): y = x @ x\nprint(float(y.sum()))"
+    )
+    assert main(["window", "run", str(path), "--always", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "125000.0\n"
+    assert json.loads(told.err)["deferred"] >= 29
+    assert main(["window", "run", str(tmp_path / "nothing.py")]) == 2
 
 
 def test_without_a_build_it_names_the_command(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.window import Executor, Task, copy, fill, matmul
 from recurra.window.learning import gain
-from recurra.window.native.build import build
+from recurra.window.native.build import TORCH, build
 from recurra.window.native.twin import load
 from recurra.window.paper import comparison
 
@@ -45,8 +46,12 @@ def suite(_: None = None, quick: bool = False) -> list[Row]:
     """All rows; the native window is compiled first if it is not there."""
     progress("the native window")
     build()
+    torch = find_spec("torch") is not None
     rows = check_rows(QUICK_PAIRS if quick else PAIRS)
     rows += [row_of(r) for r in in_worker(launch_rows, {"quick": quick}, threads=2)]
+    if torch:
+        build(extension=TORCH)
+        rows += [row_of(r) for r in in_worker(operator_rows, {"quick": quick}, threads=1)]
     progress("the simulator beside the paper")
     rows += simulated_rows(300 if quick else 900)
     if machine.load() >= machine.IDLE_LOAD:
@@ -55,7 +60,24 @@ def suite(_: None = None, quick: bool = False) -> list[Row]:
         )
         return rows
     with _one_thread_in_blas():
-        return rows + [row_of(r) for r in in_worker(core_rows, {"quick": quick}, threads=2)]
+        rows += [row_of(r) for r in in_worker(core_rows, {"quick": quick}, threads=2)]
+    if torch:
+        rows += [row_of(r) for r in in_worker(program_rows, {"quick": quick}, threads=2)]
+    return rows
+
+
+def operator_rows(quick: bool) -> list[dict[str, Any]]:
+    """See window_torch, which needs PyTorch."""
+    from recurra.bench import window_torch
+
+    return window_torch.operator_rows(quick)
+
+
+def program_rows(quick: bool) -> list[dict[str, Any]]:
+    """See window_torch, which needs PyTorch."""
+    from recurra.bench import window_torch
+
+    return window_torch.program_rows(quick)
 
 
 def check_rows(rounds: int) -> list[Row]:

@@ -1,9 +1,10 @@
-"""`recurra window simulate`, `recurra window profile` and `recurra window build`."""
+"""`recurra window run`, `simulate`, `profile` and `build`."""
 
 from __future__ import annotations
 
 import json
 import math
+import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,6 +25,42 @@ from recurra.window.task import WindowError
 
 PROGRAM = """A trace as text (a file, or - for standard input), synthetic:NAME (a program with the
 numbers of the paper's), or torch:NAME (a PyTorch program, recorded here)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a PyTorch script, without gradients, inside `window.concurrent()`.
+
+    Example: recurra window run infer.py --threads 2
+    """
+
+    script: Positional[Path]
+    """A Python file."""
+    threads: int = 2
+    """That run operators, the script's own among them."""
+    slots: int = 32
+    """Of the window."""
+    always: bool = False
+    """Defer whatever can be, also where that is not expected to pay."""
+    json: bool = False
+    """At the end, print how many operators were deferred, .., on standard error, as JSON."""
+
+    def __call__(self) -> int:
+        if not self.script.is_file():
+            raise WindowError(f"there is no file {self.script}")
+        try:
+            from recurra.window.torch.concurrent import without_gradients
+        except ModuleNotFoundError as missing:
+            raise WindowError(
+                "recurra window run needs PyTorch", facts=str(missing), hint="pip install torch"
+            ) from None
+        sys.argv = [str(self.script)]
+        sys.path.insert(0, str(self.script.parent))
+        policy = "always" if self.always else "learn"
+        with without_gradients(self.threads, self.slots, policy=policy) as block:
+            runpy.run_path(str(self.script), run_name="__main__")
+        print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
+        return 0
 
 
 @dataclass(frozen=True)

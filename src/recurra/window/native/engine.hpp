@@ -33,12 +33,19 @@ struct Failure {
   std::string text;  // operator, what it said, and the line that called it
 };
 
+// A place in a program, told in words only if something fails there.
+struct Place {
+  const void* code = nullptr;
+  int at = 0;
+};
+inline std::string (*told)(const Place&) = nullptr;
+
 struct Call {
   const c10::OperatorHandle* op = nullptr;
   Stack arguments;
   std::vector<at::Tensor> outputs;    // promised; empty if the call writes in place
   std::vector<at::Tensor> reads, writes;  // of the arguments
-  std::string where;                  // the line that called it
+  Place where;                        // the line that called it
   std::atomic<double>* us = nullptr;  // what it took is learned here
 };
 
@@ -201,7 +208,7 @@ class Engine {
 
   static std::shared_ptr<const Failure> failure(const Call& call, const std::string& said) {
     return std::make_shared<Failure>(Failure{
-        "operator " + call.op->schema().name() + " failed: " + said + "\n  called at " + call.where});
+        "operator " + call.op->schema().name() + " failed: " + said + "\n  called at " + recurra::told(call.where)});
   }
 
   std::shared_ptr<const Failure> blame(const at::Tensor& t) const {

@@ -225,34 +225,36 @@ bool usual_modes() {
   return !(c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~usual.raw_repr());
 }
 
-// The innermost line that is not of torch's own modules.
-std::string line() {
+// The innermost place that is not in torch's own modules.
+Place place() {
   const nb::gil_scoped_acquire acquire;
-  static std::unordered_map<const void*, bool> own;  // code → of torch
-  PyThreadState* state = PyThreadState_Get();
-  PyFrameObject* frame = PyThreadState_GetFrame(state);
-  std::string found = "an unknown line";
-  while (frame) {
+  static std::unordered_map<const void*, bool> of_torch;  // by code, which is kept
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  Place found;
+  while (frame && !found.code) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    auto [it, missing] = own.try_emplace(code, false);
+    auto [known, missing] = of_torch.try_emplace(code, false);
     if (missing) {
       const char* file = PyUnicode_AsUTF8(code->co_filename);
-      it->second = file && std::strstr(file, "/torch/") != nullptr;
+      known->second = file && std::strstr(file, "/torch/") != nullptr;
       Py_INCREF(code);  // so that its address is never another's
     }
-    if (!it->second) {
-      const char* file = PyUnicode_AsUTF8(code->co_filename);
-      found = std::string(file ? file : "?") + ":" + std::to_string(PyFrame_GetLineNumber(frame));
-      Py_DECREF(code);
-      Py_DECREF(frame);
-      return found;
-    }
+    if (!known->second) found = {code, PyFrame_GetLasti(frame)};
     Py_DECREF(code);
     PyFrameObject* back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
+  Py_XDECREF(frame);
   return found;
+}
+
+std::string told_place(const Place& place) {
+  if (!place.code) return "an unknown line";
+  const nb::gil_scoped_acquire acquire;
+  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(place.code));
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, place.at));
 }
 
 [[noreturn]] void raise(const Failure& why) {
@@ -368,7 +370,7 @@ void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const 
   Call call;
   call.op = &handles.try_emplace(&op.schema(), op).first->second;
   call.us = &learned.us;
-  call.where = line();
+  call.where = place();
   call.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
                         std::make_move_iterator(stack->end()));
   stack->resize(base);
@@ -469,6 +471,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 }
 
 NB_MODULE(_recurra_torch, m) {
+  recurra::told = told_place;
   m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
     engine = std::make_unique<Engine>(all - 1, slots);
     threads = all;

@@ -117,6 +117,15 @@ def concurrent(
             raise KernelError(failed)
 
 
+@contextmanager
+def without_gradients(
+    threads: int, slots: int, *, policy: Literal["learn", "always"]
+) -> Generator[Block]:
+    """`concurrent`, with gradients off."""
+    with torch.no_grad(), concurrent(threads, slots, policy=policy) as block:
+        yield block
+
+
 def _leave(module: Any, block: Block) -> None:
     module.leave()
     if _native:
