@@ -378,6 +378,24 @@ def test_fork_finds_nothing_in_flight(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
 
 
+def test_a_forked_child_may_go_on() -> None:
+    done = script(
+        "from pathlib import Path\n"
+        "import sys\n"
+        f"folder = Path({str(FOLDER)!r})\n"
+        "with window.concurrent(2, policy='always', folder=folder):\n"
+        "    for _ in range(20): y = x @ x\n"
+        "    child = os.fork()\n"
+        "    y = y @ x\n"
+        "    y.numpy()\n"
+        "with window.concurrent(2, policy='always', folder=folder):\n"
+        "    for _ in range(20): y = y @ x\n"
+        "if child: assert os.waitpid(child, 0)[1] == 0\n"
+        "print(round(300 * float(y[0, 0]), 3))\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n1.0\n", "")
+
+
 def test_the_interpreter_ends_inside_a_block() -> None:
     done = script(
         "from pathlib import Path\n"

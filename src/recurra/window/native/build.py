@@ -36,7 +36,11 @@ class Extension:
 
 
 WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "window.hpp"))
-TORCH = Extension("_recurra_torch", ("torch_module.cpp", "engine.hpp", "window.hpp"), "torch")
+TORCH = Extension(
+    "_recurra_torch",
+    ("torch_module.cpp", "engine.hpp", "operators.hpp", "prediction.hpp", "window.hpp"),
+    "torch",
+)
 
 
 class BuildError(WindowError):

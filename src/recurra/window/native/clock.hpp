@@ -1,5 +1,5 @@
-// Table II of the paper: what it takes to compare one task with a full window, by our columns and by
-// Algorithm 1, a list of segments per task, to which read after write is added.
+// Table II of the paper: what it takes to compare one task with a full window, by our columns and
+// by Algorithm 1, a list of segments per task, to which read after write is added.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct Timed {
 
 class CheckClock {
  public:
-  // Tasks of `reads` + `writes` segments at random addresses, against a window of `size` such tasks.
+  // Tasks of `reads` + `writes` segments at random addresses, against a window of `size` of them.
   CheckClock(int size, int reads, int writes, int tasks) : window_(size, 1) {
     auto some = [&](int count) {
       std::vector<Segment> list;

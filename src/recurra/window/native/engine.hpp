@@ -1,7 +1,7 @@
 // ATen operators on their way: deferred calls behind a window, run by threads that were lent.
 //
-// An output that is not computed yet is an ordinary tensor whose storage has no data. Who computes it
-// moves the data in; views share the storage, and become valid with it.
+// An output that is not computed yet is an ordinary tensor whose storage has no data. Who computes
+// it moves the data in; views share the storage, and become valid with it.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -49,8 +49,8 @@ struct Call {
   std::atomic<double>* us = nullptr;  // what it took is learned here
 };
 
-// From the first to the last byte of a tensor, in a space where every storage has numbers of its own:
-// storages lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
+// From the first to the last byte of a tensor, where every storage has numbers of its own: storages
+// lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
 inline Segment segment_of(const at::Tensor& t) {
   const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
   const Word base = reinterpret_cast<Word>(storage) << 16;
@@ -198,7 +198,8 @@ class Engine {
                 "gives another shape than before: its result depends on data");
     c10::StorageImpl* to = promised.storage().unsafeGetStorageImpl();
     c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
-    if (result.use_count() == 1 && result.storage().use_count() == 1 && from->nbytes() == to->nbytes()) {
+    const bool alone = result.use_count() == 1 && result.storage().use_count() == 1;
+    if (alone && from->nbytes() == to->nbytes()) {
       to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
     } else {
       to->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(to->nbytes()));
@@ -207,8 +208,8 @@ class Engine {
   }
 
   static std::shared_ptr<const Failure> failure(const Call& call, const std::string& said) {
-    return std::make_shared<Failure>(Failure{
-        "operator " + call.op->schema().name() + " failed: " + said + "\n  called at " + recurra::told(call.where)});
+    const std::string what = "operator " + call.op->schema().name() + " failed: " + said;
+    return std::make_shared<Failure>(Failure{what + "\n  called at " + recurra::told(call.where)});
   }
 
   std::shared_ptr<const Failure> blame(const at::Tensor& t) const {

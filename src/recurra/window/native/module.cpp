@@ -8,6 +8,7 @@
 
 namespace nb = nanobind;
 using recurra::Accesses;
+using Clock = recurra::CheckClock;
 using recurra::Segment;
 using recurra::Window;
 using recurra::Word;
@@ -49,11 +50,10 @@ NB_MODULE(_recurra_window, m) {
       .def("slots", &slots)
       .def("offered", &Window::offered)
       .def("waiting", &Window::waiting);
-  nb::class_<recurra::CheckClock>(m, "CheckClock")
+  nb::class_<Clock>(m, "CheckClock")
       .def(nb::init<int, int, int, int>())
-      .def("columns", [](const recurra::CheckClock& c, int repeat) { return pair(c.columns(repeat)); })
-      .def("algorithm1",
-           [](const recurra::CheckClock& c, int repeat) { return pair(c.algorithm1(repeat)); });
+      .def("columns", [](const Clock& c, int repeat) { return pair(c.columns(repeat)); })
+      .def("algorithm1", [](const Clock& c, int repeat) { return pair(c.algorithm1(repeat)); });
 #if defined(__AVX512F__)
   m.attr("lanes") = "AVX-512";
 #elif defined(__AVX2__)

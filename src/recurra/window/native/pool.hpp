@@ -1,5 +1,5 @@
-// Threads that run what a window says may run. The thread that offers helps when the FIFO is full, and
-// when it waits for the end.
+// Threads that run what a window says may run. The thread that offers helps when the FIFO is full,
+// and when it waits for the end.
 #pragma once
 
 #include <condition_variable>

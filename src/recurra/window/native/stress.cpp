@@ -1,5 +1,5 @@
-// Random programs through the pool, under a sanitizer: stress SCHEDULES SEED. No deadlock (it ends),
-// no race, no leak, and the memory that the program in order would leave.
+// Random programs through the pool, under a sanitizer: stress SCHEDULES SEED. No deadlock (it
+// ends), no race, no leak, and the memory that the program in order would leave.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

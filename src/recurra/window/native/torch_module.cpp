@@ -1,5 +1,5 @@
-// PyTorch without annotations: every ATen operator that a thread calls inside a block comes here first,
-// by a boxed fallback on a dispatch key above all others, and is deferred if that is safe.
+// PyTorch without annotations: every ATen operator that a thread calls inside a block comes here
+// first, by a boxed fallback on a dispatch key above all others, and is deferred if that is safe.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -8,19 +8,13 @@
 #include <frameobject.h>
 
 #include "engine.hpp"
+#include "operators.hpp"
+#include "prediction.hpp"
 
 namespace nb = nanobind;
 using namespace recurra;
 
 namespace {
-
-// What a schema says of an operator.
-struct Kind {
-  enum Way { views, decomposes, now, alone, defers } way = alone;
-  std::vector<bool> writes;  // per argument
-  bool mutates = false;
-  int silent = -1;  // the argument that, if true, makes it write more than its schema says
-};
 
 // What one signature (operator, shapes, types, scalars) has taught.
 struct Learned {
@@ -43,47 +37,6 @@ struct Counts {
   std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
 };
 
-// Predicts, by list scheduling of what was learned, what the window gains.
-struct Prediction {
-  static constexpr int kSample = 256;
-  int seen = 0, off = 0, pause = kSample;
-  double sum = 0, gain = 0;
-  std::vector<double> free;
-  std::unordered_map<const c10::StorageImpl*, double> ready;
-
-  // One more operator, of these tensors; when it would end.
-  double launch(const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes, double us,
-                int threads, double overhead) {
-    if (seen == kSample) judge();
-    if (free.empty()) free.assign(static_cast<std::size_t>(threads), 0.0);
-    double start = overhead * ++seen;
-    for (const auto* list : {&reads, &writes}) {
-      for (const at::Tensor& t : *list) {
-        auto found = ready.find(t.storage().unsafeGetStorageImpl());
-        if (found != ready.end()) start = std::max(start, found->second);
-      }
-    }
-    auto thread = std::min_element(free.begin(), free.end());
-    *thread = std::max(start, *thread) + us + overhead;
-    sum += us;
-    return *thread;
-  }
-
-  // A tensor that an operator makes, or writes, is there at that time.
-  void made(const at::Tensor& t, double end) {
-    if (t.defined() && t.has_storage()) ready[t.storage().unsafeGetStorageImpl()] = end;
-  }
-
-  void judge() {
-    gain = sum / *std::max_element(free.begin(), free.end());
-    off = gain < 1.1 ? pause : 0;
-    pause = gain < 1.1 ? std::min(2 * pause, 1 << 14) : kSample;
-    seen = 0, sum = 0;
-    free.clear();
-    ready.clear();
-  }
-};
-
 std::unique_ptr<Engine> engine;
 std::mutex front;  // of all below: one operator is looked at at a time
 Settings settings;
@@ -97,97 +50,6 @@ std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may r
 
 constexpr double kOverhead = 1.0;     // µs: of an operator that goes through the window
 constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
-
-const std::unordered_set<std::string> kOnlyShapes = {
-    "aten::empty_like",   "aten::new_empty", "aten::new_empty_strided",
-    "aten::new_zeros",    "aten::new_ones",  "aten::new_full"};
-const std::unordered_map<std::string, int> kSilentWrites = {  // pytorch issue 73050
-    {"aten::native_batch_norm", 5}};  // `training`: the running statistics
-
-Kind kind_of(const c10::OperatorHandle& op) {
-  const auto& schema = op.schema();
-  Kind kind;
-  bool aliases = false, fresh = false, tensors = !schema.returns().empty();
-  for (const auto& a : schema.arguments()) {
-    const bool writes = a.alias_info() && a.alias_info()->isWrite();
-    kind.writes.push_back(writes);
-    kind.mutates |= writes;
-  }
-  for (const auto& r : schema.returns()) {
-    (r.alias_info() ? aliases : fresh) = true;
-    tensors &= r.type()->kind() == c10::TypeKind::TensorType;
-  }
-  auto silent = kSilentWrites.find(schema.name());
-  if (silent != kSilentWrites.end()) kind.silent = silent->second;
-  bool barrier = false;
-  for (const at::Tag tag : op.getTags()) {
-    barrier |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output ||
-               tag == at::Tag::nondeterministic_seeded || tag == at::Tag::inplace_view;
-  }
-  using Way = Kind::Way;
-  if (aliases && !kind.mutates) {
-    kind.way = Way::views;
-  } else if (kOnlyShapes.count(schema.name())) {
-    kind.way = Way::now;
-  } else if (barrier || !tensors || (kind.mutates && fresh)) {
-    kind.way = Way::alone;
-  } else if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
-    kind.way = Way::decomposes;
-  } else {
-    kind.way = Way::defers;
-  }
-  return kind;
-}
-
-void mix(std::uint64_t& h, std::uint64_t v) {
-  h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccdull;
-}
-
-void mix(std::uint64_t& h, const at::Tensor& t) {
-  if (!t.defined()) return mix(h, 77);
-  for (int64_t s : t.sizes()) mix(h, static_cast<std::uint64_t>(s));
-  mix(h, 91);
-  for (int64_t s : t.strides()) mix(h, static_cast<std::uint64_t>(s));
-  mix(h, static_cast<std::uint64_t>(t.scalar_type()));
-  mix(h, t.unsafeGetTensorImpl()->is_wrapped_number());
-}
-
-std::uint64_t bits(double d) {
-  std::uint64_t u;
-  std::memcpy(&u, &d, sizeof u);
-  return u;
-}
-
-// A signature of what shapes depend on; false for arguments of which that is not known.
-bool mix(std::uint64_t& h, const c10::IValue& v) {
-  if (v.isTensor()) {
-    mix(h, v.toTensor());
-  } else if (v.isNone()) {
-    mix(h, 3);
-  } else if (v.isBool()) {
-    mix(h, v.toBool() ? 5 : 6);
-  } else if (v.isInt()) {
-    mix(h, 7), mix(h, static_cast<std::uint64_t>(v.toInt()));
-  } else if (v.isDouble()) {
-    mix(h, 8), mix(h, bits(v.toDouble()));
-  } else if (v.isComplexDouble()) {
-    mix(h, 9), mix(h, bits(v.toComplexDouble().real())), mix(h, bits(v.toComplexDouble().imag()));
-  } else if (v.isString()) {
-    mix(h, 10), mix(h, std::hash<std::string>()(v.toStringRef()));
-  } else if (v.isDevice()) {
-    mix(h, 21), mix(h, static_cast<std::uint64_t>(v.toDevice().type()));
-  } else if (v.isList()) {
-    mix(h, 12);
-    for (const c10::IValue& one : v.toListRef()) {
-      if (!mix(h, one)) return false;
-    }
-    mix(h, 13);
-  } else {
-    return false;
-  }
-  return true;
-}
 
 // Plain tensors on the CPU in memory that PyTorch allocated and nobody else sees.
 bool plain(const at::Tensor& t) {
@@ -216,13 +78,6 @@ class WithoutPython {
 void drain() {
   const WithoutPython free;
   engine->drain();
-}
-
-// Whether operators run on other threads as they would here: no autocast, no other modes.
-bool usual_modes() {
-  constexpr c10::DispatchKeySet usual{kKey, c10::DispatchKey::BackendSelect,
-                                      c10::DispatchKey::ADInplaceOrView};
-  return !(c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~usual.raw_repr());
 }
 
 // The innermost place that is not in torch's own modules.
@@ -322,7 +177,8 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   const std::size_t returns = op.schema().returns().size();
   const auto begin = std::chrono::steady_clock::now();
   run_alone(op, keys, stack, touched);
-  learned.us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  const auto took = std::chrono::steady_clock::now() - begin;
+  learned.us = std::chrono::duration<double, std::micro>(took).count();
   ++counts.learned;
   for (std::size_t k = 0; k < returns; ++k) {
     const at::Tensor& t = (*stack)[stack->size() - returns + k].toTensor();
@@ -361,7 +217,9 @@ std::vector<at::Tensor> promise(const Learned& learned) {
 void note(const c10::OperatorHandle& op, const Stack* stack, const Touched& touched, double end) {
   if (!settings.learn) return;
   const std::size_t returns = op.schema().returns().size();
-  for (std::size_t k = stack->size() - returns; k < stack->size(); ++k) prediction.made((*stack)[k].toTensor(), end);
+  for (std::size_t k = stack->size() - returns; k < stack->size(); ++k) {
+    prediction.made((*stack)[k].toTensor(), end);
+  }
   for (const at::Tensor& t : touched.writes) prediction.made(t, end);
 }
 
@@ -376,7 +234,8 @@ void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const 
   stack->resize(base);
   Accesses found = accesses(touched);
   if (kind.mutates) {
-    for (std::size_t k = 0; k < op.schema().returns().size(); ++k) stack->push_back(touched.writes[k]);
+    const std::size_t returns = op.schema().returns().size();
+    for (std::size_t k = 0; k < returns; ++k) stack->push_back(touched.writes[k]);
   } else {
     call.outputs = promise(learned);
     for (const at::Tensor& t : call.outputs) {
@@ -427,8 +286,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   }
   std::uint64_t signature = reinterpret_cast<std::uint64_t>(&op.schema());
   bool known_shapes = kind.way == Kind::defers && touched.plain && usual_modes();
-  if (kind.silent >= 0) known_shapes = known_shapes && !(*stack)[base + static_cast<std::size_t>(kind.silent)].toBool();
-  for (std::size_t k = 0; known_shapes && k < count; ++k) known_shapes = mix(signature, (*stack)[base + k]);
+  if (kind.silent >= 0) {
+    known_shapes = known_shapes && !(*stack)[base + static_cast<std::size_t>(kind.silent)].toBool();
+  }
+  for (std::size_t k = 0; known_shapes && k < count; ++k) {
+    known_shapes = mix(signature, (*stack)[base + k]);
+  }
   if (!known_shapes) return run_alone(op, keys, stack, touched);
   if (memory.size() > kMost) {  // shapes that never come again
     drain();
@@ -484,7 +347,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("leave", [] { included.reset(); });
   m.def("drain", [] { if (engine) drain(); });
   m.def("finish", []() -> std::optional<std::string> {
-    auto why = engine->end();
+    auto why = engine ? engine->end() : nullptr;
     return why ? std::optional(why->text) : std::nullopt;
   });
   m.def("end", [] {
@@ -496,6 +359,7 @@ NB_MODULE(_recurra_torch, m) {
     included.reset();
   });
   m.def("export", [](std::uint64_t storage) -> std::optional<std::string> {
+    if (!engine) return std::nullopt;  // in a forked child
     const auto* address = reinterpret_cast<const c10::StorageImpl*>(storage);
     auto why = engine->told(address);
     exported.insert(address);

@@ -1,8 +1,8 @@
 // The window: tasks in program order -> which of them may run now. Twin of window/core.py.
 //
-// Segments lie in columns of slots: row k holds the k-th segment of every slot, so that comparing one
-// segment with row k is one pass over neighbouring words whose lanes are the bits of an upstream set.
-// Not synchronised: pool.hpp is.
+// Segments lie in columns of slots: row k holds the k-th segment of every slot, so that comparing
+// one segment with row k is one pass over neighbouring words whose lanes are the bits of an
+// upstream set. Not synchronised: pool.hpp is.
 #pragma once
 
 #include <algorithm>
@@ -80,8 +80,9 @@ class Rows {
       const __m512i start = _mm512_set1_epi64(static_cast<long long>(s.start));
       const __m512i stop = _mm512_set1_epi64(static_cast<long long>(s.stop));
       for (std::size_t k = 0; k < used_; ++k) {
-        const __mmask8 before = _mm512_cmplt_epu64_mask(_mm512_load_si512(rows_[k].start + first), stop);
-        found |= _mm512_mask_cmpgt_epu64_mask(before, _mm512_load_si512(rows_[k].stop + first), start);
+        const __m512i starts = _mm512_load_si512(rows_[k].start + first);
+        const __m512i stops = _mm512_load_si512(rows_[k].stop + first);
+        found |= _mm512_mask_cmpgt_epu64_mask(_mm512_cmplt_epu64_mask(starts, stop), stops, start);
       }
     }
     return found;
@@ -119,7 +120,8 @@ class Window {
 
   // The slots that a newcomer must follow: read after write, write after read, write after write.
   Word upstream_of(const Accesses& a) const {
-    return writes_.hits(a.reads, size_) | writes_.hits(a.writes, size_) | reads_.hits(a.writes, size_);
+    return writes_.hits(a.reads, size_) | reads_.hits(a.writes, size_) |
+           writes_.hits(a.writes, size_);
   }
 
   // The next task of the program; nothing if the FIFO is full.
@@ -173,9 +175,8 @@ class Window {
     for (Word left = busy_; left; left &= left - 1) {
       const int slot = std::countr_zero(left);
       const Word bit = Word{1} << slot;
-      Slot one{ticket_[slot],
-               (executing_ & bit) ? State::executing : (ready_ & bit) ? State::ready : State::pending,
-               {}};
+      const State waits = (ready_ & bit) ? State::ready : State::pending;
+      Slot one{ticket_[slot], (executing_ & bit) ? State::executing : waits, {}};
       for (Word up = upstream_[slot]; up; up &= up - 1) {
         one.upstream.push_back(ticket_[std::countr_zero(up)]);
       }

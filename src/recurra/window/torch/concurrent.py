@@ -198,6 +198,8 @@ def _before_fork() -> None:
 
 
 def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # whoever held it may not be here
     for module in _native:
         module.forked()
     _native.clear()
