@@ -1,0 +1,1 @@
+"""Loop schedules for tensor contractions: problems, nests, machine code, and their tuning."""
