@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, untiled
+from recurra.nest.meaning import evaluate
 from recurra.nest.problem import Access, Affine, Problem
 
 Array = NDArray[Any]
@@ -105,3 +107,19 @@ def random_nest(r: Random, problem: Problem, actions: Actions, steps: int = 12) 
             break
         nest = r.choice(ways)
     return nest
+
+
+def answers(r: Random, nest: Nest, call: Callable[..., None]) -> tuple[Array, Array]:
+    """The whole memory of the output: as the kernel leaves it, and as the oracle does."""
+    p = nest.problem
+    inputs = [laid_out(t, r) for t in p.inputs]
+    out, got = laid_out(p.output, r)
+    want = got.copy()
+    start = (address(out) - address(got)) // got.itemsize
+    evaluate(p, [x for x, _ in inputs], as_strided(want[start:], out.shape, out.strides))
+    call(*(address(x) for x, _ in inputs), address(out))
+    return got, want
+
+
+def address(x: Array) -> int:
+    return x.__array_interface__["data"][0]
