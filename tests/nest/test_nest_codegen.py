@@ -30,7 +30,7 @@ def check(on: Target, seed: int, make: type[Kernel | LlvmKernel] = Kernel) -> bo
     """Is the answer of a random pair right? Raises ScheduleError if its code is too long."""
     r = Random(seed)
     p = random_problem(r, points=6000)
-    nest = random_nest(r, p, r.choice([PAPER, Actions()]))
+    nest = random_nest(r, p, r.choice([PAPER, Actions(), Actions(write_loops=True)]))
     kernel = make(generate(nest, on))
     got, want = answers(r, nest, kernel.call)
     return bool((got == want).all())

@@ -25,7 +25,7 @@ MATMUL = catalogue.matmul(100, 64, 48, post="relu")
 @given(st.randoms(use_true_random=False))
 def test_every_schedule_computes_the_same(r: Random) -> None:
     p = random_problem(r, points=400)
-    nest = random_nest(r, p, r.choice([PAPER, Actions()]))
+    nest = random_nest(r, p, r.choice([PAPER, Actions(write_loops=True)]))
     assert parse(str(nest)) == nest
     assert scheduled(p, nest.order).loops == nest.loops
     inputs = [laid_out(t, r)[0] for t in p.inputs]
@@ -110,11 +110,17 @@ def test_actions() -> None:
 def test_illegal_actions(order: str, cursor: int, action: str, reason: str) -> None:
     found = scheduled(MATMUL, order)
     nest = Nest(MATMUL, found.compute, found.write, cursor)
-    rules = Actions((2, 4), max_loops=10)
+    rules = Actions((2, 4), max_loops=10, write_loops=True)
     assert rules.refusal(nest, action) == reason
     assert not rules.legal(nest)[rules.names.index(action)]
     with pytest.raises(ScheduleError, match=f"{action} is not possible here"):
         rules.apply(nest, action)
+
+
+def test_the_cursor_stays_in_the_compute_nest() -> None:
+    nest = Nest(MATMUL, untiled(MATMUL).compute, untiled(MATMUL).write, 2)
+    assert Actions().refusal(nest, "down") == "the cursor is on the last loop"
+    assert Actions(write_loops=True).refusal(nest, "down") is None
 
 
 def test_a_tail_may_be_split_off() -> None:

@@ -17,12 +17,15 @@ class Actions:
     """A set of actions: the four moves, and a split by each factor.
 
     `max_loops` bounds compute and write loops together, `steps` the actions of an episode. There
-    is no action that stops: a policy that is done oscillates (section 3.1).
+    is no action that stops: a policy that is done oscillates (section 3.1). Without `write_loops`
+    the cursor stays in the compute nest: the order of writes is code only where sums pass through
+    memory, and makes a space of 3,000 programs one of 70,000 nests.
     """
 
     factors: tuple[int, ...] = (2, 3, 4, 6, 8, 16, 32)
     max_loops: int = 16
     steps: int = 10
+    write_loops: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -34,12 +37,12 @@ class Actions:
 
     def refusal(self, nest: Nest, name: str) -> str | None:
         """Why `name` may not be applied, or None."""
-        loops, at = nest.loops, nest.cursor
+        at, end = nest.cursor, len(nest.loops if self.write_loops else nest.compute)
         match name:
             case "up":
                 return None if at else "the cursor is on the first loop"
             case "down":
-                return None if at + 1 < len(loops) else "the cursor is on the last loop"
+                return None if at + 1 < end else "the cursor is on the last loop"
             case "swap_up" | "swap_down":
                 return _no_swap(nest, at, at - 1 if name == "swap_up" else at + 1)
             case _:

@@ -133,6 +133,14 @@ def code_key(nest: Nest) -> str:
     return " ".join(words)
 
 
+def verified(nest: Nest, target: Target) -> None:
+    """Raises KernelError unless the nest's code computes what its problem means."""
+    from recurra.nest.check import KernelError, compare
+
+    if words := compare(nest, kernel(nest, target).call, at_end=True):
+        raise KernelError(f"the {target} code of {nest.order!r} is wrong", facts=words)
+
+
 @dataclass(frozen=True)
 class Standing:
     """One contestant after `compared`: medians over the rounds of each round's fastest run."""

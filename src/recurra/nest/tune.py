@@ -1,0 +1,163 @@
+"""`recurra tune`: searches a schedule for one contraction and says how good it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from recurra.errors import RecurraError
+from recurra.nest.loops import Nest, untiled
+from recurra.nest.problem import Combine, Post, Problem
+
+Tell = Callable[[float, float, int], None]
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Search a schedule for a contraction, on this machine.
+
+    Example: recurra tune "mk,kn->mn" --sizes 128,128,128 --seconds 5
+    """
+
+    words: Positional[str]
+    """What is contracted: "mk,kn->mn", or "n(2h+r)(2w+s)c,rsck->nhwk"."""
+    sizes: str
+    """Extents in order of first mention, 128,64,32, or by letter, m=128,k=64,n=32."""
+    search: str = "beam4bfs"
+    """greedy1, greedy2, beam<WIDTH>bfs, beam<WIDTH>dfs, random or exhaustive."""
+    seconds: Annotated[float, arg(metavar="S")] = 10.0
+    """How long the search may take."""
+    actions: Literal["full", "paper"] = "full"
+    """Which splits: by 2, 3, 4, 6, 8, 16, 32, or the paper's 4, 8, 16."""
+    backend: Literal["avx512", "avx2"] | None = None
+    """The vector instructions; by default the widest that this machine runs."""
+    dtype: Literal["f32", "f64"] = "f32"
+    combine: Combine = "sum"
+    """How reduced indices are joined."""
+    post: Post | None = None
+    """A function of each result."""
+    seed: int = 0
+    """Of random searches."""
+    json: bool = False
+    """Print one JSON object; progress is on standard error."""
+    out: Path | None = None
+    """Write the nest to this file, as text."""
+
+    def __call__(self) -> int:
+        from recurra.nest.einsum import from_sizes
+
+        extents = read_sizes(self.sizes)
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise RecurraError("a search needs time", facts=f"--seconds {self.seconds}")
+        problem = from_sizes(
+            self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
+        )
+        report, nest = self.tuned(problem)
+        if self.out is not None:
+            try:
+                self.out.write_text(f"{nest}\n")
+            except OSError as error:
+                raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
+        print(json.dumps(report) if self.json else _told(report, nest))
+        return 0
+
+    def tuned(self, problem: Problem) -> tuple[dict[str, Any], Nest]:
+        """The report, and the best nest of what was found, the standard one and the untiled one."""
+        from recurra.nest.env import PRESETS
+        from recurra.nest.measure import Evaluator, compared, verified
+        from recurra.nest.search import search, strategy
+        from recurra.nest.standard import standard
+        from recurra.nest.target import target
+
+        chosen, on = strategy(self.search), target(self.backend)
+        evaluate = Evaluator(problem, on)
+        with _progress(self.search, self.seconds) as tell:
+            found = search(
+                chosen,
+                untiled(problem),
+                evaluate,
+                PRESETS[self.actions],
+                seconds=self.seconds,
+                seed=self.seed,
+                tell=tell,
+            )
+        nests = {
+            "untiled": untiled(problem),
+            "standard": standard(problem, on),
+            "found": found.nest,
+        }
+        for nest in nests.values():
+            verified(nest, on)
+        standings = compared(list(nests.values()), on)
+        rows = {
+            name: {"order": nest.order, **asdict(standing)}
+            for (name, nest), standing in zip(nests.items(), standings, strict=True)
+        }
+        best = min(rows, key=lambda name: rows[name]["seconds"])
+        report = {
+            "problem": str(problem),
+            "target": on.name,
+            "search": self.search,
+            "seconds": found.seconds,
+            "evaluated": found.evaluated,
+            "measured": evaluate.measured,
+            "finished": found.finished,
+            "nests": rows,
+            "best": best,
+        }
+        return report, nests[best]
+
+
+def read_sizes(text: str) -> Mapping[str, int] | list[int]:
+    """`128,64,32` or `m=128,k=64,n=32`; raises RecurraError."""
+    words = [word.strip() for word in text.split(",")]
+    if all(re.fullmatch(r"-?\d+", word) for word in words):
+        return [int(word) for word in words]
+    if all(re.fullmatch(r"[a-z]=-?\d+", word) for word in words):
+        return {word[0]: int(word[2:]) for word in words}
+    raise RecurraError(
+        f"not understood: --sizes {text}",
+        facts="sizes are numbers, in order of first mention or by letter",
+        hint="as in --sizes 128,64,32 or --sizes m=128,k=64,n=32",
+    )
+
+
+@contextmanager
+def _progress(name: str, seconds: float) -> Generator[Tell]:
+    """A bar over the time that a search may take, on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=seconds, note="")
+
+        def tell(spent: float, best: float, count: int) -> None:
+            bars.update(task, completed=spent, note=f"{best:.1f} GFLOPS, {count} nests")
+
+        yield tell
+
+
+def _told(report: dict[str, Any], nest: Nest) -> str:
+    end = "all it could reach" if report["finished"] else "until its time was up"
+    lines = [
+        str(nest.problem).replace("\n", "\n  "),
+        f"{report['search']}: {report['evaluated']} nests, {report['measured']} of them programs "
+        f"of their own, in {report['seconds']:.1f} s, {end}",
+        "",
+        f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
+    ]
+    for name, row in report["nests"].items():
+        lines.append(
+            f"{name:<10}{row['seconds'] * 1e6:>10.2f}{row['gflops']:>9.1f}"
+            f"{row['of_peak']:>8.0%}    {row['order']}"
+        )
+    return "\n".join([*lines, "", str(nest).split("\n\n")[1]])
