@@ -108,8 +108,8 @@ class Contraction:
         self.nest, self.target = nest, on
         self.kernel = kernel(nest, on)
         self._call: Callable[..., None] = self.kernel.call
-        self._tensors = [_Layout(t) for t in p.inputs]
-        self._output = _Layout(p.output)
+        self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
+        self._output = self._layouts[-1]
 
     def __repr__(self) -> str:
         p = self.problem
@@ -126,27 +126,42 @@ class Contraction:
 
         Raises ShapeError for arrays of another number, shape, stride, type, kind or place.
         """
-        if len(inputs) != len(self._tensors):
+        if len(inputs) != len(self._layouts) - 1:
             raise ShapeError(
-                f"{self.problem.statement} has {len(self._tensors)} inputs",
+                f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
                 facts=f"{len(inputs)} are given",
             )
-        addresses = [t.address(x) for t, x in zip(self._tensors, inputs, strict=True)]
-        if out is None:
+        fresh = out is None
+        if fresh:
             out = self._new(inputs[0])
-            self._call(*addresses, self._output.address(out))
-            return out
-        to = self._output.address(out)
-        first, last = to + self._output.low, to + self._output.high
-        for x, tensor, at in zip(inputs, self._tensors, addresses, strict=True):
+        addresses: list[int] = []
+        for tensor, x in zip(self._layouts, (*inputs, out), strict=True):
+            if (
+                type(x) is np.ndarray
+                and x.shape == tensor.shape
+                and x.strides == tensor.in_bytes
+                and x.dtype is tensor.dtype
+            ):
+                address = _address(x)
+                if address % tensor.item:
+                    tensor.address(x)
+                addresses.append(address)
+            else:  # the same questions, with words where one is not answered
+                addresses.append(tensor.address(x))
+        if not fresh:
+            self._check_out(inputs, addresses, out)
+        self._call(*addresses)
+        return out
+
+    def _check_out(self, inputs: Sequence[Any], addresses: list[int], out: Any) -> None:
+        first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
+        for x, tensor, address in zip(inputs, self._layouts, addresses, strict=False):
             if type(x) is not type(out):
                 self._check_kinds(inputs, out)
-            if at + tensor.low < last and first < at + tensor.high:
+            if address + tensor.low < last and first < address + tensor.high:
                 raise self._shared(tensor)
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ShapeError(f"{self.problem.output.name} is read-only", hint="out=array.copy()")
-        self._call(*addresses, to)
-        return out
 
     def _new(self, like: Any) -> Any:
         p = self.problem
@@ -236,9 +251,12 @@ def _interface(x: Any) -> int:
     return x.__array_interface__["data"][0]
 
 
+_pointer_at, _HEAD = ctypes.c_void_p.from_address, object.__basicsize__
+
+
 def _field(x: Any) -> int:
     """The first field of NumPy's array objects: ten times as fast as asking for it."""
-    return ctypes.c_void_p.from_address(id(x) + object.__basicsize__).value or 0
+    return _pointer_at(id(x) + _HEAD).value or 0
 
 
 def _fields_are_known() -> bool:

@@ -60,12 +60,14 @@ class Tune:
         problem = from_sizes(
             self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
         )
-        report, nest = self.tuned(problem)
         if self.out is not None:
             try:
-                self.out.write_text(f"{nest}\n")
+                self.out.touch()
             except OSError as error:
                 raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
+        report, nest = self.tuned(problem)
+        if self.out is not None:
+            self.out.write_text(f"{nest}\n")
         print(json.dumps(report) if self.json else _told(report, nest))
         return 0
 
@@ -137,7 +139,10 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
         task = bars.add_task(name, total=seconds, note="")
 
         def tell(spent: float, best: float, count: int) -> None:
