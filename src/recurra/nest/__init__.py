@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from recurra.nest.einsum import from_sizes as contraction
     from recurra.nest.loops import Nest, scheduled, untiled
     from recurra.nest.problem import Problem
+    from recurra.nest.tune import tuned
 
 _WHERE = {
     "PAPER": ("actions", "PAPER"),
@@ -22,6 +23,7 @@ _WHERE = {
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
     "Problem": ("problem", "Problem"),
+    "tuned": ("tune", "tuned"),
 }
 
 
@@ -48,5 +50,6 @@ __all__ = [
     "compile",
     "contraction",
     "scheduled",
+    "tuned",
     "untiled",
 ]

@@ -76,6 +76,8 @@ class Actions:
 PAPER = Actions(factors=(4, 8, 16), max_loops=10)
 """The published setting: three factors, ten actions, at most ten loops."""
 
+PRESETS: Mapping[str, Actions] = {"full": Actions(), "paper": PAPER}
+
 
 def _no_swap(nest: Nest, at: int, other: int) -> str | None:
     first = len(nest.compute)

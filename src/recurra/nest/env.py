@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from recurra.errors import RecurraError
-from recurra.nest.actions import PAPER, Actions
+from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, peak
 from recurra.nest.problem import Problem
@@ -26,7 +26,6 @@ from recurra.nest.target import target
 
 ID = "LoopNest-v0"
 MOST = 2.0**31  # points of a loop: more do not fit into a tensor
-PRESETS = {"full": Actions(), "paper": PAPER}
 
 
 class LoopNestEnv(gymnasium.Env[Any, Any]):

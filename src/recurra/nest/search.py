@@ -19,6 +19,8 @@ from recurra.nest.loops import Nest
 Evaluate = Callable[[Nest], float]
 Clock = Callable[[], float]
 
+FEW = 6  # nests in a ranking
+
 
 @dataclass(frozen=True)
 class Found:
@@ -33,6 +35,8 @@ class Found:
     """Did the search end by itself, before its time was up?"""
     trace: tuple[tuple[float, float], ...]
     """(seconds, GFLOPS) of every improvement"""
+    ranking: tuple[tuple[float, str], ...]
+    """(GFLOPS, order) of the best few; of nests that share a measurement, one"""
 
 
 class _TimeUp(Exception):
@@ -106,7 +110,9 @@ def search(
         finished = False
     assert run.best is not None
     gflops, nest = run.best
-    return Found(nest, gflops, run.spent(), len(run.seen), finished, tuple(run.trace))
+    once = {g: order for order, g in reversed(run.seen.items())}
+    ranking = tuple(sorted(once.items(), reverse=True)[:FEW])
+    return Found(nest, gflops, run.spent(), len(run.seen), finished, tuple(run.trace), ranking)
 
 
 def greedy(lookahead: int) -> Search:

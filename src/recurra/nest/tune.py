@@ -14,10 +14,90 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
-from recurra.nest.loops import Nest, untiled
+from recurra.nest.actions import PRESETS, Actions
+from recurra.nest.einsum import from_sizes
+from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.measure import Evaluator, Standing, compared, verified
 from recurra.nest.problem import Combine, Post, Problem
+from recurra.nest.search import Found, strategy
+from recurra.nest.search import search as searched
+from recurra.nest.standard import standard
+from recurra.nest.target import Target, target
 
 Tell = Callable[[float, float, int], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The finalists of a search, measured in turns: untiled, standard, found, and runners-up."""
+
+    target: Target
+    search: str
+    found: Found
+    measured: int
+    """Programs that were compiled and run during the search"""
+    finalists: Mapping[str, tuple[Nest, Standing]]
+
+    @property
+    def best(self) -> str:
+        """The name of the fastest."""
+        return min(self.finalists, key=lambda name: self.finalists[name][1].seconds)
+
+    @property
+    def nest(self) -> Nest:
+        return self.finalists[self.best][0]
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": str(self.nest.problem),
+            "target": self.target.name,
+            "search": self.search,
+            "seconds": self.found.seconds,
+            "evaluated": self.found.evaluated,
+            "measured": self.measured,
+            "finished": self.found.finished,
+            "nests": {
+                name: {"order": nest.order, **asdict(standing)}
+                for name, (nest, standing) in self.finalists.items()
+            },
+            "best": self.best,
+        }
+
+
+def tuned(
+    problem: Problem,
+    on: Target | None = None,
+    *,
+    search: str = "beam4bfs",
+    actions: Actions | None = None,
+    seconds: float = 10.0,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> Tuned:
+    """Searches from the untiled nest; then measures the best few, and what was there before, again.
+
+    Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
+    """
+    on = on or target()
+    evaluate = Evaluator(problem, on)
+    found = searched(
+        strategy(search),
+        untiled(problem),
+        evaluate,
+        actions or Actions(),
+        seconds=seconds,
+        seed=seed,
+        tell=tell,
+    )
+    nests = {"untiled": untiled(problem), "standard": standard(problem, on)}
+    for k, (_, order) in enumerate(found.ranking):
+        nests[f"found {k + 1}" if k else "found"] = scheduled(problem, order)
+    for nest in nests.values():
+        verified(nest, on)
+    standings = compared(list(nests.values()), on)
+    finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
+    return Tuned(on, search, found, evaluate.measured, finalists)
 
 
 @dataclass(frozen=True)
@@ -52,8 +132,6 @@ class Tune:
     """Write the nest to this file, as text."""
 
     def __call__(self) -> int:
-        from recurra.nest.einsum import from_sizes
-
         extents = read_sizes(self.sizes)
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise RecurraError("a search needs time", facts=f"--seconds {self.seconds}")
@@ -65,57 +143,16 @@ class Tune:
                 self.out.touch()
             except OSError as error:
                 raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
-        report, nest = self.tuned(problem)
-        if self.out is not None:
-            self.out.write_text(f"{nest}\n")
-        print(json.dumps(report) if self.json else _told(report, nest))
-        return 0
-
-    def tuned(self, problem: Problem) -> tuple[dict[str, Any], Nest]:
-        """The report, and the best nest of what was found, the standard one and the untiled one."""
-        from recurra.nest.env import PRESETS
-        from recurra.nest.measure import Evaluator, compared, verified
-        from recurra.nest.search import search, strategy
-        from recurra.nest.standard import standard
-        from recurra.nest.target import target
-
-        chosen, on = strategy(self.search), target(self.backend)
-        evaluate = Evaluator(problem, on)
+        on = target(self.backend)
+        options: dict[str, Any] = {"actions": PRESETS[self.actions], "seed": self.seed}
         with _progress(self.search, self.seconds) as tell:
-            found = search(
-                chosen,
-                untiled(problem),
-                evaluate,
-                PRESETS[self.actions],
-                seconds=self.seconds,
-                seed=self.seed,
-                tell=tell,
+            best = tuned(
+                problem, on, search=self.search, seconds=self.seconds, tell=tell, **options
             )
-        nests = {
-            "untiled": untiled(problem),
-            "standard": standard(problem, on),
-            "found": found.nest,
-        }
-        for nest in nests.values():
-            verified(nest, on)
-        standings = compared(list(nests.values()), on)
-        rows = {
-            name: {"order": nest.order, **asdict(standing)}
-            for (name, nest), standing in zip(nests.items(), standings, strict=True)
-        }
-        best = min(rows, key=lambda name: rows[name]["seconds"])
-        report = {
-            "problem": str(problem),
-            "target": on.name,
-            "search": self.search,
-            "seconds": found.seconds,
-            "evaluated": found.evaluated,
-            "measured": evaluate.measured,
-            "finished": found.finished,
-            "nests": rows,
-            "best": best,
-        }
-        return report, nests[best]
+        if self.out is not None:
+            self.out.write_text(f"{best.nest}\n")
+        print(json.dumps(best.report()) if self.json else _told(best))
+        return 0
 
 
 def read_sizes(text: str) -> Mapping[str, int] | list[int]:
@@ -151,18 +188,19 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
         yield tell
 
 
-def _told(report: dict[str, Any], nest: Nest) -> str:
-    end = "all it could reach" if report["finished"] else "until its time was up"
+def _told(tuned: Tuned) -> str:
+    found, nest = tuned.found, tuned.nest
+    end = "all it could reach" if found.finished else "until its time was up"
     lines = [
         str(nest.problem).replace("\n", "\n  "),
-        f"{report['search']}: {report['evaluated']} nests, {report['measured']} of them programs "
-        f"of their own, in {report['seconds']:.1f} s, {end}",
+        f"{tuned.search}: {found.evaluated} nests, {tuned.measured} of them programs "
+        f"of their own, in {found.seconds:.1f} s, {end}",
         "",
         f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
     ]
-    for name, row in report["nests"].items():
+    for name, (one, standing) in tuned.finalists.items():
         lines.append(
-            f"{name:<10}{row['seconds'] * 1e6:>10.2f}{row['gflops']:>9.1f}"
-            f"{row['of_peak']:>8.0%}    {row['order']}"
+            f"{name:<10}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
+            f"{standing.of_peak:>8.0%}    {one.order}" + ("  <- best" if one is nest else "")
         )
     return "\n".join([*lines, "", str(nest).split("\n\n")[1]])
