@@ -6,6 +6,7 @@
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
+| `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """  # noqa: E501
 

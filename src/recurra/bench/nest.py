@@ -14,8 +14,18 @@ from typing import Any
 import numpy as np
 
 from recurra.bench.core import row_of
-from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Disagreement, Row, compare, progress
+from recurra.bench.harness import (
+    PAIRS,
+    QUICK_PAIRS,
+    Case,
+    Contestant,
+    Disagreement,
+    Row,
+    compare,
+    progress,
+)
 from recurra.bench.nest_peers import contestant, inputs_of, peers
+from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
 from recurra.bench.worker import in_worker
 from recurra.errors import ScheduleError
@@ -108,6 +118,12 @@ def _beside(
     case = Case(name, metric="call_ms", limit=limit)
     pairs = QUICK_PAIRS if quick else PAIRS
     found = compare(case, us, peers(kind, inputs, options), pairs=pairs, iterations=iterations)
+    if kind == "matmul" and available():  # in another process: by the clock on the wall
+        theirs = Tvm(*inputs)
+        tvm = Contestant("TVM", theirs.run, theirs.answer)
+        on_the_wall = replace(case, clock="wall")
+        found += compare(on_the_wall, us, [tvm], pairs=pairs, iterations=iterations)
+        theirs.end()
     return [asdict(row) for row in found]
 
 
