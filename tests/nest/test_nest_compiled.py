@@ -215,10 +215,68 @@ def test_wrong_arguments(arguments: Any, options: Any, what: str) -> None:
     assert refused.value.what == what
 
 
-def test_addresses_without_knowledge_of_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_address", compiled._interface)
+MULTIPLY = rc.nest.compile("mk,kn->mn", sizes=(4, 5, 6))
+FIT = (integers(4, 5), integers(5, 6), np.zeros((4, 6), np.float32))
+
+
+class Odd(np.ndarray):
+    """A subclass of arrays."""
+
+
+@pytest.mark.parametrize(
+    ("which", "x", "fits"),
+    [
+        (0, integers(4, 5, seed=3), True),
+        (0, integers(8, 10)[::2, ::2], False),
+        (0, integers(5, 4).T, False),
+        (0, integers(4, 5, 1), False),
+        (0, integers(4, 5, dtype=np.float64), False),
+        (0, integers(4, 5).astype(">f4"), False),
+        (0, integers(4, 5).view(Odd), False),
+        (0, torch.zeros(4, 5), False),
+        (0, MISALIGNED, False),
+        (0, None, False),
+        (1, integers(5, 7)[:, :6], False),
+        (1, integers(4, 6), False),
+        (2, READ_ONLY, False),
+        (2, integers(4, 6, seed=4), True),
+        (2, FIT[0].base if FIT[0].base is not None else FIT[0], False),
+    ],
+)
+def test_the_door(which: int, x: Any, fits: bool) -> None:
+    """Machine code looks at arrays as NumPy does, and touches nothing that does not fit."""
+    assert MULTIPLY._entry is not None
+    arrays: list[Any] = list(FIT)
+    arrays[which] = x
+    before = [np.array(y) for y in arrays if isinstance(y, np.ndarray)]
+    assert (MULTIPLY._entry(*map(id, arrays)) == 0) == fits
+    if fits:
+        np.testing.assert_array_equal(arrays[2], arrays[0] @ arrays[1])
+    else:
+        for y, z in zip((y for y in arrays if isinstance(y, np.ndarray)), before, strict=True):
+            np.testing.assert_array_equal(y, z)
+
+
+@pytest.mark.parametrize("offset", range(-40, 41, 5))
+def test_the_door_sees_shared_memory(offset: int) -> None:
+    """The output begins `offset` elements from an input of 30: they overlap in between."""
+    memory = integers(120)
+    b, out = memory[40:70].reshape(5, 6), memory[40 + offset :][:24].reshape(4, 6)
+    assert MULTIPLY._entry is not None
+    assert (MULTIPLY._entry(id(FIT[0]), id(b), id(out)) == 0) == (not np.shares_memory(b, out))
+
+
+def test_without_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "entry", lambda *_: None)
     a, b = integers(4, 5), integers(5, 6)
     np.testing.assert_array_equal(rc.nest.compile("mk,kn->mn", a, b)(a, b), a @ b)
+
+
+def test_seven_arrays_take_the_longer_way() -> None:
+    arrays = [integers(3, 4, seed=k) for k in range(6)]
+    multiply = rc.nest.compile("ab,ab,ab,ab,ab,ab->ab", *arrays)
+    assert multiply._entry is None
+    np.testing.assert_array_equal(multiply(*arrays), np.prod(arrays, axis=0))
 
 
 @BACKENDS

@@ -6,8 +6,6 @@ compiled for. Nothing is compiled at a call: other shapes, strides or types are 
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,6 +15,7 @@ from recurra.config import config
 from recurra.errors import ShapeError
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import axes, from_layouts, from_sizes
+from recurra.nest.entry import entry
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import Kernel
 from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
@@ -107,9 +106,13 @@ class Contraction:
         p = self.problem = nest.problem
         self.nest, self.target = nest, on
         self.kernel = kernel(nest, on)
+        plain = p.output.strides == contiguous(p.output.shape)
+        self._whole = plain and _all_written(p) and not p.initial
         self._call: Callable[..., None] = self.kernel.call
         self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
         self._output = self._layouts[-1]
+        self._entry = entry(self.kernel.address, self._layouts, self.kernel)
+        """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
 
     def __repr__(self) -> str:
         p = self.problem
@@ -134,20 +137,9 @@ class Contraction:
         fresh = out is None
         if fresh:
             out = self._new(inputs[0])
-        addresses: list[int] = []
-        for tensor, x in zip(self._layouts, (*inputs, out), strict=True):
-            if (
-                type(x) is np.ndarray
-                and x.shape == tensor.shape
-                and x.strides == tensor.in_bytes
-                and x.dtype is tensor.dtype
-            ):
-                address = _address(x)
-                if address % tensor.item:
-                    tensor.address(x)
-                addresses.append(address)
-            else:  # the same questions, with words where one is not answered
-                addresses.append(tensor.address(x))
+        if self._entry is not None and not self._entry(*map(id, inputs), id(out)):
+            return out
+        addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, out), strict=True)]
         if not fresh:
             self._check_out(inputs, addresses, out)
         self._call(*addresses)
@@ -165,7 +157,7 @@ class Contraction:
 
     def _new(self, like: Any) -> Any:
         p = self.problem
-        if p.initial or not _all_written(p) or p.output.strides != contiguous(p.output.shape):
+        if not self._whole:
             why = "it takes part in the result" if p.initial else "only some of it is written"
             if not p.initial and _all_written(p):
                 why = f"its strides are to be {p.output.strides}"
@@ -209,7 +201,7 @@ class _Layout:
                 self.fits(
                     x.shape, tuple(s / self.item for s in x.strides), str(x.dtype), str(self.dtype)
                 )
-            address = _address(x)
+            address = x.__array_interface__["data"][0]
         elif _is_torch(x):
             if x.device.type != "cpu" or x.requires_grad or x.is_neg() or x.is_conj():
                 raise _unusable(self.name, x)
@@ -245,26 +237,6 @@ class _Layout:
                 facts=f"compiled for {self.strides} elements",
                 hint="compile for this layout, compile(words, *arrays), or copy the array",
             )
-
-
-def _interface(x: Any) -> int:
-    return x.__array_interface__["data"][0]
-
-
-_pointer_at, _HEAD = ctypes.c_void_p.from_address, object.__basicsize__
-
-
-def _field(x: Any) -> int:
-    """The first field of NumPy's array objects: ten times as fast as asking for it."""
-    return _pointer_at(id(x) + _HEAD).value or 0
-
-
-def _fields_are_known() -> bool:
-    x = np.arange(3)
-    return sys.implementation.name == "cpython" and _field(x[1:]) == _interface(x[1:])
-
-
-_address: Callable[[Any], int] = _field if _fields_are_known() else _interface
 
 
 def _all_written(p: Problem) -> bool:
