@@ -49,7 +49,10 @@ def _in_lanes(p: Problem) -> str:
 
 def _tile(p: Problem, lanes: str, tiled: str | None, target: Target) -> tuple[int, int]:
     """Points of the two indices in one tile of accumulators."""
-    wide, room = target.lanes(p.dtype), target.registers - 2 * (not target.masked)
+    wide, room = target.lanes(p.dtype), target.registers
+    plain = p.combine == "sum" and p.extents[lanes] % wide == 0
+    if not (target.masked or plain):
+        room -= 2  # for masks and blends
     vectors = -(-p.extents[lanes] // wide)
     columns = 1 if lanes in p.reduced else min(vectors, 4)  # a reduction adds vectors up
     rows = p.extents[tiled] if tiled else 1
