@@ -9,6 +9,7 @@ through the output's memory, which is then initialised before and finished after
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -24,6 +25,8 @@ SPARE = 4  # registers for operands beside the accumulators
 SWEEP = 8  # vectors between two jumps, where memory is only passed over
 
 Extents = dict[str, int]
+Operand = tuple[int, int, int]
+"""(tensor, byte offset, width)"""
 
 
 def generate(nest: Nest, target: Target) -> Program:
@@ -54,7 +57,7 @@ class _Generator:
         self.chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.accumulators: dict[int, tuple[int, int]] = {}
         self.spare: list[int] = []
-        self.held: dict[tuple[int, ...], int] = {}
+        self.block: list[tuple[int, tuple[Operand, ...], int]] = []
         self.moves = p.combine == "sum" and not (p.reduced or p.initial) and len(p.inputs) == 1
 
     def bytes(self, tensor: Access, index: str) -> int:
@@ -210,10 +213,10 @@ class _Generator:
             offsets = [(o, 1) for o, _ in offsets]
         self.accumulators = {o: (r, w) for r, (o, w) in enumerate(offsets)}
         self.spare = list(range(len(offsets), self.target.registers - self.reserved))
-        self.held = {}
         again = self.problem.initial or self.incomplete(extents)
         self.begin(again)
         self.inner(level, extents, (0,) * self.out, 0)
+        self.flush()
         self.finish(again)
 
     def strips(self, level: int, extents: Extents) -> None:
@@ -300,8 +303,8 @@ class _Generator:
                 level + 1, {**extents, index: tail}, there, out + steps[self.out] * step * full
             )
         if done:
+            self.flush()
             self.shift(index, -done * step)
-            self.held = {}
 
     def rolled(
         self, level: int, full: int, inside: Extents, at: tuple[int, ...], out: int
@@ -317,74 +320,98 @@ class _Generator:
             return 0, at
         trips = full // -(-full // most)  # as even as can be: the rest is unrolled
         steps = self.steps[index]
-        self.held = {}
+        self.flush()
         self.emit("repeat", full // trips)
         for k in range(trips):
             there = tuple(o + s * step * k for o, s in zip(at, steps, strict=False))
             self.inner(level + 1, inside, there, out)
+        self.flush()
         self.shift(index, trips * step)
         self.emit("end")
-        self.held = {}
         return full // trips * trips, at
 
     def leaf(self, extent: int, at: tuple[int, ...], out: int) -> None:
         """One multiply-add per vector of the innermost loop."""
-        if len(self.code) > LONGEST:
+        if len(self.code) + len(self.block) > LONGEST:
             raise ScheduleError(
                 "this nest makes too much code",
                 facts=f"more than {LONGEST} instructions: every tail is a body of its own",
                 hint="split by divisors of the sizes, or less often",
             )
         steps, out_step = self.lane_steps, self.lane_steps[self.out]
+        mask = 0
         for start in range(0, extent, self.lanes):
             width = min(self.lanes, extent - start)
-            r, _ = self.accumulators[out + out_step * start if self.in_lanes else out]
+            r = self.accumulators[out + out_step * start if self.in_lanes else out][0]
             if self.moves:
                 self.read(r, 0, at[0] + steps[0] * start, width)
                 continue
-            operands: list[int] = []
-            for t, offset in enumerate(at):
-                operands.append(self.fetch(t, offset + steps[t] * start, width, operands))
-            self.combine(r, operands, 0 if self.in_lanes else self.mask(width))
+            if not self.in_lanes:
+                mask = self.mask(width)
+            operands = tuple(
+                (t, o + s * start, width) if s else (t, o, self.lanes)
+                for t, (o, s) in enumerate(zip(at, steps, strict=False))
+            )
+            self.block.append((r, operands, mask))
+
+    # Operands: which registers they get is decided when a block of straight code is known
+
+    def flush(self) -> None:
+        """Emits the multiply-adds that have come together since the last jump.
+
+        What is loaded stays until its last use; if registers run out, the operand goes whose next
+        use is farthest away (Belady, 1966). Nothing is stored, so going costs one more load.
+        """
+        block, self.block = self.block, []
+        uses: dict[Operand, list[int]] = {}
+        for place in range(len(block) - 1, -1, -1):
+            for operand in block[place][1]:
+                uses.setdefault(operand, []).append(place)
+        held: dict[Operand, int] = {}
+        free = deque(self.spare)
+        for r, operands, mask in block:
+            for operand in operands:
+                if operand not in held:
+                    x = held[operand] = self.free(free, held, uses, operands)
+                    self.read(x, *operand)
+                uses[operand].pop()
+            registers = [held[operand] for operand in operands]
+            if len(registers) > (2 if self.problem.combine == "sum" else 1):
+                x = self.free(free, held, uses, operands)
+                free.append(x)
+                registers = self.product(registers, x)
+            self.combine(r, registers, mask)
+            for operand in operands:
+                if not uses[operand]:
+                    free.append(held.pop(operand))
+
+    def free(
+        self,
+        free: deque[int],
+        held: dict[Operand, int],
+        uses: Mapping[Operand, list[int]],
+        busy: tuple[Operand, ...],
+    ) -> int:
+        """A register for something new."""
+        if free:
+            return free.popleft()
+        return held.pop(max((o for o in held if o not in busy), key=lambda o: uses[o][-1]))
+
+    def product(self, operands: list[int], x: int) -> list[int]:
+        """Multiplies into register x until one operand is left, or two where a sum adds them."""
+        left = 2 if self.problem.combine == "sum" else 1
+        first, second, *rest = operands
+        self.emit("mul", x, first, second)
+        while 1 + len(rest) > left:
+            self.emit("mul", x, x, rest.pop(0))
+        return [x, *rest]
 
     def combine(self, r: int, operands: list[int], mask: int) -> None:
-        fused = self.problem.combine == "sum" and len(operands) > 1
-        *factors, x = operands
-        if len(factors) > fused:
-            x = self.product(operands[:-1] if fused else operands)
-            factors = operands[-1:] if fused else []
-        if fused:
-            self.emit("fma", r, factors[0], x, mask)
+        if len(operands) == 2:
+            self.emit("fma", r, *operands, mask)
         else:
-            self.emit("add" if self.problem.combine == "sum" else "max", r, x, mask)
-
-    def product(self, operands: list[int]) -> int:
-        x = self.free(operands)
-        self.emit("mul", x, *operands[:2])
-        for y in operands[2:]:
-            self.emit("mul", x, x, y)
-        return x
-
-    # Registers of operands
-
-    def fetch(self, t: int, offset: int, width: int, busy: list[int]) -> int:
-        """A register with these elements; what was loaded before is used again."""
-        key = (t, offset, width) if self.lane_steps[t] else (t, offset)
-        r = self.held.pop(key, -1)
-        if r < 0:
-            r = self.free(busy)
-            self.read(r, t, offset, width)
-        self.held[key] = r  # the last one used is the last one to go
-        return r
-
-    def free(self, busy: list[int]) -> int:
-        """A register for something new: the one whose content has not been used for longest."""
-        taken = set(self.held.values())
-        for r in self.spare:
-            if r not in taken and r not in busy:
-                return r
-        key = next(k for k, r in self.held.items() if r not in busy)
-        return self.held.pop(key)
+            word = "add" if self.problem.combine == "sum" else "max"
+            self.emit(word, r, *operands, mask)
 
     def read(self, r: int, t: int, offset: int, width: int) -> None:
         step = self.lane_steps[t]
