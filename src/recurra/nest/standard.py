@@ -7,9 +7,9 @@ cheapest of all that fit, tails included.
 
 from __future__ import annotations
 
-from recurra.nest.codegen import SPARE
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.problem import Problem
+from recurra.nest.scopes import SPARE
 from recurra.nest.target import Target
 
 CHAIN = 8  # independent multiply-adds that hide their latency: four cycles, two a cycle
