@@ -60,6 +60,11 @@ class Table:
             self._vectors[state] = vector(self.nest(state), self.actions.max_loops)
         return self._vectors[state]
 
+    def vectors(self) -> Vector:
+        """[states, loops, 20], of all of them."""
+        loops = self.actions.max_loops
+        return np.stack([vector(self.nest(k), loops) for k in range(len(self.orders))])
+
     def evaluate(self, nest: Nest) -> float:
         """GFLOPS by the table: an evaluator for searches and environments."""
         try:
