@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),
     "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
+    "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }

@@ -73,9 +73,12 @@ def tuned(
     actions: Actions | None = None,
     seconds: float = 10.0,
     seed: int = 0,
+    beside: Mapping[str, Nest] | None = None,
     tell: Tell | None = None,
 ) -> Tuned:
     """Searches from the untiled nest; then measures the best few, and what was there before, again.
+
+    `beside` are further finalists, by name.
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
@@ -90,7 +93,7 @@ def tuned(
         seed=seed,
         tell=tell,
     )
-    nests = {"untiled": untiled(problem), "standard": standard(problem, on)}
+    nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
     for k, (_, order) in enumerate(found.ranking):
         nests[f"found {k + 1}" if k else "found"] = scheduled(problem, order)
     for nest in nests.values():
@@ -113,6 +116,8 @@ class Tune:
     """Extents in order of first mention, 128,64,32, or by letter, m=128,k=64,n=32."""
     search: str = "beam4bfs"
     """greedy1, greedy2, beam<WIDTH>bfs, beam<WIDTH>dfs, random or exhaustive."""
+    policy: Path | None = None
+    """A policy of `recurra tune train`: its nests are finalists, too."""
     seconds: Annotated[float, arg(metavar="S")] = 10.0
     """How long the search may take."""
     actions: Literal["full", "paper"] = "full"
@@ -147,12 +152,25 @@ class Tune:
         options: dict[str, Any] = {"actions": PRESETS[self.actions], "seed": self.seed}
         with _progress(self.search, self.seconds) as tell:
             best = tuned(
-                problem, on, search=self.search, seconds=self.seconds, tell=tell, **options
+                problem,
+                on,
+                search=self.search,
+                seconds=self.seconds,
+                beside={} if self.policy is None else _policy(self.policy, problem),
+                tell=tell,
+                **options,
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")
         print(json.dumps(best.report()) if self.json else _told(best))
         return 0
+
+
+def _policy(path: Path, problem: Problem) -> dict[str, Nest]:
+    """Where a policy ends."""
+    from recurra.nest.agents.policy import load
+
+    return {"policy": load(path).path(problem)[-1]}
 
 
 def read_sizes(text: str) -> Mapping[str, int] | list[int]:

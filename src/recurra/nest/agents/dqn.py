@@ -9,7 +9,6 @@ nest is faster than the first one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -237,12 +236,6 @@ def _learn(weights: Any, target: Any, adam: _Adam, x: Any, rate: float) -> tuple
         return jnp.where(error < 1, 0.5 * error**2, error - 0.5).mean()
 
     return adam.step(jax.grad(loss)(weights), weights, rate)
-
-
-def curve_point(rounds: int, policy: Policy, tables: Sequence[Table]) -> str:
-    """A line of JSON: what the policy reaches on tables, as shares of their best."""
-    shares = shares_of_best(policy, tables)
-    return json.dumps({"rounds": rounds, "median": float(np.median(shares)), "min": min(shares)})
 
 
 def shares_of_best(policy: Policy, tables: Sequence[Table]) -> list[float]:
