@@ -27,6 +27,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Merge
 from recurra.ops.movement import Flip
+from recurra.ops.reduction import Any_
 from recurra.ops.source import Const
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, Axes
@@ -110,30 +111,20 @@ class Reads(Rows):
         if isinstance(n.op, Call):
             return
         pairs = list(zip(source.domain, a.index, strict=True))
-        moving = [e for r, e in pairs if r.dim in self.timed and self._moves(e)]
-        if not moving:
-            return
+        if not any(r.dim in self.timed and index_symbols(e) & self.timed for r, e in pairs):
+            return  # all of a row, its first points, or its end
         for r, e in pairs:
             role = self.role(r.dim)
-            if role not in self.rows.dims:
-                continue
             own = isinstance(e, Sym) and self.role(e.name) == role
-            if not own and not (isinstance(e, Slice) and all(map(self.ended_slice, moving))):
+            if role in self.rows.dims and not own:
                 self.refuse(
                     f"{a} reads points of other rows, which may have ended",
                     f"{self.bound} is set row by row, by {self.ending.done} over "
                     f"{', '.join(self.ending_dims)}; here {r.dim} is {e}",
-                    f"read all of them, x[0:{r.hi}, .., 0:{self.bound}], or the end of each: "
-                    f"last = x[.., {self.bound}-1], then last at the other row",
+                    f"read all of them, x[0:{r.hi}, .., 0:{self.bound}], or the end of one: "
+                    f"x[.., {self.bound}-1]",
                     k,
                 )
-
-    def ended_slice(self, e: Index) -> bool:
-        return isinstance(e, Slice) and self.ended(e.hi) and not self._moves(e.lo)
-
-    def _moves(self, e: Index) -> bool:
-        """Does a position in time vary with time, or with the end?"""
-        return bool(index_symbols(e) & (self.timed | {self.bound}))
 
     def _at_end(
         self, n: Node, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr
@@ -185,8 +176,7 @@ class Reads(Rows):
         was = Ref(source.name, self._moved(box, r.dim, 1 - c))
         node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
         self.g.put(node)
-        rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
-        here = self.before(r.sym, rows, later)
+        here = self.any_before(r.sym, source, r.dim, later)
         axes = LETTERS[: len(shape)]
         op = el.Where(labels=join_labels(("", axes, axes), axes))
         kept = Ref(name, self._moved(hold, r.dim, -1))
@@ -194,6 +184,18 @@ class Reads(Rows):
         when = (compare("==", r.sym, lo), compare(">", r.sym, lo))
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
+
+    def any_before(self, e: Any, source: Node, dim: str, box: Domain) -> Ref:
+        """Is e < T in the row of a source, or in any of those that it does not vary with?"""
+        point = Ref(source.name, self.static(source.domain).identity)
+        own = self._row_index(source, point, dim)
+        rows = [
+            x if symbols(x) <= set(box.dims) else Slice(r.lo, r.hi)  # pyright: ignore[reportArgumentType]
+            for r, x in zip(self.static(self.rows), own, strict=True)
+        ]
+        axes = tuple(range(sum(isinstance(x, Slice) for x in rows)))
+        here = self.before(e, rows, box)
+        return self.emit(Any_(axes=axes), (here,), "alive_any", box) if axes else here
 
     def _inside(self, ref: Ref) -> Ref:
         """The read where it falls into its source, elsewhere zeros: it is not used there."""

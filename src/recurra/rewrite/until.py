@@ -30,7 +30,6 @@ from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick
-from recurra.ops.reduction import Any_
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, folded, result_axes
@@ -102,7 +101,7 @@ class _Program(Reads):
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
                 self.refuse(
                     f"{n.op.name} takes rows that end at different points",
-                    f"it reads {xs[0].ref}, whose axes are {', '.join(map(str, xs[0].shape))}",
+                    f"it reads {n.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
                     "reduce the rows first, or work on one point of them",
                 )
             rank = len(shape_of(n.type))
@@ -245,10 +244,7 @@ class _Program(Reads):
             return name
         here = None
         for r in timed:
-            rows = tuple(
-                q.sym if q.dim in box else Slice(q.lo, q.hi) for q in self.static(self.rows)
-            )
-            ref = self._any(self.before(r.sym, rows, box), sum(isinstance(e, Slice) for e in rows))
+            ref = self.any_before(r.sym, n, r.dim, box)
             here = ref if here is None else self.emit(el.And(), (here, ref), within=box)
         assert here is not None
         shape = shape_of(n.type)
@@ -256,9 +252,6 @@ class _Program(Reads):
         zero = self.emit(Const(value=0, dtype=n.type.dtype), ())
         op = el.Where(labels=join_labels(("", axes, ""), axes))
         return self.g.emit(op, (here, self.g.read(name), zero), box, f"{name}_shown").name
-
-    def _any(self, ref: Ref, rank: int) -> Ref:
-        return self.emit(Any_(axes=tuple(range(rank))), (ref,), "alive_any") if rank else ref
 
 
 def _dtype(rows: Rows, xs: Sequence[Operand]) -> str:
