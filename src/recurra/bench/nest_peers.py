@@ -23,7 +23,7 @@ def contestant(name: str, call: Callable[[], Any], inputs: Sequence[Array]) -> C
             call()
 
     def answer() -> Mapping[str, Array]:
-        return {"C": np.array(call(), dtype=np.float64)}
+        return {"C": np.asarray(call()).astype(np.float64)}
 
     del inputs
     return Contestant(name, run, answer)

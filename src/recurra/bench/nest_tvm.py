@@ -4,7 +4,8 @@
 
 reads FOLDER/A.npy and B.npy, builds the schedule of TVM's tutorial (blocking, permutation,
 vectorisation, a cache for the block that is written) with blocks that divide the sizes, keeps the
-fastest of a few, and then answers lines: `run 20` runs 20 times, `answer` writes FOLDER/C.npy.
+fastest of a few, and then answers lines: `run 20` runs 20 times and tells the seconds of process
+CPU, `answer` writes FOLDER/C.npy.
 """
 
 from __future__ import annotations
@@ -40,19 +41,23 @@ class Tvm:
         )
         self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self) -> float:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if line != "done\n":
-            raise RuntimeError(f"TVM's process ended: {line!r}; its words are above")
+        word, _, seconds = self.process.stdout.readline().partition(" ")
+        if word != "done":
+            from recurra.errors import RecurraError  # not where TVM is: this file runs there, too
 
-    def _ask(self, line: str) -> None:
+            raise RecurraError("TVM's process has ended", facts="the reason is printed above")
+        return float(seconds)
+
+    def _ask(self, line: str) -> float:
         assert self.process.stdin is not None
         print(line, file=self.process.stdin, flush=True)
-        self._wait()
+        return self._wait()
 
-    def run(self, count: int) -> None:
-        self._ask(f"run {count}")
+    def run(self, count: int) -> float:
+        """Seconds of process CPU of `count` runs."""
+        return self._ask(f"run {count}")
 
     def answer(self) -> Mapping[str, NDArray[Any]]:
         self._ask("answer")
@@ -80,16 +85,16 @@ def main(folder: str) -> None:
     function = min(
         (_built(tvm, m, k, n, *at) for at in blocks(m, n)), key=lambda f: _time(f, x, y, z)
     )
-    print("done", flush=True)
+    print("done 0", flush=True)
     for line in sys.stdin:
         word, *count = line.split()
-        if word == "answer":
+        start = time.process_time()
+        for _ in range(int(count[0]) if count else 1):
             function(x, y, z)
+        seconds = time.process_time() - start
+        if word == "answer":
             np.save(Path(folder) / "C.npy", z.numpy())
-        else:
-            for _ in range(int(count[0])):
-                function(x, y, z)
-        print("done", flush=True)
+        print(f"done {seconds}", flush=True)
 
 
 def blocks(m: int, n: int) -> Sequence[tuple[int, int]]:
