@@ -126,7 +126,7 @@ def test_standard_orders() -> None:
     assert standard(STANDARD[0], AVX2).order == "n/16 m/5 k m n | m n"
     assert orders == {
         "C[n] = sum(A[k] * B[k,n])": "n/48 k n | n",
-        "C[n,h,w,k] = sum(A[n,h+r,w+s,c] * B[r,s,c,k])": "n w r s c h k | n h w k",
+        "C[n,h,w,k] = sum(A[n,h+r,w+s,c] * B[r,s,c,k])": "n h r s c w k | n h w k",
         "C[n,h,w,c] = sum(A[n,h+r,w+s,c] * B[r,s,c])": "n w r s h c | n h w c",
         "C[h,w,c] = max(A[2*h+i,2*w+j,c])": "h i j w c | h w c",
         "C[r] = sum(A[r,c])": "c/16 r c | r",

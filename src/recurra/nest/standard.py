@@ -19,20 +19,17 @@ def standard(p: Problem, target: Target) -> Nest:
     """A good first nest of a problem: `n/64 m/6 k m n` for a matrix product, or alike."""
     lanes = _in_lanes(p)
     others = [i for i, _ in p.sizes if i in p.output.indices and i != lanes and p.extents[i] > 1]
-    tiled = max(others, key=lambda i: p.extents[i], default=None)
+    tiled = max(reversed(others), key=lambda i: p.extents[i], default=None)
     reduced = [i for i in p.reduced if i != lanes]
     rest = [i for i in others if i != tiled]
     alone = [i for i, n in p.sizes if n == 1 and i != lanes and i not in reduced]
     width, rows = _tile(p, lanes, tiled, target)
-    words = [*alone, *rest]
-    if tiled and rows < p.extents[tiled] and lanes in p.reduced:
-        words.append(f"{tiled}/{rows}")
-    words += reduced if lanes in p.reduced else []
-    if width < p.extents[lanes]:
-        words.append(f"{lanes}/{width}")
-    if lanes not in p.reduced:
-        words += [f"{tiled}/{rows}"] if tiled and rows < p.extents[tiled] else []
-        words += reduced
+    columns = [f"{lanes}/{width}"] if width < p.extents[lanes] else []
+    tiles = [f"{tiled}/{rows}"] if tiled and rows < p.extents[tiled] else []
+    if lanes in p.reduced:
+        words = [*alone, *rest, *tiles, *reduced, *columns]
+    else:  # one slab of columns after the other: what only they need stays in the cache
+        words = [*alone, *columns, *rest, *tiles, *reduced]
     return scheduled(p, " ".join([*words, *([tiled] if tiled else []), lanes]))
 
 

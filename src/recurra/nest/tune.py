@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,14 +26,22 @@ from recurra.nest.target import Target, target
 
 Tell = Callable[[float, float, int], None]
 
+FINALISTS = 3  # of each search
+
 
 @dataclass(frozen=True)
 class Tuned:
-    """The finalists of a search, measured in turns: untiled, standard, found, and runners-up."""
+    """The finalists of a search, measured in turns.
+
+    They are the untiled nest, the standard one, and the best few that were found from either.
+    """
 
     target: Target
     search: str
     found: Found
+    """From the untiled nest"""
+    refined: Found
+    """From the standard one"""
     measured: int
     """Programs that were compiled and run during the search"""
     finalists: Mapping[str, tuple[Nest, Standing]]
@@ -53,10 +61,10 @@ class Tuned:
             "problem": str(self.nest.problem),
             "target": self.target.name,
             "search": self.search,
-            "seconds": self.found.seconds,
-            "evaluated": self.found.evaluated,
+            "seconds": self.found.seconds + self.refined.seconds,
+            "evaluated": self.found.evaluated + self.refined.evaluated,
             "measured": self.measured,
-            "finished": self.found.finished,
+            "finished": self.found.finished and self.refined.finished,
             "nests": {
                 name: {"order": nest.order, **asdict(standing)}
                 for name, (nest, standing) in self.finalists.items()
@@ -76,7 +84,8 @@ def tuned(
     beside: Mapping[str, Nest] | None = None,
     tell: Tell | None = None,
 ) -> Tuned:
-    """Searches from the untiled nest; then measures the best few, and what was there before, again.
+    """Searches from the untiled and from the standard nest, half of the time each; then measures the
+    best few, and what was there before, again.
 
     `beside` are further finalists, by name.
 
@@ -84,23 +93,33 @@ def tuned(
     """
     on = on or target()
     evaluate = Evaluator(problem, on)
-    found = searched(
-        strategy(search),
-        untiled(problem),
-        evaluate,
-        actions or Actions(),
-        seconds=seconds,
-        seed=seed,
-        tell=tell,
-    )
     nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
-    for k, (_, order) in enumerate(found.ranking):
-        nests[f"found {k + 1}" if k else "found"] = scheduled(problem, order)
+    results: list[Found] = []
+    for start, name in (("untiled", "found"), ("standard", "refined")):
+        result = searched(
+            strategy(search),
+            nests[start],
+            evaluate,
+            actions or Actions(),
+            seconds=seconds / 2,
+            seed=seed,
+            tell=tell and _later(tell, results),
+        )
+        results.append(result)
+        for k, (_, order) in enumerate(result.ranking[:FINALISTS]):
+            nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
     for nest in nests.values():
         verified(nest, on)
     standings = compared(list(nests.values()), on)
     finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
-    return Tuned(on, search, found, evaluate.measured, finalists)
+    found, refined = results
+    return Tuned(on, search, found, refined, evaluate.measured, finalists)
+
+
+def _later(tell: Tell, before: Sequence[Found]) -> Tell:
+    """Tells on, counted from the first search."""
+    spent, evaluated = sum(f.seconds for f in before), sum(f.evaluated for f in before)
+    return lambda seconds, best, count: tell(spent + seconds, best, evaluated + count)
 
 
 @dataclass(frozen=True)
@@ -207,12 +226,12 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
 
 
 def _told(tuned: Tuned) -> str:
-    found, nest = tuned.found, tuned.nest
-    end = "all it could reach" if found.finished else "until its time was up"
+    report, nest = tuned.report(), tuned.nest
+    end = "all it could reach" if report["finished"] else "until its time was up"
     lines = [
         str(nest.problem).replace("\n", "\n  "),
-        f"{tuned.search}: {found.evaluated} nests, {tuned.measured} of them programs "
-        f"of their own, in {found.seconds:.1f} s, {end}",
+        f"{tuned.search}: {report['evaluated']} nests, {tuned.measured} of them programs "
+        f"of their own, in {report['seconds']:.1f} s, {end}",
         "",
         f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
     ]
