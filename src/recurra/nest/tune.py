@@ -84,8 +84,8 @@ def tuned(
     beside: Mapping[str, Nest] | None = None,
     tell: Tell | None = None,
 ) -> Tuned:
-    """Searches from the untiled and from the standard nest, half of the time each; then measures the
-    best few, and what was there before, again.
+    """Searches from the untiled and from the standard nest, half of the time each; then measures
+    the best few, and what was there before, again.
 
     `beside` are further finalists, by name.
 
