@@ -144,6 +144,7 @@ def test_malformed_words(words: str) -> None:
         ((4, 0, 6), "index k has no points"),
         ((4, -2, 6), "index k has no points"),
         ((4, 5), "'mk,kn->mn' has 3 sizes: m, k, n"),
+        ((4, 5.5, 6), "the size of k is no integer"),
         ({"m": 4, "k": 5}, "index n of 'mk,kn->mn' has no size"),
         ({"m": 4, "k": 5, "n": 6, "z": 1}, "'mk,kn->mn' has no index z"),
         ((2**12, 2**16, 2**16), "A is too large"),

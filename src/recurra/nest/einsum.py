@@ -5,6 +5,7 @@ An axis is a letter, or an affine sum of letters in brackets.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 
@@ -144,7 +145,14 @@ def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, in
         )
     if stray := [i for i in sizes if i not in order]:
         raise ShapeError(f"{words!r} has no index {stray[0]}", facts=f"it has {', '.join(order)}")
-    return {i: sizes[i] for i in order}
+    return {i: _integer(i, sizes[i]) for i in order}
+
+
+def _integer(index: str, n: object) -> int:
+    try:
+        return operator.index(n)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ShapeError(f"the size of {index} is no integer", facts=f"it is {n!r}") from None
 
 
 def _reach(axis: Affine, extents: Mapping[str, int]) -> int:
