@@ -21,6 +21,7 @@ from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
+from recurra.nest.standard import standard
 from recurra.nest.target import AVX2, AVX512, TARGETS, Target
 
 HERE = pytest.mark.parametrize("on", target.runnable(), ids=str)
@@ -52,6 +53,16 @@ def wrong(on: Target, seeds: range, make: type[Kernel | LlvmKernel] = Kernel) ->
 @HERE
 def test_random_pairs(on: Target) -> None:
     assert wrong(on, range(500)) == []
+
+
+@HERE
+def test_the_standard_schedule_of_anything(on: Target) -> None:
+    """No problem is refused where nobody has chosen a schedule."""
+    for seed in range(3000, 3150):
+        r = Random(seed)
+        nest = standard(random_problem(r, points=6000), on)
+        got, want = answers(r, nest, Kernel(generate(nest, on)).call)
+        assert (got == want).all(), seed
 
 
 @pytest.mark.fuzz

@@ -204,6 +204,8 @@ def test_wrong_text(old: str, new: str, what: str) -> None:
 
 
 def test_too_many() -> None:
+    with pytest.raises(ShapeError, match="index a is too long"):
+        from_layouts("a->", [((2**40,), (0,))])
     with pytest.raises(ShapeError, match="too many loops"):
         from_sizes("abcdefghijk->", [1] * 11)
     with pytest.raises(ShapeError, match="a contraction has 1 to 6 inputs"):

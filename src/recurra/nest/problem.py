@@ -201,6 +201,8 @@ def _check_sizes(p: Problem) -> None:
             raise ShapeError(
                 f"index {index} has no points", facts=f"its size is {n}, not 1 or more"
             )
+        if n >= 2**31:
+            raise ShapeError(f"index {index} is too long", facts=f"{n} points, less than 2^31 fit")
 
 
 def _unknown(what: str, given: object, known: tuple[str, ...]) -> ShapeError:
