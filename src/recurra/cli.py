@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
     "window build": ("recurra.window.commands:Build", "compile the native window"),
+    "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
+    "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

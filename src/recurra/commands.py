@@ -21,6 +21,7 @@ BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
     "backends": ("recurra.bench.ours", "recurra.bench.backends"),
     "window": ("recurra.bench.window", "recurra.bench.window"),
+    "nest": ("recurra.bench.nest", "recurra.bench.nest"),
 }
 
 
@@ -244,7 +245,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends or window"""
+    """Which suite: core, backends, nest or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False
