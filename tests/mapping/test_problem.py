@@ -34,19 +34,20 @@ from recurra.memory.problem_text import (
     solution_to_json,
 )
 
+randoms = st.integers(0, 2**32).map(Random)
 OUT = Buffer(4, True, 0, 0, None, (0, 1), 4, 1)
 USE = replace(OUT, is_output=False, target_time=1)
 STEPS = (Instruction("a", 3), Instruction("b", 3))
 GOOD = Problem("p", 8, STEPS, (OUT, USE))
 
 
-@given(st.randoms())
+@given(randoms)
 def test_json_keeps_everything(random: Random) -> None:
     problem = random_problem(random)
     assert problem_from_json(problem_to_json(problem)) == problem
 
 
-@given(st.randoms())
+@given(randoms)
 def test_reward_is_what_the_latencies_say(random: Random) -> None:
     problem = random_problem(random)
     inside = [random.random() < 0.5 for _ in problem.buffers]
