@@ -172,7 +172,7 @@ class Game:
         Goes back to the last state of which all that follows could be dropped, and drops the group
         that could not be placed; the number of actions taken back.
         """
-        assert not (self.done or self.legal()), "there is something else to do"
+        assert not self.legal(), "there is something else to do"
         stuck, before = self._storage[self.index], self.index
         assert self._grouped[stuck] > self.forced[stuck], "dropping is always legal otherwise"
         while self._open:

@@ -193,7 +193,7 @@ class NativeGame(_Owner):
 
     def backup(self) -> int:
         """Drop-backup, from a state without a legal action; the number of actions taken back."""
-        assert not (self.done or self.legal()), "there is something else to do"
+        assert not self.legal(), "there is something else to do"
         return self._library.game_backup(self._object)
 
     def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
