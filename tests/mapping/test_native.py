@@ -70,6 +70,13 @@ def test_whole_games_are_equal(native_engine: engines.Engine, random: Random) ->
     wishes = [random.randrange(4) for _ in problem.buffers]
     assert ours.play(wishes) == theirs.play(wishes)
     assert ours.solution() == theirs.solution()
+    ours.rewind(3)
+    theirs.rewind(3)
+    assert (ours.index, ours.reward) == (theirs.index, theirs.reward)
+    ours.reset()
+    theirs.reset()
+    assert ours.play_on(wishes) == theirs.play_on(wishes)
+    assert ours.index == theirs.index
     ours.reset()
     theirs.reset()
     draws = [random.randrange(6) for _ in range(7)]

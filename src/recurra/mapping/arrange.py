@@ -9,6 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from recurra.mapping.board import NOWHERE, Board, Move, solution
 from recurra.mapping.flat import NEVER, Flat, Ints
@@ -74,7 +77,7 @@ class Arranger:
         """Everything in slow memory; the best is kept."""
         self.board.clear()
 
-    def arrange(self, order: Sequence[int]) -> int:
+    def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
         """Clears, places storages in this order, and gives the reward."""
         self.clear()
         for s in order:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
+
+from numpy.typing import NDArray
 
 from recurra.mapping.board import NOWHERE, Board, Move
 from recurra.mapping.flat import NEVER, Flat
@@ -166,6 +169,11 @@ class Game:
         self._offset[s], self._decided[s], self._open = b.offset, b.decided, b.open_groups
         return b.reward
 
+    def rewind(self, index: int) -> None:
+        """Takes actions back until buffer `index` is the current one."""
+        while self.index > index:
+            self.undo()
+
     def backup(self) -> int:
         """Drop-backup, from a state without a legal action (section 4.3.2).
 
@@ -180,18 +188,24 @@ class Game:
         self.forced[stuck] = True
         return before - self.index
 
-    def play(self, preferences: Sequence[int]) -> int:
+    def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
+        while not self.play_on(preferences):
+            self.backup()
+        return self.reward
+
+    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+        """Plays until the end, or until no action is legal; is it the end?"""
         while not self.done:
             for action in PREFERENCES[preferences[self.index]]:
                 if self.move(action) is not None:
                     self.step(action)
                     break
             else:
-                self.backup()
-        return self.reward
+                return False
+        return True
 
-    def play_random(self, draws: Sequence[int], limit: int = 2**62) -> int:
+    def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
         """Plays at most `limit` steps, backed up: the k-th step takes legal action draws[k] mod n.
 
         `draws` are used again from the start if they do not suffice. The number of steps played.

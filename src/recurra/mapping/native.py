@@ -42,9 +42,11 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **{f"game_{x}": (_INT, (_POINTER,)) for x in ("index", "reward", "undo", "backup")},
     **{f"arranger_{x}": (_INT, (_POINTER,)) for x in ("reward", "best")},
     "game_reset": (None, (_POINTER,)),
+    "game_rewind": (None, (_POINTER, _INT)),
     "game_move": (_INT, (_POINTER, _INT, _POINTER)),
     "game_step": (_INT, (_POINTER, _INT)),
     "game_play": (_INT, (_POINTER, _POINTER)),
+    "game_play_on": (_INT, (_POINTER, _POINTER)),
     "game_play_random": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "game_moves": (None, (_POINTER, _POINTER)),
     "arranger_clear": (None, (_POINTER,)),
@@ -191,6 +193,11 @@ class NativeGame(_Owner):
         assert self.index, "nothing was played"
         return self._library.game_undo(self._object)
 
+    def rewind(self, index: int) -> None:
+        """Takes actions back until buffer `index` is the current one."""
+        assert index >= 0, "buffers are numbered from 0"
+        self._library.game_rewind(self._object, index)
+
     def backup(self) -> int:
         """Drop-backup, from a state without a legal action; the number of actions taken back."""
         assert not self.legal(), "there is something else to do"
@@ -198,10 +205,18 @@ class NativeGame(_Owner):
 
     def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
+        return self._library.game_play(self._object, self._wishes(preferences).ctypes.data)
+
+    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+        """Plays until the end, or until no action is legal; is it the end?"""
+        wishes = self._wishes(preferences)
+        return bool(self._library.game_play_on(self._object, wishes.ctypes.data))
+
+    def _wishes(self, preferences: Sequence[int] | NDArray[Any]) -> NDArray[np.uint8]:
         wishes = np.ascontiguousarray(preferences, np.uint8)
         assert wishes.size == len(self.flat.size), "one wish per buffer"
         assert wishes.max() < 4, "a wish is one of four"
-        return self._library.game_play(self._object, wishes.ctypes.data)
+        return wishes
 
     def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
         """Plays at most `limit` steps, backed up: the k-th takes legal action draws[k] mod n."""

@@ -11,7 +11,7 @@ namespace mapping {
 using i64 = int64_t;
 using Ints = std::vector<i64>;
 
-constexpr i64 kBlock = 16;  // steps per bucket of the index of what is placed
+constexpr i64 kShift = 7;  // 2^7 steps per bucket of the index of what is placed
 constexpr i64 kNowhere = -1;
 constexpr i64 kNever = i64{1} << 30;
 
@@ -54,7 +54,7 @@ class Board {
     placed.assign(f.buffers(), 0);
     moves.assign(f.buffers(), Move{});
     for (auto& u : used) u.clear();
-    blocks_.resize(f.steps() / kBlock + 1);
+    blocks_.resize((f.steps() >> kShift) + 1);
     for (auto& b : blocks_) b.clear();
     reward = 0;
   }
@@ -63,8 +63,8 @@ class Board {
     moves[i] = m;
     placed[i] = 1;
     if (!m.covered)
-      for (i64 k = m.start / kBlock; k <= m.end / kBlock; ++k)
-        blocks_[k].push_back({m.start, m.end, m.offset, m.offset + f.size[i], i, f.storage[i]});
+      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k)
+        blocks_[k].push_back(rect(i, m));
     if (m.copied) {
       if (again)
         used[i] = *again;
@@ -85,7 +85,7 @@ class Board {
     const Move& m = moves[i];
     const i64 t = f.at[i], before = latency(t);
     if (!m.covered)
-      for (i64 k = m.start / kBlock; k <= m.end / kBlock; ++k) {
+      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k) {
         auto& block = blocks_[k];
         size_t q = block.size();
         while (block[--q].buffer != i) {
@@ -114,12 +114,12 @@ class Board {
     const i64 size = f.size[i], storage = f.storage[i];
     const i64 group = f.grouped[storage] ? storage : kNowhere;
     if ((fixed == kNowhere ? 0 : fixed) + size > f.fast_size()) return kNowhere;
-    const i64 first = start / kBlock;
+    const i64 first = start >> kShift;
     taken_.clear();
-    for (i64 k = first; k <= end / kBlock; ++k)
+    for (i64 k = first; k <= end >> kShift; ++k)
       for (const Rect& r : blocks_[k]) {
         if (r.start > end || r.end < start || r.storage == group) continue;
-        if (k != first && r.start / kBlock != k) continue;  // seen in an earlier block
+        if (k != first && r.start >> kShift != k) continue;  // seen in an earlier block
         if (fixed == kNowhere)
           taken_.push_back({r.low, r.high});
         else if (r.low < fixed + size && r.high > fixed)
@@ -161,8 +161,13 @@ class Board {
 
  private:
   struct Rect {
-    i64 start, end, low, high, buffer, storage;
+    int32_t start, end, buffer, storage;
+    i64 low, high;
   };
+  Rect rect(i64 i, const Move& m) const {
+    return {static_cast<int32_t>(m.start), static_cast<int32_t>(m.end), static_cast<int32_t>(i),
+            static_cast<int32_t>(f.storage[i]), m.offset, m.offset + f.size[i]};
+  }
   std::vector<std::vector<Rect>> blocks_;
   std::vector<std::pair<i64, i64>> taken_;
 

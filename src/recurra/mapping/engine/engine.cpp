@@ -42,8 +42,13 @@ void game_reset(void* g) { static_cast<Game*>(g)->reset(); }
 i64 game_index(void* g) { return static_cast<Game*>(g)->index; }
 i64 game_reward(void* g) { return static_cast<Game*>(g)->board.reward; }
 i64 game_undo(void* g) { return static_cast<Game*>(g)->undo(); }
+void game_rewind(void* g, i64 index) {
+  Game& game = *static_cast<Game*>(g);
+  while (game.index > index) game.undo();
+}
 i64 game_backup(void* g) { return static_cast<Game*>(g)->backup(); }
 i64 game_play(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play(wishes); }
+i64 game_play_on(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play_on(wishes); }
 i64 game_play_random(void* g, const i64* draws, i64 count, i64 limit) {
   return static_cast<Game*>(g)->play_random(draws, count, limit);
 }

@@ -104,6 +104,11 @@ class Game {
   }
 
   i64 play(const uint8_t* preferences) {
+    while (!play_on(preferences)) backup();
+    return board.reward;
+  }
+
+  bool play_on(const uint8_t* preferences) {
     Move m;
     while (!done()) {
       bool moved = false;
@@ -113,9 +118,9 @@ class Game {
           moved = true;
           break;
         }
-      if (!moved) backup();
+      if (!moved) return false;
     }
-    return board.reward;
+    return true;
   }
 
   i64 play_random(const i64* draws, i64 count, i64 limit) {
