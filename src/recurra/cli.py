@@ -20,6 +20,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),
     "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
+    "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
+    "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
+    "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

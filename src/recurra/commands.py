@@ -20,6 +20,7 @@ from recurra.errors import RecurraError
 BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
     "backends": ("recurra.bench.ours", "recurra.bench.backends"),
+    "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
 }
 
 
@@ -243,7 +244,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core or backends"""
+    """Which suite: core, backends or mapping"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False

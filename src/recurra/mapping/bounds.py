@@ -20,7 +20,7 @@ from recurra.memory.problem import Problem, Table
 Which = Literal["lp", "milp", "auto"]
 SMALL = 800  # buffers up to which integers are asked for
 WINDOWS = 24  # ends of windows of steps over which bandwidth is counted
-MICRO = 1e6  # picoseconds: the unit of the programs
+UNITS = 1e4  # of which the programs make all there is to gain: far from a solver's tolerance
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class _Program:
         for a, b in sorted(pairs):
             within = np.nonzero((spans[:, 0] >= a) & (spans[:, 1] <= b))[0]
             time = self.until[b] - self.until[a]
-            if self.f.demand[within].sum() > time:
-                demands = self.f.demand[within] / MICRO
-                self.add(dict(zip(within.tolist(), demands, strict=True)), time / MICRO)
+            if time and self.f.demand[within].sum() > time:
+                shares = self.f.demand[within] / time
+                self.add(dict(zip(within.tolist(), shares, strict=True)), 1.0)
 
     def room(self) -> None:
         """What certainly takes room at a step fits."""
@@ -188,10 +188,11 @@ class _Program:
                 traffic, gain = f.traffic[t], int(np.maximum(f.gain[list(uses)], 0).sum())
                 slow, fast = max(f.compute[t], traffic), max(f.compute[t], traffic - gain)
                 self.per_step[t] = f.times[t] * (slow - fast)
-            g = 2 * self.count + t
-            self.upper[g] = self.per_step[t] / MICRO
-            row = {self.inside(i): -self.per_buffer[i] / MICRO for i in uses}
-            self.add({g: 1.0, **row}, 0)
+        self.unit = max(1, self.most()) / UNITS
+        self.upper[2 * self.count :] = self.per_step / self.unit
+        for t, uses in enumerate(f.problem.uses):
+            row = {self.inside(i): -self.per_buffer[i] / self.unit for i in uses}
+            self.add({2 * self.count + t: 1.0, **row}, 0)
 
     def table(self, t: int, cost: Table, uses: tuple[int, ...]) -> None:
         """Each buffer gains at most its largest difference, whatever else is inside."""
@@ -207,11 +208,10 @@ class _Program:
         return int(self.per_step.sum())
 
     def solved(self, integers: bool, seconds: float) -> int | None:
-        """The optimum, rounded up beyond the solver's tolerance; None if time is over."""
+        """The optimum, and a millionth for the solver's tolerance; None if time is over."""
         from scipy.optimize import Bounds, LinearConstraint, linprog, milp
         from scipy.sparse import csr_matrix
 
-        sides: Any = (np.zeros_like(self.upper), self.upper)
         objective = np.zeros(len(self.upper))
         objective[2 * self.count :] = -1
         at = np.array([k for k, row in enumerate(self.rows) for _ in row])
@@ -221,23 +221,25 @@ class _Program:
         matrix: Any = csr_matrix((values, (at, columns)), shape=shape)
         limits = np.array(self.limits)
         if integers:
+            sides: Any = (0.0, self.upper)
+            below: Any = limits
             whole = np.zeros(len(self.upper))
             whole[: 2 * self.count] = 1
             result: Any = milp(
                 objective,
-                constraints=LinearConstraint(matrix, -np.inf, limits),
-                bounds=Bounds(*sides),  # pyright: ignore[reportArgumentType]
+                constraints=LinearConstraint(matrix, -np.inf, below),
+                bounds=Bounds(*sides),
                 integrality=whole,
                 options={"time_limit": seconds},
             )
             best = getattr(result, "mip_dual_bound", None)
         else:
-            box = np.stack([np.zeros_like(self.upper), self.upper], 1)
+            sides = np.stack([np.zeros_like(self.upper), self.upper], 1)
             options: Any = {"time_limit": seconds}
             result = linprog(
-                objective, A_ub=matrix, b_ub=limits, bounds=box, method="highs", options=options
+                objective, A_ub=matrix, b_ub=limits, bounds=sides, method="highs", options=options
             )
             best = result.fun if result.status == 0 else None
         if best is None or not np.isfinite(best):
             return None
-        return int(-best * MICRO * (1 + 1e-6)) + 1
+        return int(-best * self.unit + 1e-6 * self.most())
