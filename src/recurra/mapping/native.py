@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from recurra.errors import RecurraError
 from recurra.mapping.arrange import Rounds
 from recurra.mapping.board import NOWHERE, Move
-from recurra.mapping.flat import Flat
+from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Action
+from recurra.mapping.pack import Packed
 from recurra.memory.problem import Placement, Solution
 
 SOURCES = Path(__file__).parent / "engine"
@@ -49,6 +50,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "game_play_on": (_INT, (_POINTER, _POINTER)),
     "game_play_random": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "game_moves": (None, (_POINTER, _POINTER)),
+    "pack": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "arranger_clear": (None, (_POINTER,)),
     "arranger_arrange": (_INT, (_POINTER, _POINTER, _INT)),
     "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
@@ -115,23 +117,44 @@ def load(path: Path) -> ctypes.CDLL:
     return library
 
 
+class NativeFlat:
+    """The arrays of a problem, on the native side."""
+
+    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+        self.library = library
+        arrays = [np.ascontiguousarray(a) for a in flat.arrays]
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        lengths = (ctypes.c_int64 * len(arrays))(*(a.size for a in arrays))
+        self.address = library.flat_new(pointers, lengths)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            self.library.flat_delete(self.address)
+
+
+def pack(library: ctypes.CDLL, flat: Flat, ranks: Ints, nodes: int) -> tuple[Packed, list[int]]:
+    """`pack.Packer.pack` of a problem's buffers, and the offsets."""
+    there = NativeFlat(library, flat)
+    rank = np.ascontiguousarray(ranks, np.int64)
+    assert sorted(rank.tolist()) == list(range(len(flat.size))), "ranks are a permutation"
+    offsets = np.empty(len(flat.size), np.int64)
+    found = library.pack(there.address, rank.ctypes.data, nodes, offsets.ctypes.data)
+    return Packed(found), offsets.tolist()
+
+
 class _Owner:
-    """A native object and the arrays that it looks at, freed together."""
+    """A native object and the arrays that it looks at."""
 
     kind = ""
 
     def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
         self.flat, self._library = flat, library
-        arrays = [np.ascontiguousarray(a) for a in flat.arrays]
-        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        lengths = (ctypes.c_int64 * len(arrays))(*(a.size for a in arrays))
-        self._flat = library.flat_new(pointers, lengths)
-        self._object = getattr(library, f"{self.kind}_new")(self._flat)
+        self._arrays = NativeFlat(library, flat)
+        self._object = getattr(library, f"{self.kind}_new")(self._arrays.address)
 
     def __del__(self) -> None:
         if hasattr(self, "_object"):
             getattr(self._library, f"{self.kind}_delete")(self._object)
-            self._library.flat_delete(self._flat)
 
     def _placements(self, function: Any) -> Solution:
         out = np.empty((len(self.flat.size), 4), np.int64)

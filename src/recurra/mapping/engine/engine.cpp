@@ -1,6 +1,7 @@
 // The C interface of the native engine: what native.py calls. All numbers are int64.
 #include "arrange.h"
 #include "game.h"
+#include "pack.h"
 
 using namespace mapping;
 
@@ -83,5 +84,15 @@ i64 arranger_improve(void* a, i64 count, i64 width, const i64* order, const i64*
 }
 void arranger_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->board.moves, out); }
 void arranger_best_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->best_moves, out); }
+
+// Packs the buffers of a problem; see pack.h. Offsets [N] if it can.
+i64 pack(void* flat, const i64* rank, i64 nodes, i64* offsets) {
+  const Flat& f = *static_cast<Flat*>(flat);
+  Packer packer(f.buffers(), f.steps(), f.fast_size(), f.at.data(), f.life_end.data(),
+                f.size.data(), rank);
+  const Packer::Result found = packer.pack(nodes);
+  std::copy(packer.offset.begin(), packer.offset.end(), offsets);
+  return found;
+}
 
 }  // extern "C"

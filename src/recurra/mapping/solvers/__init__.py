@@ -19,6 +19,7 @@ SOLVERS = (
     "lns",
     "mcts",
     "exact",
+    "pack",
 )
 
 
