@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         where,
     )
     from recurra.lang.hosted import call
+    from recurra.lang.until import until
     from recurra.session import Context, jax_fn
 
 _HOME = {
@@ -48,6 +49,7 @@ _HOME = {
         "value where"
     ),
     "recurra.lang.hosted": "call",
+    "recurra.lang.until": "until",
     "recurra.session": "Context jax_fn",
 }
 _WHERE = {
@@ -103,6 +105,7 @@ __all__ = [
     "u8",
     "u32",
     "uniform",
+    "until",
     "value",
     "where",
 ]

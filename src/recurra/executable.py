@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.bounded import bounded
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
@@ -60,16 +61,14 @@ class Executable:
     def __init__(
         self,
         tracer: Tracer,
-        sizes: Mapping[str, int],
+        sizes: Mapping[str, Any],
         backend: str | Backend,
         options: dict[str, Any],
     ):
         self.backend = backend_of(backend)
         _one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
         _known_options(options, [r.dim.upper() for r in tracer.dims])
-        self.logs = dict(tracer.logs)
-        graph = tracer.graph()
-        self.sizes = dict(sizes)
+        graph, self.logs, self.sizes = bounded(tracer, sizes)
         self.check, options = _checked(options)
         self.source_graph = graph
         if not graph.nodes:

@@ -77,12 +77,14 @@ class Context:
 
     def compile(
         self,
-        bounds: Mapping[Any, int] | None = None,
+        bounds: Mapping[Any, Any] | None = None,
         *,
         backend: str | Backend = "jax",
         **options: Any,
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
+
+        A bound is a number, or what the data set: `T: rc.until(d, max=200)`.
 
         With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
         line that made it; launches are then short, and slower.
@@ -105,7 +107,7 @@ class Context:
 
     def run(
         self,
-        bounds: Mapping[Any, int],
+        bounds: Mapping[Any, Any],
         *,
         seed: int = 0,
         backend: str | Backend = "jax",

@@ -11,6 +11,7 @@ from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.program.function import function
 from recurra.program.region import Region
+from recurra.program.walk import Until
 
 
 class NumpyMachine:
@@ -25,6 +26,18 @@ class NumpyMachine:
         for time in range(lo, hi):
             carry = body(time, carry)
         return carry
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        time = lo
+        while time < min(hi, end + late):
+            goes_on, after, carry = body(time, carry)
+            end, time = end if goes_on else min(end, after), time + 1
+        return end, carry
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return min(a, b)
 
     def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
         key = tuple(

@@ -1,8 +1,8 @@
-"""The Torch backend beside PyTorch written by hand: the same REINFORCE, the same CartPole."""
+"""The Torch backend beside PyTorch by hand, rows that the data end, checkpoints: one REINFORCE."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import recurra as rc
@@ -35,7 +35,20 @@ def measure(quick: bool) -> list[dict[str, Any]]:
     return [asdict(row) for row in (*fused, *plain)]
 
 
+def measure_until(quick: bool) -> list[dict[str, Any]]:
+    """Rows that the data end, in one of T steps, beside the program that knows where they do."""
+    rows: list[Row] = []
+    for end in (T, T // 2, T // 5):
+        known = replace(ours(B, end), name="the bound is a number")
+        case = Case(f"rows end after {end} of {T} steps, B={B}")
+        rounds = QUICK_PAIRS if quick else PAIRS
+        found = ours(B, end, room=T)
+        rows += compare(case, found, [known], pairs=rounds, iterations=LAUNCH)
+    return [asdict(row) for row in rows]
+
+
 def suite(ours: Any = None, quick: bool = False) -> list[Row]:
-    """Iteration time on one core; what checkpoints cost."""
+    """Iteration time on one core, also where the data end rows; what checkpoints cost."""
     rows = in_worker(measure, {"quick": quick}, threads=1)
+    rows += in_worker(measure_until, {"quick": quick}, threads=1)
     return [row_of(row) for row in rows + in_worker(checkpoints.measure, {}, threads=2)]

@@ -26,11 +26,13 @@ def program(
     gradients: bool,
     saved: str = "",
     via: Any = rc.jax_fn,
+    room: int = 0,
     **options: Any,
 ) -> Executable:
     """REINFORCE with the peers' parameters and draws; `gradients` gives those too.
 
     With `saved`, every iteration ends with a checkpoint in that folder. `via`: see TraceableEnv.
+    With `room`, that is the bound of t, and it is the data that say that rows end after T steps.
     """
     start = initial(SEED)
     env = rc.rl.env.traceable(
@@ -54,6 +56,10 @@ def program(
         pi = dnn(o)
         a = pi.sample()
         o[b, i, t + 1], r, _ = env.step(a)
+        steps = rc.like(rc.f32, domain=(b, i, t))
+        steps[b, i, 0] = 1.0 + o[b, i, 0].square().sum() * 1e-6
+        steps[b, i, t + 1] = steps + 1.0
+        ends = rc.until(steps > T - 0.5, max=room) if room else T
         g = r[b, i, t:T_].discounted_sum(GAMMA)
         adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
         l = -r * adv * pi.log_prob(a)  # noqa: E741
@@ -67,7 +73,7 @@ def program(
         if saved:
             dnn[i >= 0].checkpoint(saved)
     launch = {} if saved else {"chunk": LAUNCH}
-    return ctx.compile({B_: B, I_: I, T_: T}, **launch, **options)
+    return ctx.compile({B_: B, I_: I, T_: ends}, **launch, **options)
 
 
 def ours(B: int, T: int, **options: Any) -> Contestant:

@@ -79,7 +79,7 @@ def _domain(proof: Proof, name: str) -> Expr:
     box = proof.box(proof.graph[name].domain)
     dims = {r.dim: r.sym for r in proof.graph[name].domain}
     ends = [(compare(">=", dims[d], lo), compare("<=", dims[d], hi)) for d, (lo, hi) in box.items()]
-    return both(*(c for pair in ends for c in pair))
+    return both(*(c for pair in ends for c in pair), proof.edges(proof.graph[name].domain))
 
 
 def _cells(

@@ -24,10 +24,14 @@ class Unprovable(Exception):
 
 @dataclass
 class Proof:
-    """Intervals answer first, then isl; both on expressions without bounds."""
+    """Intervals answer first, then isl; both on expressions without bounds.
+
+    A bound in `open` is any number from 1 to its value there: an unknown like a dim.
+    """
 
     graph: Graph
     bounds: Mapping[str, int]
+    open: Mapping[str, int] = field(default_factory=dict[str, int])
     _at: dict[Any, Any] = field(default_factory=dict)
     _boxes: dict[Domain, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
@@ -39,20 +43,48 @@ class Proof:
             self._at[e] = substitute(e, self.bounds)
         return self._at[e]
 
+    @property
+    def unknown(self) -> dict[str, tuple[int, int]]:
+        """What an open bound may be."""
+        return {n: (1, most) for n, most in self.open.items()}
+
     def box(self, domain: Domain) -> dict[str, tuple[int, int]]:
-        """lo <= dim <= hi of every dim."""
+        """lo <= dim <= hi of every dim, whatever the open bounds are."""
         if domain not in self._boxes:
             box: dict[str, tuple[int, int]] = {}
             for r in domain:
-                lo, hi = self.at(r.lo), self.at(r.hi)
-                assert type(lo) is int, f"{domain} is no box"
-                assert type(hi) is int, f"{domain} is no box"
-                box[r.dim] = (lo, hi - 1)
+                lo, hi = span(self.at(r.lo), self.unknown), span(self.at(r.hi), self.unknown)
+                box[r.dim] = (lo[0], hi[1] - 1)
             self._boxes[domain] = box
         return self._boxes[domain]
 
+    def core(self, domain: Domain) -> dict[str, tuple[int, int]]:
+        """The points that there are for every open bound."""
+        if not self.open:
+            return self.box(domain)
+        return {
+            r.dim: (
+                span(self.at(r.lo), self.unknown)[1],
+                span(self.at(r.hi), self.unknown)[0] - 1,
+            )
+            for r in domain
+        }
+
+    def edges(self, domain: Domain) -> Expr:
+        """What a point of the box of a domain must fulfil to be one of the domain."""
+        if not self.open:
+            return TRUE
+        ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]
+        starts = (compare(">=", d, lo) for d, lo, _ in ends if symbols(lo))
+        return both(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
+
+    def told(self, point: Point) -> dict[str, int]:
+        """The bounds, of which the open ones have the value that they have at a point."""
+        return {**self.bounds, **{n: point[n] for n in self.open if n in point}}
+
     def first(self, box: Box, where: Expr) -> Point | None:
-        """The first point of the box at which `where` holds; it names no bounds."""
+        """The first point of the box at which `where` holds; it names no bounds but open ones."""
+        box = {**box, **self.unknown}
         if where == FALSE or any(lo > hi for lo, hi in box.values()) or narrow(box, where) is None:
             return None
         point = {d: lo for d, (lo, _) in box.items()}
@@ -73,6 +105,7 @@ class Proof:
         e = self.at(e)
         if type(e) is int and e >= least:
             return None
+        box = {**box, **self.unknown}
         small = narrow(box, where)
         if small is None or any(lo > hi for lo, hi in small.values()) or span(e, small)[0] >= least:
             return None

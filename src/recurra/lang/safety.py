@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 from recurra.errors import here
@@ -42,11 +43,17 @@ from recurra.sets import dependence
 from recurra.sets.interval import Box, narrow, span
 
 
-def check(graph: Graph, bounds: Mapping[str, int]) -> None:
-    """Returns if the graph is safe for these bounds, else raises the first mistake."""
+def check(
+    graph: Graph, bounds: Mapping[str, int], open: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Returns if the graph is safe for these bounds, else raises the first mistake.
+
+    A bound in `open` may turn out to be any number from 1 to the one there.
+    """
     for node in graph.nodes.values():
         _quasi_affine(node)
-    proof = Proof(graph, known_bounds(graph, bounds))
+    known = known_bounds(graph, {**bounds, **open})
+    proof = Proof(graph, {n: v for n, v in known.items() if n not in open}, open)
     for node in graph.nodes.values():
         if any(lo > hi for lo, hi in proof.box(node.domain).values()):
             continue
@@ -58,7 +65,7 @@ def check(graph: Graph, bounds: Mapping[str, int]) -> None:
             raise product(f"a size of {node.name}", e.expr, node.loc) from None
     found = same_point_cycle(proof)
     if found is not None:
-        raise refusal.cycle(*found, proof.bounds)
+        raise refusal.cycle(*found, proof.told(found[1]))
 
 
 def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
@@ -116,26 +123,28 @@ def _covers(proof: Proof, node: Node) -> None:
         return
     when = tuple(proof.at(c) for c in node.op.when)
     box = proof.box(node.domain)
-    hole = proof.first(box, negate(either(*when)))
+    inside = proof.edges(node.domain)
+    hole = proof.first(box, both(inside, negate(either(*when))))
     if hole is not None:
-        raise refusal.uncovered(node, node.op.when, hole, proof.bounds)
+        raise refusal.uncovered(node, node.op.when, hole, proof.told(hole))
     for a, b in combinations(when, 2):
-        twice = proof.first(box, both(a, b))
+        twice = proof.first(box, both(inside, a, b))
         assert twice is None, f"two branches of {node.name} hold at {twice}: {a} and {b}"
 
 
 def _reads(proof: Proof, node: Node) -> None:
     box = proof.box(node.domain)
     for k, ref in enumerate(node.args):
-        source = proof.box(proof.graph[ref.name].domain)
+        domain = proof.graph[ref.name].domain
+        source = proof.core(domain)
         if all(
-            _identity(e, q, box, ends)
-            for e, (q, ends) in zip(ref.index, source.items(), strict=True)
+            _identity(e, q, box, ends) or (e == r.sym and r in node.domain.ranges)
+            for e, (q, ends), r in zip(ref.index, source.items(), domain, strict=True)
         ):
             continue
         when = merge_condition(node, k)
-        where = TRUE if when is None else proof.at(when)
-        small = narrow(box, where)
+        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+        small = narrow({**box, **proof.unknown}, where)
         if small is None:
             continue
         for j, e in enumerate(ref.index):
@@ -168,7 +177,7 @@ def _inside(proof: Proof, node: Node, k: int, ref: Ref, where: Expr) -> None:
     """Every point asked for is one of the source's, exactly."""
     domain = proof.graph[ref.name].domain
     box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
-    small = narrow(box, where)
+    small = narrow({**box, **proof.unknown}, where)
     assert small is not None
     point, ties, sliced = dependence.asked(ref.index, domain)
     for j in sliced:
@@ -181,34 +190,34 @@ def _inside(proof: Proof, node: Node, k: int, ref: Ref, where: Expr) -> None:
     if found is not None:
         asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
         here_ = {d: found[d] for d in node.domain.dims}
-        raise refusal.outside(node, k, domain, asked, here_, proof.bounds)
+        raise refusal.outside(node, k, domain, asked, here_, proof.told(found))
 
 
 def _slice_size(proof: Proof, node: Node, k: int, j: int, s: Slice, where: Expr) -> None:
     box = proof.box(node.domain)
     found = proof.below(s.count, 0, box, where)
     if found is not None:
-        raise refusal.negative_slice(node, k, j, s, found, proof.bounds)
+        raise refusal.negative_slice(node, k, j, s, found, proof.told(found))
     if s.pad is not None:
         room: Any = s.pad - s.count
         found = proof.below(room, 0, box, where)
         if found is not None:
-            raise refusal.overfull(node, k, s, found, proof.bounds)
+            raise refusal.overfull(node, k, s, found, proof.told(found))
 
 
 def _sizes(proof: Proof, node: Node) -> None:
     """No axis of the result is negative, cuts stay on their axis, and extrema have elements."""
-    box = proof.box(node.domain)
+    box, inside = proof.box(node.domain), proof.edges(node.domain)
     for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
         for size in type_.shape:
-            found = proof.below(size, 0, box)
+            found = proof.below(size, 0, box, inside)
             if found is not None:
-                raise refusal.negative_size(node, type_, size, found, proof.bounds)
+                raise refusal.negative_size(node, type_, size, found, proof.told(found))
     for ref, size in _must_have_elements(proof.graph, node):
-        found = proof.below(size, 1, box)
+        found = proof.below(size, 1, box, inside)
         if found is not None:
             source = proof.graph[ref.name].domain
-            raise refusal.empty(node, ref, source, size, found, proof.bounds)
+            raise refusal.empty(node, ref, source, size, found, proof.told(found))
     if isinstance(node.op, Cut):
         _cut(proof, node, node.op, box)
     if isinstance(node.op, Pick) and not node.op.zero:
@@ -235,18 +244,20 @@ def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | 
 def _cut(proof: Proof, node: Node, op: Cut, box: Box) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
     end: Any = op.start + op.size
-    found = proof.below(op.start, 0, box)
-    found = proof.below(n - end, 0, box) if found is None else found
+    inside = proof.edges(node.domain)
+    found = proof.below(op.start, 0, box, inside)
+    found = proof.below(n - end, 0, box, inside) if found is None else found
     if found is not None:
-        raise refusal.cut(node, (op.start, end), n, found, proof.bounds)
+        raise refusal.cut(node, (op.start, end), n, found, proof.told(found))
 
 
 def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
-    found = proof.below(op.at_, 0, box)
-    found = proof.below(n - 1 - op.at_, 0, box) if found is None else found
+    inside = proof.edges(node.domain)
+    found = proof.below(op.at_, 0, box, inside)
+    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
     if found is not None:
-        raise refusal.pick(node, op.at_, n, found, proof.bounds)
+        raise refusal.pick(node, op.at_, n, found, proof.told(found))
 
 
 def _reshape(proof: Proof, node: Node, box: Box) -> None:
@@ -255,9 +266,9 @@ def _reshape(proof: Proof, node: Node, box: Box) -> None:
     assert isinstance(node.type, Type)
     counts = [_product(proof, t) for t in (before, node.type)]
     differ = compare("!=", *counts)
-    found = None if differ == FALSE else proof.first(box, differ)
+    found = None if differ == FALSE else proof.first(box, both(proof.edges(node.domain), differ))
     if found is not None:
-        raise refusal.reshape(node, before, node.type, found, proof.bounds)
+        raise refusal.reshape(node, before, node.type, found, proof.told(found))
 
 
 def _product(proof: Proof, t: Type) -> Expr | int:

@@ -150,8 +150,11 @@ class Tracer:
             and value.index == node.domain.identity
         )
 
-    def graph(self) -> Graph:
-        """The finished system: declared tensors become merges with disjoint conditions."""
+    def graph(self, keep: Collection[str] = ()) -> Graph:
+        """The finished system: declared tensors become merges with disjoint conditions.
+
+        What nothing depends on is left out, but for what is to be kept.
+        """
         nodes = dict(self.nodes)
         for name, branches in self._every_point().items():
             if not branches:
@@ -169,10 +172,11 @@ class Tracer:
                 locs=tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
-        for value, name in self._aliases(outputs).items():
+        for value, name in self._aliases({*outputs, *keep}).items():
             del nodes[name]
             nodes = renamed(nodes, value, name)
-        graph = Graph(nodes, tuple(outputs), tuple(self.dims)).live()
+        kept = Graph(nodes, (*outputs, *(k for k in keep if k not in outputs)), tuple(self.dims))
+        graph = replace(kept.live(), outputs=tuple(outputs))
         for check in self.checks:
             check(graph)
         return graph

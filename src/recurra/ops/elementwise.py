@@ -307,6 +307,15 @@ class And(Logical, name="logical_and"):
         return xp.logical_and(a, b)
 
 
+class Going(Logical):
+    """y = a and b: has a row that has this point of `times[0]` another one; no other op says so"""
+
+    times: tuple[str, ...] = ()  # every dim of which such a row has as many points
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.logical_and(a, b)
+
+
 class Or(Logical, name="logical_or"):
     """y = a or b"""
 

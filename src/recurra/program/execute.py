@@ -141,6 +141,10 @@ class _Run:
         """Where another stretch of the main loop starts: a resumed run has some behind it."""
         return lo if self.resume is None else max(lo, self.resume[0])
 
+    def end(self, going: Any, end: int, after: int) -> int:
+        """Where rows end, as far as is known: the host waits for the launch that says it."""
+        return end if np.any(self.backend.numpy(going)) else min(end, after)
+
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
         return self.backend.array(self.walk.blank(step))

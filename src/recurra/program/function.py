@@ -14,8 +14,8 @@ from recurra.schedule.tree import equation
 
 
 def times(r: Region) -> int:
-    """How many loop times a launch is given."""
-    return 2 if r.chunk is not None else len(r.around)
+    """How many loop times a launch is given, and ends of such."""
+    return 2 if r.chunk is not None else len(r.around) + len(r.ends)
 
 
 def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
@@ -48,9 +48,12 @@ def function(
             lo, hi = at
             walk.run(r.chunk, lo, hi, r.active, state)
         else:
-            state.clocks = tuple(zip(r.around, at, strict=True))
+            state.clocks = tuple(zip(r.around, at, strict=False))
+            state.ends = dict(zip(r.ends, at[len(r.around) :], strict=True))
             walk.begin(start_of(r.around), state, r.active & frozenset(members(r.items)))
             walk.items(r.items, state, r.active)
+            if r.tail is not None:
+                walk.tail(r.ends[0], r.tail, r.active, state)
         return (*(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
 
     run.__name__ = r.name

@@ -12,7 +12,8 @@ from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
-from recurra.program.region import Flow, Region, flow_of, region, steps_below
+from recurra.program.ended import Ended, Kept, PastEnd, endings
+from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
 from recurra.program.steps import members, segments
 from recurra.schedule.tree import Exec, Item, Loop, equation, reads
 
@@ -42,6 +43,22 @@ class HostLoop:
     seeds: tuple[tuple[str, str], ...]
     starts: tuple[str, ...]  # folds that start anew with every step, added to in loops further in
     body: tuple[HostItem, ...]
+    end: HostEnd | None = None
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """A loop ends where no row goes on: the host asks `going` after each step that computes it.
+
+    Statements run up to `late` steps after their point. `last`: stores are then filled by `tail`.
+    """
+
+    going: str
+    points: int
+    late: int
+    asks: bool
+    first: bool
+    tail: Region | None
 
 
 @dataclass(frozen=True)
@@ -115,8 +132,8 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
         match it:
             case Launch(region=r) | ChunkLoop(region=r):
                 out.append(r)
-            case HostLoop(body=body):
-                out += _regions(body)
+            case HostLoop(body=body, end=end):
+                out += [*_regions(body), *([end.tail] if end and end.tail else [])]
             case HostCall():
                 pass
     return out
@@ -129,7 +146,7 @@ def lower(plan: Plan, chunk: int | None = None) -> Program:
     """
     cut = _Lower(plan, chunk)
     every = frozenset(members(plan.schedule.items))
-    cut.wanted = cut.collect(plan.schedule.items, every, ())
+    cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(0, plan.schedule.items, every)
     return Program(replace(plan, stores=cut.stores), items, starts)
@@ -144,6 +161,25 @@ class _Lower:
 
     def __post_init__(self) -> None:
         self.stores = dict(self.plan.stores)
+        self.endings = endings(self.plan.graph, self.plan.sizes)
+        self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
+
+    def asked(self, items: tuple[Item, ...]) -> set[str]:
+        """What the host reads to end loops that it runs, and to fill stores past their end."""
+        out: set[str] = set()
+        for it in items:
+            if isinstance(it, Loop) and self.is_host(it):
+                out |= self.asked(it.body)
+                for e in self.endings:
+                    if e.sets(it):
+                        past = PastEnd(self.plan.graph, e)
+                        kept = (past.value(n) for n in self.plan.stores)
+                        out |= {e.going, *(x.name for x in kept if isinstance(x, Kept))}
+        return out
+
+    def ends(self, loop: Loop) -> Ended | None:
+        """What a loop finds out the end of."""
+        return next((e for e in self.endings if e.sets(loop)), None)
 
     # ---- which items stay on the host
 
@@ -156,7 +192,7 @@ class _Lower:
         self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
     ) -> tuple[int, int] | None:
         """The times of an outermost loop that may run in chunks: one stretch of all statements."""
-        if around or isinstance(it, Exec) or self.is_host(it):
+        if around or isinstance(it, Exec) or self.is_host(it) or self.ends(it):
             return None
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
         if len(parts) != 1 or parts[0].active != active & set(members(it.body)):
@@ -212,6 +248,7 @@ class _Lower:
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
     ) -> tuple[HostItem, ...]:
         out: list[HostItem] = []
+        before = self.ended
         for group in self.stretches(items, active, around):
             (first, *_) = group
             span = self.chunked(first, active, around)
@@ -225,7 +262,9 @@ class _Lower:
                     out.append(HostCall(first.name, around))
             elif any(s in active for s in members(group)):
                 name = self.name(around)
-                out.append(Launch(region(self.plan, name, group, active, around, self.wanted)))
+                made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
+                out.append(Launch(made))
+        self.ended = before
         return tuple(out)
 
     def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
@@ -280,13 +319,38 @@ class _Lower:
     ) -> list[HostItem]:
         out: list[HostItem] = []
         seeds = self.seeds(loop, active)
-        for seg in segments(self.plan.graph, loop, active, self.plan.sizes):
+        parts = segments(self.plan.graph, loop, active, self.plan.sizes)
+        ending = self.ends(loop)
+        for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
             within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
             starts = tuple(s for s in within if s in seg.active)
-            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body))
+            end = None
+            if ending is not None:
+                tail = k == len(parts) - 1
+                asks = ending.going in seg.active
+                end = self.host_end(ending, loop, active, around, asks, k == 0, tail)
+            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body, end))
             seeds = ()
+        if ending is not None:
+            self.ended = (*self.ended, ending.going)
         return out
+
+    def host_end(
+        self,
+        e: Ended,
+        loop: Loop,
+        active: frozenset[str],
+        around: tuple[Loop, ...],
+        asks: bool,
+        first: bool,
+        last: bool,
+    ) -> HostEnd:
+        """How the host ends one stretch of a loop."""
+        late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
+        name = self.name(around, loop.dim) if last else ""
+        tail = past_end(self.plan, name, loop, e, active, around) if last else None
+        return HostEnd(e.going, e.points, late, asks, first, tail)
 
 
 def launch_steps(plan: Plan, loop: Loop) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from recurra.memory.plan import Plan
+from recurra.program.ended import Ended, Kept, PastEnd, fillable
 from recurra.program.steps import members
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
@@ -30,11 +31,14 @@ class Region:
     gives: tuple[str, ...]  # variables given back, the carried first
     stores: tuple[str, ...]  # written here: donated
     reads: tuple[str, ...] = ()  # stores that are only read here
+    ends: tuple[str, ...] = ()  # what ended loops on the host: where, given after the times
+    tail: Loop | None = None  # it only fills stores where that loop left out points
 
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
             [f"{self.chunk.dim} in chunks"] if self.chunk else []
         )
+        ints += [f"end by {e}" for e in self.ends]
         fresh = [v for v in self.gives if v not in self.carried]
         parts = {
             "ints": ints,
@@ -121,6 +125,7 @@ def region(
     around: tuple[Loop, ...],
     wanted: set[str],
     chunk: Loop | None = None,
+    ends: tuple[str, ...] = (),
 ) -> Region:
     """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
     flow = flow_of(plan, items, active, chunk, around)
@@ -133,7 +138,20 @@ def region(
     written = tuple(s for s in stores if s in mine and not plan.stores[s].given)
     reads = tuple(s for s in stores if s not in written)
     gives = (*carried, *fresh)
-    return Region(name, items, active, around, chunk, held, carried, gives, written, reads)
+    return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
+
+
+def past_end(
+    plan: Plan, name: str, loop: Loop, e: Ended, active: frozenset[str], around: tuple[Loop, ...]
+) -> Region | None:
+    """Fills the stores of a loop that the host has ended; None: it has none."""
+    stores = tuple(fillable(plan, loop, active))
+    past = PastEnd(plan.graph, e)
+    kept = (past.value(n) for n in stores)
+    held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))
+    if not stores:
+        return None
+    return Region(name, (), active, around, None, held, (), (), stores, (), (e.going,), loop)
 
 
 def flow_of(

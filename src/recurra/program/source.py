@@ -125,13 +125,20 @@ class _Writer:
         for it in items:
             match it:
                 case Launch(region=r):
-                    self.launch(r, [self.clock(x) for x in r.around])
+                    self.launch(r, self.ints(r))
                 case HostCall():
                     self.call(it)
                 case ChunkLoop():
                     self.chunk_loop(it)
                 case HostLoop():
                     self.host_loop(it)
+
+    def ints(self, r: Region) -> list[str]:
+        """The times that a region is given."""
+        return [*map(self.clock, r.around), *map(self.end, r.ends)]
+
+    def end(self, going: str) -> str:
+        return self.spell("end", going, "_ended")
 
     def launch(self, r: Region, ints: list[str]) -> None:
         stores = [self.store(s) for s in r.stores]
@@ -197,15 +204,27 @@ class _Writer:
     def host_loop(self, it: HostLoop) -> None:
         self.seeds(it.seeds)
         u, outer = self.clock(it.loop), self.depth == 1
-        start = self.enter(it) if outer else str(it.lo)
+        start, end = self.enter(it) if outer else str(it.lo), it.end
+        if end and end.first:
+            self.line(f"{self.end(end.going)} = {end.points}")
         self.line(f"for {u} in range({start}, {it.hi}):")
         self.depth += 1
+        if end:
+            late = f" + {end.late}" if end.late else ""
+            self.line(f"if {u} >= {self.end(end.going)}{late}:")
+            self.lines.append("    " * (self.depth + 1) + "break")
         for x in it.starts:
             self.line(f"{self.variable(x)} = run.neutral({x!r})")
         self.items(it.body)
         if outer:
             self.report(it, f"{u} + 1", self.program.plan.stores)
+        if end and end.asks:
+            after = f"{u} + {1 - it.loop.shift[end.going]}"
+            known = self.end(end.going)
+            self.line(f"{known} = run.end({self.variable(end.going)}, {known}, {after})")
         self.depth -= 1
+        if end and end.tail:
+            self.launch(end.tail, self.ints(end.tail))
 
 
 def _state(program: Program) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from recurra.ir.expr import evaluate
@@ -20,10 +21,14 @@ from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
-from recurra.program.steps import segments
+from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.steps import Segment, members, segments
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
 Array = Any
+
+
+Until = Callable[[Any, Any], tuple[Any, Any, Any]]
 
 
 class Machine(Protocol):
@@ -37,6 +42,19 @@ class Machine(Protocol):
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """carry after body(time, carry) for lo <= time < hi."""
+        ...
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
+
+        body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
+        """
+        ...
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        """The lesser of two times."""
         ...
 
     def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
@@ -60,6 +78,7 @@ class State:
     stores: dict[str, Any]
     env: dict[str, Any] = field(default_factory=dict)
     clocks: tuple[tuple[Loop, Any], ...] = ()
+    ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,10 @@ class Walk:
     def graph(self) -> Graph:
         return self.plan.graph
 
+    @cached_property
+    def endings(self) -> tuple[Ended, ...]:
+        return endings(self.graph, self.plan.sizes)
+
     def items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
         for it in items:
             if isinstance(it, Exec):
@@ -80,8 +103,14 @@ class Walk:
                     self.execute(it.name, state)
             else:
                 self.seed(it, state, active)
+                ending = self.ending(it, active, state)
                 for seg in segments(self.graph, it, active, self.plan.sizes):
-                    self.run(it, seg.lo, seg.hi, seg.active, state)
+                    if ending is None:
+                        self.run(it, seg.lo, seg.hi, seg.active, state)
+                    else:
+                        self.part(ending, it, seg, state)
+                if ending is not None:
+                    self.fill(ending, it, active, state)
 
     def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
         """Variables that enter a loop with a value: the first branch of a merge."""
@@ -91,6 +120,18 @@ class Walk:
 
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
+        start, step, finish = self.steps(loop, active, state)
+
+        def body(time: Any, carry: Any) -> Any:
+            return step(time, carry)[1]
+
+        if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
+            finish(body(lo, start))
+        else:
+            finish(self.machine.loop(loop.dim, lo, hi, body, start))
+
+    def steps(self, loop: Loop, active: frozenset[str], state: State) -> tuple[Any, Any, Any]:
+        """What travels before the first step, one step of it, and where it goes after the last."""
         written = [n for n in self.plan.stores if n in active and n in state.stores]
         names = [
             n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
@@ -99,25 +140,128 @@ class Walk:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
 
-        def body(time: Any, carry: Any) -> Any:
+        def step(time: Any, carry: Any) -> tuple[State, Any]:
             vals, stores = carry
             inner = State(
                 {**state.vals, **dict(zip(names, vals, strict=True))},
                 {**state.stores, **dict(zip(written, stores, strict=True))},
                 dict(state.env),
                 (*state.clocks, (loop, time)),
+                dict(state.ends),
             )
             self.begin(id(loop), inner, active)
             self.items(loop.body, inner, active)
-            return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
+            return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
+
+        def finish(carry: Any) -> None:
+            vals, stores = carry
+            state.vals.update(zip(names, vals, strict=True))
+            state.stores.update(zip(written, stores, strict=True))
 
         start = ([state.vals[n] for n in names], [state.stores[n] for n in written])
-        if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
-            vals, stores = body(lo, start)
+        return start, step, finish
+
+    # ---- loops that the data end
+
+    def ending(self, loop: Loop, active: frozenset[str], state: State) -> Ended | None:
+        """What ends a loop before its time: a statement of its own, or of a loop before it."""
+        for e in self.endings:
+            if e.sets(loop) and e.going in active:
+                return e
+            if e.going in state.ends and loop.dim in e.units:
+                self.past_end(e, loop, active, state)
+                return e
+        return None
+
+    def past_end(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+        """A loop that runs backwards starts where rows end: with what would be past it."""
+        past = PastEnd(self.graph, e)
+        for n in sorted(self.plan.carried.get(id(loop), ())) if loop.step < 0 else ():
+            value = past.value(n) if n in active and not is_step(n) else None
+            if isinstance(value, int | float):
+                state.vals[n] = self.full(n, value)
+
+    def part(self, e: Ended, loop: Loop, seg: Segment, state: State) -> None:
+        """One segment, as far as rows go."""
+        shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
+        late = max(shifts)
+        if e.sets(loop) and e.going in seg.active:
+            self.until(e, loop, seg, late, state)
+            return
+        if e.going not in state.ends:
+            self.run(loop, seg.lo, seg.hi, seg.active, state)
+            return
+        unit = e.units[loop.dim]
+        end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+        if loop.step > 0:
+            self.run(loop, seg.lo, self.machine.lesser(seg.hi, end + late), seg.active, state)
         else:
-            vals, stores = self.machine.loop(loop.dim, lo, hi, body, start)
-        state.vals.update(zip(names, vals, strict=True))
-        state.stores.update(zip(written, stores, strict=True))
+            first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
+            self.run(loop, first, seg.hi, seg.active, state)
+
+    def until(self, e: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
+        """The segment that finds out where rows end."""
+        start, step, finish = self.steps(loop, seg.active, state)
+
+        def body(time: Any, carry: Any) -> tuple[Any, Any, Any]:
+            inner, after = step(time, carry)
+            more = inner.vals[e.going]
+            goes_on = self.machine.xp.any(more) if len(more.shape) else more
+            return goes_on, time - loop.shift[e.going] + 1, after
+
+        end = state.ends.get(e.going, e.points)
+        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, body, start)
+        finish(carry)
+        state.ends[e.going] = end
+
+    def tail(self, going: str, loop: Loop, active: frozenset[str], state: State) -> None:
+        """`fill`, of a loop that ran on the host."""
+        (e,) = [e for e in self.endings if e.going == going]
+        self.fill(e, loop, active, state)
+
+    def fill(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+        """Points that were left out get the value that a reader may rely on."""
+        past, unit = PastEnd(self.graph, e), e.units[loop.dim]
+        groups: dict[int, list[str]] = {}
+        for n in fillable(self.plan, loop, active & state.stores.keys()):
+            hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
+            groups.setdefault(hi, []).append(n)
+        for hi, names in groups.items():
+
+            def body(point: Any, carry: Any, names: list[str] = names) -> Any:
+                filled = [
+                    self.filled(n, loop, point, x, past, state)
+                    for n, x in zip(names, carry[1], strict=True)
+                ]
+                return [], filled
+
+            end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+            start = ([], [state.stores[n] for n in names])
+            _, stores = self.machine.loop(loop.dim, end, hi, body, start)
+            state.stores.update(zip(names, stores, strict=True))
+
+    def filled(
+        self, n: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: State
+    ) -> Array:
+        """A store with one point of a loop filled, for all points of the loops in it."""
+        store = self.plan.stores[n]
+        k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
+        env = {x.dim: (t if x.step > 0 else -t) for x, t in state.clocks}
+        env[loop.dim] = point
+        starts = tuple(self.slot(a, env[a.dim]) for a in store.kept[: k + 1])
+        value, inner = past.value(n), tuple(a.slots for a in store.kept[k + 1 :])
+        if isinstance(value, Kept):
+            return self.machine.write(array, starts, self.latest(value.name, state))
+        shape = (*inner, *store.type.sizes(self.plan.sizes))
+        fill = value if isinstance(value, int | float) else 0
+        x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
+        return self.machine.write(array, starts, x)
+
+    def full(self, name: str, value: Any) -> Array:
+        """One number everywhere."""
+        type_: Any = self.graph[equation(name)].type
+        shape = type_.sizes(self.plan.sizes)
+        return self.machine.xp.full(shape, value, dtype=NUMPY_NAME[type_.dtype])
 
     def begin(self, where: int, state: State, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""

@@ -14,6 +14,7 @@ from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
+from recurra.program.walk import Until
 
 
 class JaxMachine:
@@ -26,6 +27,25 @@ class JaxMachine:
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return lax.fori_loop(lo, hi, body, carry)
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        def on(state: Any) -> Any:
+            time, end, _ = state
+            return (time < hi) & (time < end + late)
+
+        def step(state: Any) -> Any:
+            time, end, carry = state
+            goes_on, after, carry = body(time, carry)
+            return time + 1, jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+
+        start = (jnp.asarray(lo, jnp.int32), jnp.asarray(end, jnp.int32), carry)
+        _, end, carry = lax.while_loop(on, step, start)
+        return end, carry
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return jnp.minimum(a, b)
 
     def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
         return lax.dynamic_slice(store, [jnp.asarray(s, jnp.int32) for s in starts], sizes)

@@ -40,7 +40,10 @@ class Bind:
 
 @dataclass
 class For:
-    """A loop; `starts` before it and `steps` at the end of its body bind what travels."""
+    """A loop; `starts` before it and `steps` at the end of its body bind what travels.
+
+    With `stop`, it ends before the first step at which that holds.
+    """
 
     clock: str
     lo: str
@@ -49,6 +52,7 @@ class For:
     trips: int = 1
     body: list[Item] = field(default_factory=list["Item"])
     steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    stop: str = ""
 
 
 Item = Kernel | Write | Bind | For
@@ -66,8 +70,7 @@ def used(items: list[Item]) -> set[str]:
             case Bind():
                 out |= words(it.text)
             case For():
-                out |= {start for _, start in it.starts} | {step for _, step in it.steps}
-                out |= used(it.body)
+                out = out.union(*(words(x) for _, x in (*it.starts, *it.steps)), used(it.body))
     return out
 
 

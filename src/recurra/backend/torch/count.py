@@ -138,6 +138,11 @@ def range_of(x: int | Count) -> Range:
     return x.range if isinstance(x, Count) else (x, x)
 
 
+def bounded(lo: int | Count, hi: int | Count) -> bool:
+    """Is it known how many steps a loop from lo to hi has at most?"""
+    return range_of(lo)[0] > ANY[0] and range_of(hi)[1] < ANY[1]
+
+
 def extreme(which: str, a: Count | int, b: Count | int) -> Count | int:
     """min or max of two, one of which is counted."""
     if isinstance(a, int) and isinstance(b, int):

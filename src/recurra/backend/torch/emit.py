@@ -44,7 +44,8 @@ def _items(items: list[Item]) -> list[str]:
             case For():
                 out += [f"{n} = {start}" for n, start in it.starts]
                 out.append(f"for {it.clock} in range({it.lo}, {it.hi}):")
-                body = _items(it.body)
+                body = [f"if {it.stop}:", "    break"] if it.stop else []
+                body += _items(it.body)
                 moved = [(n, s) for n, s in it.steps if n != s]
                 if moved:
                     left, right = zip(*moved, strict=True)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from recurra.backend.numpy import NumpyMachine
-from recurra.backend.torch.count import Count, extreme, range_of
+from recurra.backend.torch.code import For
+from recurra.backend.torch.count import Count, bounded, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.ir.expr import evaluate
@@ -18,6 +19,7 @@ from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
+from recurra.program.walk import Until
 
 Starts = tuple[Any, ...]
 MOST_DRAWS = 1 << 22  # of one statement in one loop: 16 MiB
@@ -107,15 +109,40 @@ class RecordingMachine:
         return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        def step(time: Any, inside: Any, made: For) -> Any:
+            return body(time, inside)
+
+        return self.looped(dim, lo, hi, step, carry)
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        name = self.recorder.fresh(f"{dim}_ends_")
+        ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)
+
+        def step(time: Any, inside: Any, made: For) -> Any:
+            goes_on, after, carry = body(time, inside)
+            made.starts.append((name, str(end)))
+            made.stop = f"{time} >= {ends + late}"
+            more = self.recorder.name_of(goes_on)
+            made.steps.append((name, f"{name} if {more} else {extreme('min', ends, after)}"))
+            return carry
+
+        return ends, self.looped(dim, lo, hi, step, carry)
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return extreme("min", a, b)
+
+    def looped(self, dim: str, lo: Any, hi: Any, step: Callable[..., Any], carry: Any) -> Any:
         r = self.recorder
         vals, stores = carry
         mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
         clock = r.named(dim)
         time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
-        self.clocks.append(clock if isinstance(lo, int) and isinstance(hi, int) else "")
+        self.clocks.append(clock if bounded(lo, hi) else "")
         with r.loop(clock, lo, hi, mine) as made:
             inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
-            after, _ = body(time, (inside, stores))
+            after, _ = step(time, (inside, stores), made)
             made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
         self.clocks.pop()
         return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, words
-from recurra.backend.torch.count import Count
+from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
 
 BIG = 1 << 20  # elements of a constant that is rather made where it is used
@@ -283,7 +283,7 @@ class Recorder(TorchFunctionMode):
     def loop(self, clock: str, lo: Any, hi: Any, starts: Iterable[tuple[str, Tensor]]) -> Any:
         """Code inside goes into the body of a loop."""
         self.close()
-        trips = hi - lo if isinstance(lo, int) and isinstance(hi, int) else 1
+        trips = range_of(hi)[1] - range_of(lo)[0] if bounded(lo, hi) else 1
         made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
         self.before.append(Kernel())
         self.levels[clock] = self.depth

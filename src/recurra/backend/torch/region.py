@@ -20,6 +20,7 @@ from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
+from recurra.program.ended import endings
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 from recurra.schedule.tree import equation, is_step
@@ -117,7 +118,12 @@ def recorded(
     names = [recorder.named(f"{equation(v)}_so_far" if is_step(v) else v) for v in variables]
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
-    given: list[Any] = [Count(c, ANY, machine.xp.asarray) for c in clocks]
+    spans = [ANY] * (len(clocks) - len(region.ends)) + [
+        (0, e.points) for e in endings(plan.graph, plan.sizes) if e.going in region.ends
+    ]
+    given: list[Any] = [
+        Count(c, span, machine.xp.asarray) for c, span in zip(clocks, spans, strict=True)
+    ]
     for name, array in zip([*names, *stores], arrays, strict=True):
         if isinstance(array, list):
             given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
@@ -138,7 +144,7 @@ def recorded(
 def _clocks(region: Region) -> list[str]:
     if region.chunk is not None:
         return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
-    return [x.dim for x in region.around]
+    return [x.dim for x in region.around] + [f"{e}_ended" for e in region.ends]
 
 
 @cache

@@ -1,0 +1,72 @@
+"""Bounds at compile time: numbers, and those that the data set (rc.until)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.errors import DomainError
+from recurra.ir.expr import Sym, symbols
+from recurra.ir.graph import Graph
+from recurra.lang.safety import check
+from recurra.lang.tracer import Tracer
+from recurra.lang.until import Until
+from recurra.rewrite.until import Ending, end_rows
+
+
+def bounded(
+    tracer: Tracer, given: Mapping[str, Any]
+) -> tuple[Graph, dict[str, str], dict[str, int]]:
+    """The program's equations, which are put out under which name, and its bounds.
+
+    Those that the data set are numbers in the equations: their largest, past which nothing is read.
+    Raises DomainError where a row that ends would be read past its end, or has no length to give.
+    """
+    data = {name: u for name, u in given.items() if isinstance(u, Until)}
+    graph = tracer.graph([u.done.name for u in data.values()])
+    sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
+    if not data:
+        return graph, dict(tracer.logs), sizes
+    for name, u in data.items():
+        _expect(tracer, graph, name, u)
+    check(graph, sizes, {name: u.most for name, u in data.items()})
+    written = graph.outputs
+    for name, u in data.items():
+        graph = end_rows(graph, name, Ending(u.done.name, u.first, u.most, u.loc))
+    shown = dict(zip(written, graph.outputs, strict=True))
+    left = {n: v for n, v in sizes.items() if n not in data}
+    return graph, {name: shown[x] for name, x in tracer.logs.items()}, left
+
+
+def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
+    """The tensor that sets a bound varies with the dim that it bounds."""
+    if u.done.tracer is not tracer or u.done.name not in graph.nodes:
+        raise DomainError(
+            f"the bound {bound} is set by {u.done.name}, of another program",
+            facts=f"this one has the dims {', '.join(tracer.dim_names())}",
+            hint="give a tensor of the program that is compiled",
+            loc=u.loc,
+        )
+    mine = [r for r in tracer.dims if r.hi == Sym(bound)]
+    if not mine:
+        raise DomainError(
+            f"the bound {bound} cannot be set by data",
+            facts=f"it bounds no dim; the dims are {', '.join(map(str, tracer.dims))}",
+            hint=f"give it a number: {bound}: {u.most}",
+            loc=u.loc,
+        )
+    domain = graph[u.done.name].domain
+    if mine[0] not in domain.ranges:
+        raise DomainError(
+            f"the bound {bound} is set by {u.done.name}, which does not vary with {mine[0].dim}",
+            facts=f"it is defined over {domain or 'no dim'}, and ends {mine[0]}",
+            hint=f"give a tensor with a value at every point of {mine[0].dim}",
+            loc=u.loc,
+        )
+    if not isinstance(u.first, int) and bound in symbols(u.first):
+        raise DomainError(
+            f"rows that {bound} ends cannot run from {u.first}",
+            facts=f"{bound} is only known when the row has ended",
+            hint="from_ is a number, or made of the dims of the row",
+            loc=u.loc,
+        )

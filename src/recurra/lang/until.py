@@ -1,0 +1,70 @@
+"""rc.until: a bound that the data set, row by row, while the program runs.
+
+{T: rc.until(d, max=500)}    T[b,i] = 1 + the first t at which d[b,i,t] holds, at most 500
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.errors import DomainError, Loc, here
+from recurra.ir.expr import Expr
+from recurra.lang.dims import is_condition, unwrap
+from recurra.lang.read import Read
+
+
+@dataclass(frozen=True, eq=False)
+class Until:
+    """`done` ends a row at the first point where it holds, from point `first` on."""
+
+    done: Read
+    first: Expr | int
+    most: int
+    loc: Loc | None
+
+    def __repr__(self) -> str:
+        return f"until({self.done.ref}, from_={self.first}, max={self.most})"
+
+
+def until(done: Any, from_: Any = 0, *, max: int) -> Until:
+    """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
+
+    Points before `from_` do not end a row; no row has more than `max` points. In the program, T is
+    then the length of the row that it stands in (TimeRL §5.1). Raises DomainError.
+    """
+    if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
+        raise DomainError(
+            f"rc.until takes a tensor of truth values, not {done!r}",
+            facts="it says at every point whether its row ends there: bool[]",
+            hint="compare or reduce it first: rc.until(x > 0, max=100)",
+            loc=here(),
+        )
+    if not done.graph.is_identity(done.ref):
+        raise DomainError(
+            f"rc.until reads {done.ref}",
+            facts="a row ends at the point at which its own tensor holds",
+            hint="give the tensor itself, without an index",
+            loc=here(),
+        )
+    first = unwrap(from_)
+    if not isinstance(first, (int, Expr)) or isinstance(first, bool) or is_condition(first):
+        raise DomainError(
+            f"rows cannot run from {from_!r}",
+            facts="from_ is the first point that may end a row: a number or an index expression",
+            hint="from_=0 is what is taken if none is named",
+            loc=here(),
+        )
+    try:
+        most = -1 if isinstance(max, bool) else operator.index(max)
+    except TypeError:
+        most = -1
+    if most < 1:
+        raise DomainError(
+            f"the longest row cannot have {max!r} points",
+            facts="tensors over a dim that the data end are given this much room",
+            hint="max=100",
+            loc=here(),
+        )
+    return Until(done, first, most, here())

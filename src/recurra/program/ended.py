@@ -1,0 +1,168 @@
+"""Loops over time that end when no row goes on, and what is true of the points that they leave out.
+
+    alive[i,t] = merge(true, going[i,t-1], ..)     the loop with `going` stops once it is all false;
+    going[i,t] = going(alive, more)                later loops of the same i stop at the same t
+
+Such points are read only where a mask hides them, or where their value is one number: zero in a
+sum, the neutral number in an extremum, the last value of what is kept. Stores get it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import Elementwise
+from recurra.ir.types import NUMPY_NAME, Type, is_shift
+from recurra.memory.plan import Plan
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Going, Mul, Where
+from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
+from recurra.ops.reduction import Max, Min, Sum
+from recurra.ops.source import Const
+from recurra.program.steps import members
+from recurra.schedule.tree import Exec, Loop
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`going` ends `time`; loops over `units` end with it, each step being so many points."""
+
+    going: str
+    time: str
+    points: int  # of the longest row
+    units: Mapping[str, int]
+
+    def sets(self, loop: Loop) -> bool:
+        """Is it this loop that finds out where rows end?"""
+        return loop.dim == self.time and loop.step > 0 and Exec(self.going) in loop.body
+
+
+def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
+    """What ends loops of a graph."""
+    out: list[Ended] = []
+    ranges = {r.dim: r for r in graph.dims}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Going):
+            time = n.op.times[0]
+            units = dict.fromkeys(n.op.times, 1)
+            for t in n.op.times:  # its tiles, and their elements
+                if f"{t}z" in ranges and f"{t}e" in ranges:
+                    units[f"{t}z"] = ranges[f"{t}e"].size(sizes)
+            out.append(Ended(n.name, time, evaluate(ranges[time].hi, sizes), units))
+    return tuple(out)
+
+
+def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
+    """Stores written in a loop that keep every point of it."""
+    out: list[str] = []
+    for n in members(loop.body):
+        store = plan.stores.get(n)
+        if n in active and store is not None:
+            out += [n for a in store.kept if a.dim == loop.dim and a.kind == "block"]
+    return out
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The value of an equation at the last point that there is."""
+
+    name: str
+
+
+Past = float | Kept | None  # None: whatever
+_OPEN = Kept("")  # of an equation that is being looked at
+
+
+@dataclass
+class PastEnd:
+    """What equations are where no row has a point; only as much as a reader can rely on."""
+
+    graph: Graph
+    ended: Ended
+    known: dict[str, Past] = field(default_factory=dict[str, Past])
+
+    def value(self, name: str) -> Past:
+        """What every point past the end of all rows is."""
+        found = self.of(name)
+        return None if found is _OPEN else found
+
+    def of(self, name: str) -> Past:
+        """`value`, or open where it depends on an equation that is being looked at."""
+        if name not in self.known:
+            self.known[name] = _OPEN
+            found = self.compute(self.graph[name])
+            self.known[name] = found
+            if found is _OPEN:
+                del self.known[name]
+            return found
+        return self.known[name]
+
+    def compute(self, n: Node) -> Past:
+        match n.op:
+            case Const(value=value):
+                return value
+            case Going():
+                return False
+            case Merge():
+                return self.merge(n)
+            case Where():
+                return self.where(n)
+            case _:
+                return self.applied(n, [self.of(a.name) for a in n.args])
+
+    def merge(self, n: Node) -> Past:
+        if any(isinstance(self.graph[a.name].op, Going) for a in n.args):
+            return False
+        kept = next((a for a in n.args if self.keeps(self.graph[a.name], n.name)), None)
+        if kept is not None:
+            return Kept(n.name)
+        found = {x for x in (self.of(a.name) for a in n.args) if x is not _OPEN}
+        (one,) = found if len(found) == 1 else (None,)
+        return one
+
+    def keeps(self, n: Node, name: str) -> bool:
+        """Is it where(alive, .., name[t-1])?"""
+        return isinstance(n.op, Where) and self.before(n, n.args[2]) == name
+
+    def before(self, n: Node, a: Ref) -> str:
+        """What a read takes of the point before."""
+        dims = self.graph[a.name].domain.dims
+        at = dict(zip(dims, a.index, strict=True)).get(self.ended.time)
+        shift = None if at is None or isinstance(at, Slice) else is_shift(at, self.ended.time)
+        return a.name if shift == -1 else ""
+
+    def where(self, n: Node) -> Past:
+        cond, a, b = n.args
+        holds = self.of(cond.name)
+        if holds is None or isinstance(holds, Kept):
+            x, y = self.of(a.name), self.of(b.name)
+            return x if x == y else None
+        if not holds and self.before(n, b):
+            return Kept(b.name)
+        return self.of(a.name if holds else b.name)
+
+    def applied(self, n: Node, xs: list[Past]) -> Past:
+        if isinstance(n.op, (Einsum, Mul)) and 0 in [x for x in xs if isinstance(x, float | int)]:
+            return 0.0
+        if _OPEN in xs:
+            return _OPEN
+        numbers = [x for x in xs if isinstance(x, float | int)]
+        if len(numbers) != len(xs) or not xs or not isinstance(n.type, Type):
+            return None
+        if isinstance(n.op, Sum):
+            return 0.0 if numbers[0] == 0 else None
+        if isinstance(n.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
+            return numbers[0]
+        if not isinstance(n.op, Elementwise):
+            return None
+        with np.errstate(all="ignore"):
+            types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in n.args]
+            given: list[Any] = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
+            return n.op.apply(np, *given).item()

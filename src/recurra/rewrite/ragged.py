@@ -1,0 +1,181 @@
+"""Axes that rows fill to different lengths: what they run along, and which ops would mix them up.
+
+x[0:B,i,0:T] is f32[B,T]: its first axis runs along the rows b, its second along t, and row b
+of it ends at T[b,i]. log(x) has the same axes; sum(x, axes=(1,)) must leave out what is past
+the end, and keeps the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Index, Slice, index_at, index_symbols
+from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.movement import Cut, Expand, Flip, Transpose
+from recurra.ops.reduction import ArgMax, identity, lowest
+from recurra.ops.scan import CumSum, DiscountedSum, Discounts
+from recurra.ops.softmax import LogSoftmax, Softmax
+
+
+@dataclass(frozen=True)
+class Along:
+    """An axis that runs along `part` of a dim, backwards if `turned`; of time, in row `rows`."""
+
+    dim: str
+    part: Slice
+    rows: tuple[Index, ...] = ()
+    turned: bool = False
+
+    def at(self, by: Mapping[str, Expr | int], cut: set[str]) -> Along | None:
+        """In a read of the value at `by`; None where it varies with a dim that is `cut`."""
+        named = index_symbols(self.part).union(*map(index_symbols, self.rows))
+        if named & cut:
+            return None
+        rows = tuple(index_at(e, by) for e in self.rows)
+        return replace(self, part=self.part.at(by), rows=rows)
+
+    def shifted(self, start: Expr | int, size: Expr | int) -> Along:
+        """Elements start .. start + size - 1 of the axis."""
+        lo: Any = self.part.lo + start
+        return replace(self, part=Slice(lo, lo + size)) if self.part.step == 1 else self
+
+
+Axes = tuple[Along | None, ...]
+
+
+def joined(candidates: Sequence[Along | None]) -> Along | None:
+    """What an axis runs along that several operands have: they all have its length."""
+    known = [a for a in candidates if a is not None]
+    if len({a.turned for a in known}) > 1:
+        raise Unaligned
+    return known[0] if known else None
+
+
+class Unaligned(Exception):
+    """Elements of rows that start at different ends meet."""
+
+
+def _pointwise(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    ins, out = op.parts(tuple(map(len, shapes)))
+    return _by_label(ins, out, xs)
+
+
+def _by_label(ins: Sequence[str], out: str, xs: Sequence[Axes]) -> Axes:
+    return tuple(
+        joined([x[s.index(c)] for s, x in zip(ins, xs, strict=True) if c in s]) for c in out
+    )
+
+
+def _einsum(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    ins, out = op.parts()
+    return _by_label(ins, out, xs)
+
+
+def _take(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    x, i, out = op.parts()
+    return _by_label((x, i), out, xs)
+
+
+def _expand(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    src, out = op.labels.split("->")
+    return _by_label((src,), out, xs)
+
+
+def _same(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    return xs[0]
+
+
+def _without(*axes: int) -> Callable[[Axes], Axes]:
+    return lambda x: tuple(a for k, a in enumerate(x) if k not in axes)
+
+
+def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    (x,) = xs
+    return tuple(
+        a.shifted(op.start, op.size) if a is not None and k == op.axis else a
+        for k, a in enumerate(x)
+    )
+
+
+def _branches(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
+
+
+def _turned(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    (x,) = xs
+    return tuple(
+        replace(a, turned=not a.turned) if a is not None and k == op.axis else a
+        for k, a in enumerate(x)
+    )
+
+
+def _inserted(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    return (*xs[0][: op.axis], None, *xs[0][op.axis :])
+
+
+_AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
+    Elementwise: _pointwise,
+    Einsum: _einsum,
+    Take: _take,
+    Expand: _expand,
+    Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
+    Reduction: lambda op, _, xs: _without(*op.axes)(xs[0]),
+    DiscountedSum: lambda op, _, xs: _without(op.axis)(xs[0]),
+    Pick: lambda op, _, xs: _without(op.axis)(xs[0]),
+    Discounts: _inserted,
+    Place: _inserted,
+    OneHot: _inserted,
+    CumSum: _same,
+    Flip: _turned,
+    Softmax: _same,
+    LogSoftmax: _same,
+    Cut: _cut,
+    Merge: _branches,
+}
+
+
+def result_axes(op: Op, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes | None:
+    """What the axes of the result run along; None: the op cannot say."""
+    rule = next((_AXES[c] for c in type(op).__mro__ if c in _AXES), None)
+    if rule is None or (_by_place(op) and any(a is not None and a.turned for x in xs for a in x)):
+        return None
+    try:
+        return rule(op, shapes, xs)
+    except Unaligned:
+        return None
+
+
+def _by_place(op: Op) -> bool:
+    """Does the op count elements from the start of an axis?"""
+    return isinstance(op, (Pick, Place, Cut, Take, DiscountedSum, Discounts, OneHot))
+
+
+def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, float]]:
+    """(operand, axis, what leaves the result alone) for every axis whose elements the op mixes."""
+    match op:
+        case ArgMax():
+            return [(0, a, lowest(dtype)) for a in op.axes]
+        case Reduction():
+            return [(0, a, identity(op.monoid or "add", dtype)) for a in op.axes]
+        case DiscountedSum():
+            return [(0, op.axis, 0.0)]
+        case CumSum() if (a := xs[0][op.axis]) is not None and a.turned:  # what is past the end
+            return [(0, op.axis, 0.0)]  # comes first
+        case Softmax() | LogSoftmax():
+            return [(0, op.axis, lowest(dtype))]
+        case Einsum():
+            ins, out = op.parts()
+            return [
+                (k, s.index(c), identity("add", dtype))
+                for k, s in enumerate(ins)
+                for c in s
+                if c not in out
+            ]
+        case _:
+            return []

@@ -1,0 +1,359 @@
+"""Rows that end where the data say: where each does, as data and as numbers.
+
+alive[b,t]           has row b a point t
+t < T-1          →   alive[b,t+1]
+B*T              →   Σ over b of the lengths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from recurra.errors import DomainError, Loc
+from recurra.ir.bind import bind
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Cmp,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Prod,
+    Sym,
+    both,
+    compare,
+    either,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.types import Domain, Range, Type
+from recurra.ops import elementwise as el
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Sum
+from recurra.ops.source import Const, Value
+from recurra.rewrite.padding import shape_of
+from recurra.rewrite.ragged import Axes
+from recurra.rewrite.rule import Rewriting
+from recurra.sets import isl
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Rows of a dim end at the first point, from `first` on, at which `done` holds."""
+
+    done: str
+    first: Expr | int
+    most: int
+    loc: Loc | None = field(default=None, compare=False)
+
+
+@dataclass
+class Rows:
+    """A program while the bound that ends its rows becomes a number; equation `n` is at hand."""
+
+    graph: Graph
+    bound: str
+    ending: Ending
+
+    def __post_init__(self) -> None:
+        graph, done = self.graph, self.graph[self.ending.done]
+        self.by: dict[str, Expr | int] = {self.bound: self.ending.most}
+        self.sym = Sym(self.bound)
+        self.timed = {
+            r.dim for n in graph.nodes.values() for r in n.domain if self.bound in symbols(r.hi)
+        }
+        (time,) = [r for r in done.domain if r.dim in self.timed]
+        self.time, self.rows = time.dim, done.domain.without(time.dim)
+        self.ranges = {r.dim: r for n in graph.nodes.values() for r in n.domain} | {
+            r.dim: r for r in graph.dims
+        }
+        static = bind(graph, {self.bound: self.ending.most})
+        self.g = Rewriting({}, graph.outputs, static.dims, {})
+        for n in static.nodes.values():
+            self.g.put(n)
+        self.axes: dict[str, Axes] = {
+            n.name: (None,) * len(shape_of(n.type)) for n in graph.nodes.values()
+        }
+        self.grown: dict[str, Domain] = {}  # equations that now vary with rows
+        self.ending_dims = done.domain.dims
+        self.alive = self.g.fresh("alive")
+        self.n = done
+
+    # ---- the equation at hand
+
+    def _moved(self, box: Domain, dim: str, by: int) -> tuple[Index, ...]:
+        return tuple(r.sym + by if r.dim == dim else r.sym for r in box)
+
+    def emit(self, op: Op, args: Sequence[Ref], stem: str = "", within: Any = None) -> Ref:
+        """A new equation over what it mentions of the domain of the equation at hand."""
+        box: Domain = self.domain(self.n) if within is None else within
+        return self.g.emit(op, args, box, stem or op.name)
+
+    def domain(self, n: Node) -> Domain:
+        return self.static(self.grown.get(n.name, n.domain))
+
+    def static(self, domain: Domain) -> Domain:
+        return Domain(
+            tuple(
+                Range(r.dim, substitute(r.hi, self.by), substitute(r.lo, self.by)) for r in domain
+            )
+        )
+
+    def ended(self, e: Any) -> bool:
+        """Does an index, a size or a value mention the bound?"""
+        return self.bound in (index_symbols(e) if isinstance(e, Slice) else symbols(e))
+
+    def refuse(self, what: str, facts: str, hint: str, k: int = -1) -> NoReturn:
+        n = self.n
+        loc = n.locs[k] if 0 <= k < len(n.locs) else n.loc
+        raise DomainError(what, facts=facts, hint=hint, loc=loc)
+
+    def role(self, dim: str) -> str:
+        """The row or time that a dim stands for: gradients call a second one b_ or t_."""
+        for r in (*self.rows, self.ranges[self.time]):
+            rest = dim.removeprefix(r.dim)
+            if dim.startswith(r.dim) and not rest.strip("_"):
+                mine = self.ranges[dim]
+                if (mine.lo, mine.hi) == (r.lo, r.hi):
+                    return r.dim
+        return dim
+
+    # ---- where rows end
+
+    def begin(self) -> None:
+        """alive[b,t]: has row b a point t?"""
+        done, e = self.g[self.ending.done], self.ending
+        self.g.loc = e.loc
+        box = done.domain
+        ends = self.g.read(done.name)
+        if e.first != 0:
+            late = self.emit(Value(expr=compare(">=", Sym(self.time), e.first), dtype="bool"), ())
+            ends = self.emit(el.And(), (ends, late), "ends")
+        on = self.emit(Const(value=True, dtype="bool"), ())
+        alive = Node(self.alive, Merge(when=(TRUE,)), (on,), box, Type("bool"), e.loc)
+        self.g.put(alive)
+        more = self.emit(el.Not(), (ends,), "more")
+        times = (self.time, *sorted(self.timed - {self.time}))
+        going = self.emit(el.Going(times=times), (self.g.read(self.alive), more), "going")
+        now, before = Sym(self.time), Ref(going.name, self._moved(box, self.time, -1))
+        when = (compare("==", now, 0), compare(">=", now, 1))
+        self.g.put(replace(alive, op=Merge(when=when), args=(on, before)))
+
+    def _before_end(self, e: Expr | int) -> int | None:
+        """c where `e` is T - c."""
+        gap = lin([(self.sym, 1), (e, -1)])
+        return gap if isinstance(gap, int) else None
+
+    def before(self, e: Any, rows: Sequence[Index], within: Domain | None = None) -> Ref:
+        """Is e < T in a row?"""
+        box = self.domain(self.n) if within is None else within
+        by = dict(zip(self.rows.dims, rows, strict=True))
+        index = tuple(e if d == self.time else by[d] for d in self.ending_dims)
+        missing = set().union(*map(index_symbols, index)) & self.ranges.keys() - set(box.dims)
+        if missing:
+            self._rowless(", ".join(sorted(missing)))
+        early, late = compare("<", e, 0), compare(">=", e, self.ending.most)
+        early = FALSE if isl.always(negate(early), box) else early
+        late = FALSE if isl.always(negate(late), box) else late
+        ref = Ref(self.alive, index)
+        if early == FALSE and late == FALSE:
+            return ref
+        arms: list[tuple[Expr, Ref]] = []
+        if early != FALSE:
+            arms.append((early, self.emit(Const(value=True, dtype="bool"), ())))
+        if late != FALSE:
+            arms.append((late, self.emit(Const(value=False, dtype="bool"), ())))
+        if (inside := negate(either(early, late))) != FALSE:
+            arms.append((inside, ref))
+        op = Merge(when=tuple(c for c, _ in arms))
+        return self.g.emit(op, tuple(x for _, x in arms), box, "before_end")
+
+    def _rowless(self, dims: str) -> NoReturn:
+        self.refuse(
+            f"{self.bound} differs from row to row, and {self.n.name} is in none",
+            f"it is set by {self.ending.done} over {', '.join(self.ending_dims)}; "
+            f"{self.n.name} is over {', '.join(self.n.domain.dims) or 'no dim'}, without {dims}",
+            f"count the points of all rows, {' * '.join([str(r.hi) for r in self.rows])} * "
+            f"{self.bound}, or take the mean of each row first",
+        )
+
+    def plain(self, c: Expr) -> Expr:
+        """A condition where T is compared alone, without what holds, or fails, at every point."""
+        if not self.ended(c):
+            return c
+        if isinstance(c, Logic):
+            parts = [self.plain(a) for a in c.args]
+            if c.op == "~":
+                return negate(parts[0])
+            return both(*parts) if c.op == "&" else either(*parts)
+        assert isinstance(c, Cmp), f"{c} is no condition"
+        if isl.always(c, self.n.domain):
+            return TRUE
+        if isl.always(negate(c), self.n.domain):
+            return FALSE
+        return c if (cases := _cases(c, self.bound)) is None else self.plain(cases)
+
+    def condition(self, c: Expr) -> Ref:
+        """A condition on dims and T, as data."""
+        if not self.ended(c):
+            return self.emit(Value(expr=c, dtype="bool"), ())
+        match c:
+            case Logic(op="~", args=(a,)):
+                return self.emit(el.Not(), (self.condition(a),))
+            case Logic(op=op, args=args):
+                out = self.condition(args[0])
+                join = el.And() if op == "&" else el.Or()
+                for a in args[1:]:
+                    out = self.emit(join, (out, self.condition(a)))
+                return out
+            case Cmp(op=op, a=a, b=b):
+                return self._compared(op, a, b)
+            case _:
+                raise AssertionError(f"{c} is no condition")
+
+    def _compared(self, op: str, a: Any, b: Any) -> Ref:
+        """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
+        gap = lin([(a, 1), (b, -1)])
+        e = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
+        if self.ended(e):
+            e, op = lin([(self.sym, 1), (gap, 1)]), _TURNED[op]  # e - T op 0
+        if self.ended(e):
+            self.refuse(
+                f"the condition {Cmp(op, a, b)} cannot be told from the ends of rows",
+                f"{self.bound} is set while the program runs",
+                f"compare {self.bound} itself, once: t < {self.bound} - 1",
+            )
+        rows = tuple(r.sym for r in self.rows)
+        at: Any = e
+        longer, at_least = self.before(at, rows), self.before(at - 1, rows)
+        match op:
+            case ">":
+                return longer
+            case ">=":
+                return at_least
+            case "<":
+                return self.emit(el.Not(), (at_least,))
+            case "<=":
+                return self.emit(el.Not(), (longer,))
+            case _:
+                shorter = self.emit(el.Not(), (longer,))
+                same = self.emit(el.And(), (at_least, shorter))
+                return same if op == "==" else self.emit(el.Not(), (same,))
+
+    def _needs(self, e: Any) -> set[str]:
+        """The rows that a number is taken in."""
+        if not self.ended(e):
+            return set()
+        if isinstance(e, Prod):
+            return set(self.rows.dims) - {r.dim for r in self._counted(e)[0]}
+        if isinstance(e, Sym):
+            return set(self.rows.dims)
+        parts = (
+            [x for x, _ in e.terms]
+            if isinstance(e, Lin)
+            else [e.a, e.b]
+            if isinstance(e, Cmp)
+            else list(getattr(e, "args", ()))
+        )
+        if isinstance(e, Cmp):
+            return set(self.rows.dims)
+        return set().union(*map(self._needs, parts))
+
+    def _counted(self, e: Prod) -> tuple[list[Range], list[Expr]]:
+        """The rows that T is counted over, and the other factors."""
+        factors = list(_factors(e))
+        factors.remove(self.sym)
+        if any(self.ended(x) for x in factors):
+            self.refuse(
+                f"{e} is no number of points",
+                f"{self.bound} stands in it twice, and differs from row to row",
+                f"read it as a number first: rc.value({self.bound})",
+            )
+        counted = list[Range]()
+        for r in self.rows:
+            if r.hi in factors and r.lo == 0:
+                factors.remove(r.hi)  # pyright: ignore[reportArgumentType]
+                counted.append(r)
+        return counted, factors
+
+    def number(self, e: Any) -> Ref:
+        """An expression of T as an i32."""
+        if not self.ended(e):
+            return self.emit(Value(expr=e, dtype="i32"), ())
+        match e:
+            case Sym():
+                return self._length([])
+            case Prod():
+                counted, factors = self._counted(e)
+                out = self._length(counted)
+                for x in factors:
+                    out = self.emit(el.Mul(), (out, self.number(x)))
+                return out
+            case Lin(terms=terms, const=const):
+                rest = lin([(const, 1), *((x, k) for x, k in terms if not self.ended(x))])
+                parts = [self._times(k, self.number(x)) for x, k in terms if self.ended(x)]
+                parts += [] if rest == 0 else [self.number(rest)]
+                out = parts[0]
+                for p in parts[1:]:
+                    out = self.emit(el.Add(), (out, p))
+                return out
+            case Ext(op=op, args=args):
+                join = el.Minimum() if op == "min" else el.Maximum()
+                out = self.number(args[0])
+                for a in args[1:]:
+                    out = self.emit(join, (out, self.number(a)))
+                return out
+            case _:
+                self.refuse(
+                    f"{e} cannot be computed row by row",
+                    f"{self.bound} is set while the program runs",
+                    f"read it as a number first: rc.value({self.bound}, 'f32') / 2",
+                )
+
+    def _times(self, k: int, x: Ref) -> Ref:
+        if k == 1:
+            return x
+        return self.emit(el.Mul(), (self.emit(Value(expr=k, dtype="i32"), ()), x))
+
+    def _length(self, over: Sequence[Range]) -> Ref:
+        """How many points the row at hand has, or all rows `over` some dims."""
+        whole = {r.dim for r in over} | {self.time}
+        box = self.static(self.graph[self.ending.done].domain)
+        counts = self.emit(el.Cast(to="i32"), (self.g.read(self.alive),), "counts", box)
+        index = tuple(Slice(r.lo, r.hi) if r.dim in whole else r.sym for r in box)
+        axes = tuple(range(len(whole)))
+        return self.emit(Sum(axes=axes), (Ref(counts.name, index),), "length", box)
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def _cases(c: Cmp, bound: str) -> Expr | None:
+    """e < min(a, T) as e < a & e < T; None of a comparison in which T is in no min or max."""
+    terms = _terms(lin([(c.a, 1), (c.b, -1)]))
+    found = next(((x, k) for x, k in terms if isinstance(x, Ext) and bound in symbols(x)), None)
+    if found is None or abs(found[1]) != 1:
+        return None
+    extreme, sign = found
+    rest: Any = lin([(c.a, -sign), (c.b, sign), (extreme, 1)])
+    op = c.op if sign > 0 else _TURNED[c.op]  # extreme op rest
+    if op in ("==", "!="):
+        same = both(compare(">=", extreme, rest), compare("<=", extreme, rest))
+        return same if op == "==" else negate(same)
+    each = [compare(op, a, rest) for a in extreme.args]
+    return either(*each) if (extreme.op == "min") == (op in ("<", "<=")) else both(*each)
+
+
+def _terms(e: Expr | int) -> tuple[tuple[Expr, int], ...]:
+    return e.terms if isinstance(e, Lin) else ((e, 1),) if isinstance(e, Expr) else ()
+
+
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Prod) else (e,)
