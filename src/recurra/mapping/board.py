@@ -127,6 +127,16 @@ class Board:
             offset = max(offset, high)
         return offset if offset + size <= self._fast_size else NOWHERE
 
+    def during(self, start: int, end: int) -> dict[int, Move]:
+        """What takes room in these steps, by buffer."""
+        found: dict[int, Move] = {}
+        for k in range(max(start, 0) // BLOCK, min(end, len(self.left) - 1) // BLOCK + 1):
+            for j in self._blocks[k]:
+                move = self.moves[j]
+                if move is not None and move.start <= end and move.end >= start:
+                    found[j] = move
+        return found
+
     def copy_start(self, i: int, after: int) -> int:
         """The latest first step of a copy of operand i that begins after step `after`; or -1."""
         t = self._at[i]
