@@ -191,6 +191,20 @@ def test_edit_distance() -> None:
     assert slots(p)["d"] == "i: 2, j: 7", "two rows of the table, not the table"
 
 
+def test_newton() -> None:
+    of = scope("newton")
+    got = of["ctx"].compile({of["B"]: 20, of["T"]: of["converged"]}, backend="numpy").run()
+    close(got["root"], np.cbrt(got["a"]))
+    close(got["slope"], 1 / (3 * got["root"] ** 2), rtol=1e-3)
+    for a, root, steps in zip(got["a"], got["root"], got["steps"], strict=True):
+        x, n = np.float32(a), 0
+        while abs(x**3 - a) >= np.float32(1e-5) * a:
+            x, n = x - (x**3 - a) / (np.float32(3) * x**2), n + 1
+        assert abs(n - steps) <= 1, "as many steps as it needs, but for rounding"
+        close(root, x)
+    assert len(set(got["steps"])) > 2
+
+
 def test_kalman_filter() -> None:
     """The means are those of the joint normal of all states and what was seen, conditioned."""
     B, T = 2, 6

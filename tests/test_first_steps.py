@@ -157,3 +157,25 @@ def test_host_calls_that_do_not_fit_are_refused():
             rc.call(counter, rc.f32[3], rc.value(t))
     with pytest.raises(ShapeError, match=r"Counter gives an array of shape \(\)"):
         ctx.run({T: 2}, backend="numpy")
+
+
+def test_a_program_may_be_written_in_several_blocks() -> None:
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((a, A), (t, T)):
+        x = rc.value(t) + rc.value(a)
+    with ctx:
+        rc.output(y=x * 2)
+    assert ctx.run({A: 2, T: 2})["y"].tolist() == [[0, 2], [2, 4]]
+
+
+def test_a_program_keeps_the_names_of_its_dims() -> None:
+    ctx = rc.Context(num_dims=1)
+
+    def again() -> None:
+        with ctx as ((s, S),):  # the names are read in this line
+            pass
+
+    with ctx as ((t, T),):  # and in this one
+        pass
+    with pytest.raises(RecurraError, match="called t"):
+        again()

@@ -29,10 +29,12 @@ def bounded(
         return graph, dict(tracer.logs), sizes
     for name, u in data.items():
         _expect(tracer, graph, name, u)
+        _expect_apart(graph, name, u, [n for n in data if n != name])
     check(graph, sizes, {name: u.most for name, u in data.items()})
     written = graph.outputs
     for name, u in data.items():
-        graph = end_rows(graph, name, Ending(u.done.name, u.first, u.most, u.loc))
+        kept = [x.done.name for x in data.values()]
+        graph = end_rows(graph, name, Ending(u.done.name, u.first, u.most, u.loc), kept)
     shown = dict(zip(written, graph.outputs, strict=True))
     left = {n: v for n, v in sizes.items() if n not in data}
     return graph, {name: shown[x] for name, x in tracer.logs.items()}, left
@@ -70,3 +72,16 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
             hint="from_ is a number, or made of the dims of the row",
             loc=u.loc,
         )
+
+
+def _expect_apart(graph: Graph, bound: str, u: Until, others: list[str]) -> None:
+    """Rows of one time are not the points of another that the data end."""
+    for r in graph[u.done.name].domain:
+        if str(r.hi) in others:
+            raise DomainError(
+                f"{bound} ends rows of {r.dim}, which the data end themselves",
+                facts=f"{u.done.name}, which sets {bound}, is defined over {r}, and {r.hi} is set "
+                "by data as well",
+                hint=f"give one of them a number: {r.hi}: 10",
+                loc=u.loc,
+            )

@@ -59,11 +59,25 @@ class Context:
         names = [(d, _bound(d)) for d in given]
         if self.names is None:
             names = _names_in_source(frame, self.num_dims) or names
-        _expect_names([x for pair in names for x in pair])
-        self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
-        self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
+        if self.pairs:
+            self._expect_same(frame, names)
+        else:
+            _expect_names([x for pair in names for x in pair])
+            self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
+            self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
         enter(self.tracer)
         return self.pairs
+
+    def _expect_same(self, frame: FrameType, names: list[tuple[str, str]]) -> None:
+        """A program may be written in several blocks, with the names of the first."""
+        mine = [(str(d), str(n)) for d, n in self.pairs]
+        if names != mine and _names_in_source(frame, self.num_dims) is not None:
+            raise RecurraError(
+                f"the dims of this context are called {', '.join(d for d, _ in mine)}",
+                facts=f"this block calls them {', '.join(d for d, _ in names)}",
+                hint="write `with ctx:` to go on with the program, or make a context of its own",
+                loc=here(),
+            )
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         leave()
@@ -139,7 +153,7 @@ def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
     lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
     for k in range(1, len(lines) + 1):
         try:
-            tree = ast.parse("".join(line.strip() + " " for line in lines[:k]) + " pass")
+            tree = ast.parse("".join(line.strip() + "\n" for line in lines[:k]) + " pass")
         except SyntaxError:
             continue
         match tree.body:

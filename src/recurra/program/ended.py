@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.expr import Sym, evaluate, lin
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
 from recurra.ir.types import NUMPY_NAME, Type, is_shift
 from recurra.memory.plan import Plan
@@ -27,7 +27,7 @@ from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.program.steps import members
-from recurra.schedule.tree import Exec, Loop
+from recurra.schedule.tree import Exec, Loop, reads
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,43 @@ def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
         if n in active and store is not None:
             out += [n for a in store.kept if a.dim == loop.dim and a.kind == "block"]
     return out
+
+
+def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
+    """How many points of a store past its end are read; None: it may be all of them.
+
+    Readers in a loop at the same depth end with it: they read less than a tile past the end.
+    """
+    if plan.stores[name].output:
+        return None
+    paths, out = plan.schedule.paths(), 0
+    for r in reads(plan.graph):
+        if r.source != name or plan.accesses[r.sink, r.k].how != "store":
+            continue
+        theirs = paths[r.sink]
+        beside = len(theirs) > depth and theirs[:depth] == paths[name][:depth]
+        around = theirs[depth][1] if beside else None
+        if r.sink not in active or around is None or around.dim not in e.units:
+            return None
+        timed = [x for x in r.ref.index if index_symbols(x) & e.units.keys()]
+        found = [_past(x, around.dim, e.units[around.dim]) for x in timed]
+        if None in found or not found:
+            return None
+        out = max(out, *(x for x in found if x is not None))
+    return out
+
+
+def _past(x: Index, dim: str, unit: int) -> int | None:
+    """How far a read goes beyond the first point of a step over `dim` that is left out."""
+    at, size = (x.lo, x.size) if isinstance(x, Slice) else (x, 1)
+    if not isinstance(size, int):
+        return None
+    length = size * (x.step if isinstance(x, Slice) else 1)
+    gap = lin([(at, 1), (Sym(dim), -unit)])
+    if isinstance(gap, int):
+        return max(gap, 0) + unit + length
+    shift = is_shift(at, dim)  # a store that has such steps itself
+    return None if shift is None else max(shift, 0) + length
 
 
 @dataclass(frozen=True)

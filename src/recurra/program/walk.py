@@ -21,7 +21,7 @@ from recurra.memory.store import Axis, Store
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
-from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach
 from recurra.program.steps import Segment, members, segments
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
 
@@ -222,11 +222,14 @@ class Walk:
     def fill(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """Points that were left out get the value that a reader may rely on."""
         past, unit = PastEnd(self.graph, e), e.units[loop.dim]
-        groups: dict[int, list[str]] = {}
+        end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+        groups: dict[tuple[int, int | None], list[str]] = {}
         for n in fillable(self.plan, loop, active & state.stores.keys()):
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
-            groups.setdefault(hi, []).append(n)
-        for hi, names in groups.items():
+            read = reach(self.plan, e, n, len(state.clocks), active)
+            if read != 0:
+                groups.setdefault((hi, read), []).append(n)
+        for (hi, read), names in groups.items():
 
             def body(point: Any, carry: Any, names: list[str] = names) -> Any:
                 filled = [
@@ -235,9 +238,9 @@ class Walk:
                 ]
                 return [], filled
 
-            end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+            last = hi if read is None else self.machine.lesser(hi, end + read)
             start = ([], [state.stores[n] for n in names])
-            _, stores = self.machine.loop(loop.dim, end, hi, body, start)
+            _, stores = self.machine.loop(loop.dim, end, last, body, start)
             state.stores.update(zip(names, stores, strict=True))
 
     def filled(

@@ -37,24 +37,26 @@ from recurra.rewrite.row_reads import Operand, Reads
 from recurra.rewrite.rows import Ending, Rows
 
 
-def end_rows(graph: Graph, bound: str, ending: Ending) -> Graph:
+def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ()) -> Graph:
     """The graph with `bound` a number, where row by row `ending` said how many points there are.
 
-    Raises DomainError where a length would be needed that no row has.
+    What nothing depends on is left out, but for what is to be kept. Raises DomainError where a
+    length would be needed that no row has.
     """
-    return _Program(graph, bound, ending).rewritten()
+    return _Program(graph, bound, ending).rewritten(keep)
 
 
 @dataclass
 class _Program(Reads):
-    def rewritten(self) -> Graph:
+    def rewritten(self, keep: Sequence[str]) -> Graph:
         self.begin()
         for n in self._order():
             self.n, self.g.loc = n, n.loc
             self._rebuild(n)
         self.write_zeros()
         outputs = tuple(map(self._shown, self.graph.outputs))
-        return Graph(self.g.nodes, outputs, self.g.dims).live()
+        every = (*outputs, *(k for k in keep if k in self.g.nodes and k not in outputs))
+        return replace(Graph(self.g.nodes, every, self.g.dims).live(), outputs=outputs)
 
     def _order(self) -> list[Node]:
         """Operands first; recurrences are cut at their merges, whose types are known."""

@@ -1,10 +1,12 @@
 """Packing: everything stays for its life, and has to fit at once; what minimalloc is asked.
 
-Branch and bound, begun again and again with other ranks and Luby's numbers of nodes: where one
-order is stuck for long, another finds an answer at once.
+Branch and bound, first by load, life and size in each order of the three, then again and again with
+mixed, disturbed ranks and Luby's numbers of nodes: where one is stuck, another finds it at once.
 """
 
 from __future__ import annotations
+
+from itertools import permutations
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.memory.problem import Placement, ProblemError, Solution
 
-NODES = 200  # of the shortest trial
+NODES = 400  # of the shortest trial
+ORDERS = tuple(permutations(range(3)))
 NOISE = 1.0  # of the logarithm of a rank's key, at most
 
 
@@ -37,7 +40,8 @@ def solve(search: Search) -> None:
     trial, offsets = 0, None
     while offsets is None and search.running():
         trial += 1
-        offsets = _tried(search, _ranks(search, trial), NODES * luby(trial))
+        nodes = NODES * (luby(trial - len(ORDERS)) if trial > len(ORDERS) else 5)
+        offsets = _tried(search, _ranks(search, trial), nodes)
     if offsets is not None:
         packed = _solution(search, offsets)
         search.offer(problem.total, lambda: packed)
@@ -52,13 +56,16 @@ def luby(k: int) -> int:
 
 
 def _ranks(search: Search, trial: int) -> Ints:
-    """By load, life and size; the first trials by one alone, later ones mixed and disturbed."""
     f = search.flat
     life = (f.life_end - f.at + 1).astype(float)
-    columns = np.log(np.stack([_load(search), life, f.size.astype(float)]))
-    weights = np.eye(3)[trial - 1] if trial <= 3 else search.random.random(3) * (3, 1, 1)
-    noise = NOISE * search.random.random() if trial > 3 else 0.0
-    key: Floats = weights @ columns + noise * search.random.standard_normal(len(f.size))
+    columns = np.stack([_load(search), life, f.size.astype(float)])
+    if trial <= len(ORDERS):
+        first, second, third = ORDERS[trial - 1]
+        order = np.lexsort((-columns[third], -columns[second], -columns[first]))
+        return np.argsort(order).astype(np.int64)
+    weights = search.random.random(3) * (3, 1, 1)
+    noise = NOISE * search.random.random() * search.random.standard_normal(len(f.size))
+    key: Floats = weights @ np.log(columns) + noise
     return np.argsort(np.argsort(-key, kind="stable")).astype(np.int64)
 
 
