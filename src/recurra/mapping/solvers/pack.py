@@ -17,7 +17,7 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.memory.problem import Placement, ProblemError, Solution
 
-NODES = 400  # of the shortest trial
+NODES = 200  # of the shortest trial
 ORDERS = tuple(permutations(range(3)))
 NOISE = 1.0  # of the logarithm of a rank's key, at most
 
@@ -40,7 +40,7 @@ def solve(search: Search) -> None:
     trial, offsets = 0, None
     while offsets is None and search.running():
         trial += 1
-        nodes = NODES * (luby(trial - len(ORDERS)) if trial > len(ORDERS) else 5)
+        nodes = NODES * (luby(trial - len(ORDERS)) if trial > len(ORDERS) else 10)
         offsets = _tried(search, _ranks(search, trial), nodes)
     if offsets is not None:
         packed = _solution(search, offsets)
