@@ -29,6 +29,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "window build": ("recurra.window.commands:Build", "compile the native window"),
     "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
+    "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
+    "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
+    "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

@@ -22,6 +22,7 @@ BENCHES = {  # our program, its suite
     "backends": ("recurra.bench.ours", "recurra.bench.backends"),
     "window": ("recurra.bench.window", "recurra.bench.window"),
     "nest": ("recurra.bench.nest", "recurra.bench.nest"),
+    "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
 }
 
 
@@ -245,7 +246,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends, nest or window"""
+    """Which suite: core, backends, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False
