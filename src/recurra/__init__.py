@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recurra import optim, rl
+    from recurra import nest, optim, rl
     from recurra.imported import import_jax
     from recurra.ir.types import Type
     from recurra.lang import nn
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recurra.session import Context, jax_fn
 
 _HOME = {
-    "recurra": "optim rl",
+    "recurra": "nest optim rl",
     "recurra.imported": "import_jax",
     "recurra.ir.types": "Type",
     "recurra.lang": "nn",
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'recurra' has no attribute {name!r}")
     module, own = _WHERE[name]
-    if name in ("rl", "nn", "optim"):
+    if name in ("nest", "nn", "optim", "rl"):
         found: Any = importlib.import_module(f"{module}.{own}")
     else:
         found = getattr(importlib.import_module(module), own)
@@ -96,6 +96,7 @@ __all__ = [
     "maximum",
     "min",
     "minimum",
+    "nest",
     "nn",
     "normal",
     "optim",

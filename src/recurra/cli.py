@@ -20,6 +20,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),
     "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
+    "window run": ("recurra.window.commands:Run", "a PyTorch script, its operators side by side"),
+    "window simulate": (
+        "recurra.window.commands:Simulate",
+        "kernels on a model of a GPU, under several policies",
+    ),
+    "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
+    "window build": ("recurra.window.commands:Build", "compile the native window"),
+    "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
+    "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
+    "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
+    "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
+    "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

@@ -20,6 +20,9 @@ from recurra.errors import RecurraError
 BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
     "backends": ("recurra.bench.ours", "recurra.bench.backends"),
+    "window": ("recurra.bench.window", "recurra.bench.window"),
+    "nest": ("recurra.bench.nest", "recurra.bench.nest"),
+    "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
 }
 
 
@@ -243,7 +246,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core or backends"""
+    """Which suite: core, backends, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False

@@ -4,8 +4,9 @@
 |---|---|
 | `RECURRA_LOG=passes,rules` | topics on standard error, a line each: `passes` equations before and after, ms · `rules` the laws that fired · `decisions` what is stored, tiled, made an axis · `memory` stores and their bytes · `launches` the iterations of every launch, ms |
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
-| `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds) |
+| `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
+| `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """  # noqa: E501
 

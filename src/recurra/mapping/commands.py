@@ -1,0 +1,289 @@
+"""`recurra map ..`: solve a problem, import one, build the native engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from recurra.errors import RecurraError
+from recurra.mapping.engines import Which
+from recurra.memory.problem import Problem, ProblemError, Solution
+
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def nbytes(text: str) -> int:
+    """`1MiB` → 1048576."""
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in _UNITS:
+        raise RecurraError(
+            f"{text!r} is no amount of memory", facts="it is a whole number, with KiB, MiB or GiB"
+        )
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _size(text: str | None) -> int | None:
+    return None if text is None else nbytes(text)
+
+
+@dataclass(frozen=True)
+class Solve:
+    """Map a program's buffers to fast memory; the answer is validated.
+
+    Example: recurra map solve resnet50_infer --seconds 8 --html mapping.html
+    """
+
+    file: Positional[str]
+    """A problem (JSON), what to pack (minimalloc's CSV), or an instance of the library."""
+    solver: Annotated[str, arg(metavar="NAME")] = "default"
+    """default, prod, random, greedy, xla-like, evolution, priority, annealing, lns, mcts, exact,
+    pack"""
+    seconds: float = 10.0
+    """CPU time of the search; interrupted, it gives its best answer so far."""
+    seed: int = 0
+    """Of all random numbers."""
+    fast_size: str | None = None
+    """Fast memory, say 128MiB; a CSV file needs it."""
+    engine: Which = "auto"
+    """auto: the native one where it is built."""
+    bound: bool = True
+    """Compute an upper bound of the reward."""
+    out: Path | None = None
+    """Write the solution, as JSON."""
+    html: Path | None = None
+    """Write a page with the layout."""
+    png: Path | None = None
+    """Write the layout as an image."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def __call__(self) -> int:
+        from recurra.mapping.engines import engine
+        from recurra.mapping.solvers import solver_of
+
+        solve = solver_of(self.solver)
+        problem = problem_of(self.file, _size(self.fast_size))
+        chosen = engine(self.engine)
+        self.tell(str(problem))
+        self.tell(chosen.told)
+        curve: list[tuple[float, int]] = []
+        with _Bar(self.seconds, problem, shown=not self.json) as bar:
+
+            def told(spent: float, reward: int) -> None:
+                curve.append((spent, reward))
+                bar.update(spent, reward)
+
+            solution = solve(problem, self.seconds, self.seed, told, chosen)
+        return self.report(problem, solution, curve, chosen.told)
+
+    def report(
+        self, problem: Problem, solution: Solution, curve: list[tuple[float, int]], engine: str
+    ) -> int:
+        """Prints and writes what was found."""
+        from recurra.mapping.bounds import bound
+        from recurra.mapping.pictures import page, png
+        from recurra.mapping.simulate import simulate, speedup
+        from recurra.memory.problem_text import solution_to_json
+
+        most = bound(problem) if self.bound else None
+        limit = most and most.reward
+        _write(self.out, lambda: solution_to_json(problem, solution).encode())
+        _write(self.html, lambda: page(problem, solution, curve, limit).encode())
+        _write(self.png, lambda: png(problem, solution))
+        total = max(1, problem.total)
+        found: dict[str, Any] = {
+            "problem": problem.name,
+            "solver": self.solver,
+            "seed": self.seed,
+            "engine": engine,
+            "reward_ps": solution.reward(problem),
+            "share": solution.reward(problem) / total,
+            "bound": most and most.reward / total,
+            "bound_by": most and most.how,
+            "placed": sum(p is not None for p in solution.placements),
+            "buffers": len(problem.buffers),
+            "seconds_to_best": curve[-1][0] if curve else 0.0,
+            "simulated_us": simulate(problem, solution, contention=True).latency / 1e6,
+            "simulated_speedup": speedup(problem, solution),
+        }
+        if self.json:
+            print(json.dumps(found))
+            return 0
+        print(solution)
+        print(f"gains {found['share']:.4f} of all there is to gain", end="")
+        print(f"; no mapping gains more than {found['bound']:.4f}" if most else "")
+        print(
+            f"simulated {found['simulated_us']:,.1f} µs, {found['simulated_speedup']:.3f}", end=""
+        )
+        print(" times faster than with everything in slow memory")
+        return 0
+
+    def tell(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+
+class _Bar:
+    """A bar on standard error, where a person looks at it."""
+
+    def __init__(self, seconds: float, problem: Problem, *, shown: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.seconds, self.total = seconds, max(1, problem.total)
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"))
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.progress.disable = not (shown and console.is_terminal)
+        self.task = self.progress.add_task("searching", total=seconds, best="")
+
+    def __enter__(self) -> _Bar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def update(self, spent: float, reward: int) -> None:
+        best = f"{reward / self.total:.4f} after {spent:.1f} s"
+        self.progress.update(self.task, completed=min(spent, self.seconds), best=best)
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make a memory-mapping problem of a JAX function, an HLO module, or a model of the library.
+
+    Example: recurra map import model.py:make --out model.json
+    """
+
+    source: Positional[str]
+    """FILE.py:NAME, called for (function, arguments); FILE.pb, a scheduled HloModuleProto; FILE.csv
+    of minimalloc; or a model of the library, compiled anew."""
+    out: Path = Path("problem.json")
+    """Where the problem goes."""
+    machine: str = "tpu-v4i"
+    """A machine by name, or a JSON file that describes one."""
+    fast_size: str | None = None
+    """Fast memory, say 64MiB, if not the machine's."""
+    loop: int = 0
+    """n: one iteration of the heaviest loop, n levels inside."""
+    supply: Literal["paper", "idle"] = "paper"
+    """Time for copies: an instruction's latency, or what it leaves idle of the slow memory."""
+
+    def __call__(self) -> int:
+        from recurra.memory.problem_text import problem_to_json
+
+        problem = self.problem()
+        _write(self.out, lambda: problem_to_json(problem).encode())
+        print(f"{problem}\nwritten to {self.out}")
+        return 0
+
+    def problem(self) -> Problem:
+        """What is imported."""
+        from recurra.mapping.hlo.extract import extract
+        from recurra.mapping.library import LIBRARY
+        from recurra.mapping.machine import machine_of
+
+        machine = machine_of(self.machine)
+        size = _size(self.fast_size)
+        machine = machine if size is None else replace(machine, fast_size=size)
+        path = Path(self.source)
+        if path.suffix == ".csv":
+            return problem_of(self.source, size)
+        if self.source in LIBRARY:
+            problem = LIBRARY[self.source].problem(self.source)
+            return problem if size is None else _resized(problem, size)
+        if path.suffix == ".pb":
+            module = _read(path)
+            found = extract(module, machine, loop=self.loop, supply=self.supply, name=path.stem)
+            return found.problem
+        return self.function(machine)
+
+    def function(self, machine: Any) -> Problem:
+        """Of FILE.py:NAME."""
+        from recurra.mapping.imports import from_jax
+
+        file, _, name = self.source.rpartition(":")
+        if not file.endswith(".py") or not name:
+            raise ProblemError(
+                f"{self.source} is nothing to import",
+                hint="FILE.py:NAME, FILE.pb, FILE.csv, or a model of the library",
+            )
+        _read(Path(file))
+        sys.path.insert(0, str(Path(file).parent))
+        make = runpy.run_path(file).get(name)
+        if not callable(make):
+            raise ProblemError(f"{file} has no function {name}")
+        made = make()
+        if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
+            raise ProblemError(
+                f"{name} in {file} gives {type(made).__name__}",
+                facts="it must give a function, a tuple of arguments, and perhaps the donated ones",
+            )
+        function, arguments, *donated = made  # pyright: ignore[reportUnknownVariableType]
+        return from_jax(
+            function,
+            *arguments,
+            donated=donated[0] if donated else (),
+            machine=machine,
+            name=name,
+            loop=self.loop,
+            supply=self.supply,
+        )
+
+
+@dataclass(frozen=True)
+class Build:
+    """Build the native engine of memory mapping; needs a C++ compiler, takes seconds.
+
+    Example: recurra map build
+    """
+
+    def __call__(self) -> int:
+        from recurra.mapping.native import build
+
+        print(f"built {build()}")
+        return 0
+
+
+def problem_of(source: str, fast_size: int | None) -> Problem:
+    """A problem from a file, or of the library."""
+    from recurra.mapping.library import LIBRARY, instance
+    from recurra.memory.problem_text import read_problem
+
+    if source in LIBRARY:
+        problem = instance(source)
+        return problem if fast_size is None else _resized(problem, fast_size)
+    path = Path(source)
+    if not path.exists():
+        raise ProblemError(
+            f"there is no file {source}",
+            facts=f"nor is it an instance of the library: {', '.join(LIBRARY)}",
+        )
+    return read_problem(path, fast_size)
+
+
+def _resized(problem: Problem, fast_size: int) -> Problem:
+    return replace(problem, fast_size=fast_size)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ProblemError(f"{path} cannot be read", facts=str(error)) from None
+
+
+def _write(path: Path | None, content: Any) -> None:
+    if path is None:
+        return
+    try:
+        path.write_bytes(content())
+    except OSError as error:
+        raise RecurraError(f"{path} cannot be written", facts=str(error)) from None

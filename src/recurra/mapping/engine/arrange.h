@@ -1,0 +1,169 @@
+// Order-free mapping and its ruin-and-recreate rounds. The fast twin of arrange.py.
+#pragma once
+#include "board.h"
+
+namespace mapping {
+
+struct Whims {
+  uint64_t seed = 0;
+  i64 skip = 0, copy = 0, short_ = 0;
+};
+
+inline i64 draw(uint64_t seed, i64 i, i64 what) {
+  uint64_t z = seed + 0x9E3779B97F4A7C15ull * static_cast<uint64_t>(4 * i + what + 1);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return static_cast<i64>((z ^ (z >> 31)) >> 32);
+}
+
+class Arranger {
+ public:
+  const Flat& f;
+  Board board;
+  i64 best = 0;
+  std::vector<Move> best_moves;
+
+  explicit Arranger(const Flat& flat)
+      : f(flat), board(flat), best_moves(flat.buffers()), in_round_(flat.storages()) {}
+
+  i64 arrange(const i64* order, i64 count) {
+    board.clear();
+    for (i64 k = 0; k < count; ++k) place(order[k], Whims{});
+    return note();
+  }
+
+  i64 note() {
+    if (board.reward > best) {
+      best = board.reward;
+      best_moves = board.moves;
+    }
+    return board.reward;
+  }
+
+  // `order` [count, width]; see arrange.Rounds.
+  i64 improve(i64 count, i64 width, const i64* order, const i64* seed, const i64* skip,
+              const i64* copy, const i64* short_, const i64* bear) {
+    i64 kept = 0;
+    for (i64 k = 0; k < count; ++k) {
+      round_.clear();
+      for (i64 q = 0; q < width; ++q) {
+        const i64 s = order[k * width + q];
+        if (s < 0 || in_round_[s]) continue;
+        in_round_[s] = 1;
+        round_.push_back(s);
+      }
+      for (i64 s : round_) in_round_[s] = 0;
+      kept += round(Whims{static_cast<uint64_t>(seed[k]), skip[k], copy[k], short_[k]}, bear[k]);
+    }
+    return kept;
+  }
+
+  void place(i64 s, const Whims& w) {
+    const bool grouped = f.grouped[s];
+    i64 offset = kNowhere, tensor = -1, covered = -1, slow = kNever;
+    for (i64 k = f.member_at[s]; k < f.member_at[s + 1]; ++k) {
+      const i64 i = f.members[k], x = f.tensor[i], t = f.at[i];
+      if (x != tensor) {
+        tensor = x;
+        covered = -1;
+        slow = f.exists[x] ? -1 : kNever;
+      }
+      const i64 fixed = grouped ? offset : kNowhere;
+      Move m;
+      if (covered >= t)
+        m = Move{offset, t, t, false, true};
+      else if (!grouped && draw(w.seed, i, 0) < w.skip)
+        m = Move{};
+      else if (f.output[i])
+        m = output(i, fixed, !grouped && draw(w.seed, i, 1) < w.short_);
+      else
+        m = operand(i, fixed, offset, covered, slow, w);
+      if (m.ok()) {
+        board.put(i, m);
+        offset = m.offset;
+        covered = std::max(covered, m.end);
+      } else if (grouped) {
+        remove(s);
+        return;
+      }
+      if (f.output[i]) slow = !m.ok() ? t : m.copied ? m.end : kNever;
+    }
+  }
+
+ private:
+  struct Old {
+    i64 buffer;
+    Move move;
+    Used used;
+  };
+  std::vector<i64> round_;
+  std::vector<uint8_t> in_round_;
+  std::vector<Old> old_;
+
+  bool round(const Whims& w, i64 bear) {
+    const i64 before = board.reward;
+    size_t n = 0;
+    for (i64 s : round_)
+      for (i64 k = f.member_at[s]; k < f.member_at[s + 1]; ++k) {
+        const i64 i = f.members[k];
+        if (!board.placed[i]) continue;
+        if (n == old_.size()) old_.emplace_back();
+        old_[n].buffer = i;
+        old_[n].move = board.moves[i];
+        old_[n].used = board.used[i];
+        ++n;
+      }
+    for (i64 s : round_) remove(s);
+    for (i64 s : round_) place(s, w);
+    if (board.reward >= before - bear) {
+      note();
+      return true;
+    }
+    for (i64 s : round_) remove(s);
+    for (size_t k = 0; k < n; ++k) board.put(old_[k].buffer, old_[k].move, &old_[k].used);
+    return false;
+  }
+
+  void remove(i64 s) {
+    for (i64 k = f.member_at[s]; k < f.member_at[s + 1]; ++k)
+      if (board.placed[f.members[k]]) board.take(f.members[k]);
+  }
+
+  Move output(i64 i, i64 fixed, bool brief) {
+    const i64 t = f.at[i];
+    if (!f.wanted[i] && !brief) {
+      const i64 offset = board.lowest(i, t, f.life_end[i], fixed);
+      if (offset != kNowhere) return Move{offset, t, f.life_end[i], false, false};
+    }
+    const i64 end = board.copy_end(i);
+    return end < 0 ? Move{} : copied(i, t, end, fixed);
+  }
+
+  Move operand(i64 i, i64 fixed, i64 offset, i64 covered, i64 slow, const Whims& w) {
+    const i64 t = f.at[i];
+    const bool copy_first = draw(w.seed, i, 2) < w.copy;
+    for (bool copy : {copy_first, !copy_first}) {
+      if (copy && slow < t) {
+        const i64 start = board.copy_start(i, slow);
+        if (start < 0) continue;
+        const Move m = copied(i, start, t, fixed);
+        if (m.ok()) return m;
+      } else if (!copy && covered >= 0) {
+        if (board.lowest(i, covered + 1, t, offset) != kNowhere)
+          return Move{offset, covered + 1, t, false, false};
+      }
+    }
+    return Move{};
+  }
+
+  // Where the copy could stay until the next use, if there is such a place.
+  Move copied(i64 i, i64 start, i64 end, i64 fixed) {
+    i64 offset = kNowhere;
+    if (fixed == kNowhere && f.next_use[i] > end)
+      offset = board.lowest(i, start, f.next_use[i]);
+    if (offset == kNowhere) offset = board.lowest(i, start, end, fixed);
+    return Move{offset, start, end, true, false};
+  }
+};
+
+}  // namespace mapping

@@ -1,0 +1,197 @@
+// What is placed where and when, what is left for copies, how fast each instruction is.
+// The fast twin of board.py: same rules, same integers, same answers.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace mapping {
+
+using i64 = int64_t;
+using Ints = std::vector<i64>;
+
+constexpr i64 kShift = 7;  // 2^7 steps per bucket of the index of what is placed
+constexpr i64 kNowhere = -1;
+constexpr i64 kNever = i64{1} << 30;
+
+// The arrays of flat.py, in their order there.
+struct Flat {
+  Ints size, output, at, tensor, storage, life_end, wanted, demand, evict_by, next_use, gain, bit,
+      exists, grouped, member_at, members, supply, compute, traffic, times, table_at, tables, counts;
+  i64 buffers() const { return counts[0]; }
+  i64 steps() const { return counts[1]; }
+  i64 tensors() const { return counts[2]; }
+  i64 storages() const { return counts[3]; }
+  i64 fast_size() const { return counts[4]; }
+};
+
+// Where a buffer would go; `covered` by what is placed already.
+struct Move {
+  i64 offset = kNowhere, start = 0, end = -1;
+  bool copied = false, covered = false;
+  bool ok() const { return offset != kNowhere; }
+};
+
+using Used = std::vector<std::pair<i64, i64>>;  // step, time taken
+
+class Board {
+ public:
+  const Flat& f;
+  Ints left, traffic, mask;
+  std::vector<uint8_t> crossed, placed;
+  std::vector<Move> moves;
+  std::vector<Used> used;
+  i64 reward = 0;
+
+  explicit Board(const Flat& flat) : f(flat), used(flat.buffers()) { clear(); }
+
+  void clear() {
+    left = f.supply;
+    traffic = f.traffic;
+    mask.assign(f.steps(), 0);
+    crossed.assign(f.steps(), 0);
+    placed.assign(f.buffers(), 0);
+    moves.assign(f.buffers(), Move{});
+    for (auto& u : used) u.clear();
+    blocks_.resize((f.steps() >> kShift) + 1);
+    for (auto& b : blocks_) b.clear();
+    reward = 0;
+  }
+
+  i64 put(i64 i, const Move& m, const Used* again = nullptr) {
+    moves[i] = m;
+    placed[i] = 1;
+    if (!m.covered)
+      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k)
+        blocks_[k].push_back(rect(i, m));
+    if (m.copied) {
+      if (again)
+        used[i] = *again;
+      else
+        demanded(i, m);
+      for (auto& [step, amount] : used[i]) left[step] -= amount;
+      cross(used[i], 1);
+    }
+    const i64 t = f.at[i], before = latency(t);
+    traffic[t] -= f.gain[i];
+    if (f.bit[i] >= 0) mask[t] |= i64{1} << f.bit[i];
+    const i64 gained = before - latency(t);
+    reward += gained;
+    return gained;
+  }
+
+  void take(i64 i) {
+    const Move& m = moves[i];
+    const i64 t = f.at[i], before = latency(t);
+    if (!m.covered)
+      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k) {
+        auto& block = blocks_[k];
+        size_t q = block.size();
+        while (block[--q].buffer != i) {
+        }
+        block[q] = block.back();
+        block.pop_back();
+      }
+    if (m.copied) {
+      for (auto& [step, amount] : used[i]) left[step] += amount;
+      cross(used[i], 0);
+      used[i].clear();
+    }
+    placed[i] = 0;
+    moves[i] = Move{};
+    traffic[t] += f.gain[i];
+    if (f.bit[i] >= 0) mask[t] &= ~(i64{1} << f.bit[i]);
+    reward += before - latency(t);
+  }
+
+  i64 latency(i64 t) const {
+    if (f.table_at[t] >= 0) return f.tables[f.table_at[t] + mask[t]];
+    return f.times[t] * std::max(f.compute[t], traffic[t]);
+  }
+
+  i64 lowest(i64 i, i64 start, i64 end, i64 fixed = kNowhere) {
+    const i64 size = f.size[i], storage = f.storage[i];
+    const i64 group = f.grouped[storage] ? storage : kNowhere;
+    if ((fixed == kNowhere ? 0 : fixed) + size > f.fast_size()) return kNowhere;
+    const i64 first = start >> kShift;
+    taken_.clear();
+    for (i64 k = first; k <= end >> kShift; ++k)
+      for (const Rect& r : blocks_[k]) {
+        if (r.start > end || r.end < start || r.storage == group) continue;
+        if (k != first && r.start >> kShift != k) continue;  // seen in an earlier block
+        if (fixed == kNowhere)
+          taken_.push_back({r.low, r.high});
+        else if (r.low < fixed + size && r.high > fixed)
+          return kNowhere;
+      }
+    if (fixed != kNowhere) return fixed;
+    i64 offset = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& [low, high] : taken_)
+        if (low < offset + size && high > offset) {
+          offset = high;
+          moved = true;
+          if (offset + size > f.fast_size()) return kNowhere;
+        }
+    }
+    return offset;
+  }
+
+  i64 copy_start(i64 i, i64 after) const {
+    const i64 t = f.at[i];
+    i64 start = t, time = 0;
+    while (time < f.demand[i]) {
+      if (start - 1 <= after || (start < t && crossed[start - 1])) return -1;
+      time += left[--start];
+    }
+    return start;
+  }
+
+  i64 copy_end(i64 i) const {
+    const i64 t = f.at[i];
+    i64 end = t, time = 0;
+    while (time < f.demand[i]) {
+      if (end + 1 > f.evict_by[i] || (end > t && crossed[end])) return -1;
+      time += left[++end];
+    }
+    return end;
+  }
+
+ private:
+  struct Rect {
+    int32_t start, end, buffer, storage;
+    i64 low, high;
+  };
+  Rect rect(i64 i, const Move& m) const {
+    return {static_cast<int32_t>(m.start), static_cast<int32_t>(m.end), static_cast<int32_t>(i),
+            static_cast<int32_t>(f.storage[i]), m.offset, m.offset + f.size[i]};
+  }
+  std::vector<std::vector<Rect>> blocks_;
+  std::vector<std::pair<i64, i64>> taken_;
+
+  void demanded(i64 i, const Move& m) {
+    const i64 t = f.at[i];
+    i64 need = f.demand[i];
+    used[i].clear();
+    auto serve = [&](i64 step) {
+      const i64 amount = std::min(left[step], need);
+      need -= amount;
+      used[i].push_back({step, amount});
+    };
+    if (f.output[i])
+      for (i64 step = t + 1; step <= m.end; ++step) serve(step);
+    else
+      for (i64 step = t - 1; step >= m.start; --step) serve(step);
+  }
+
+  void cross(const Used& u, uint8_t value) {
+    if (u.empty()) return;
+    const i64 a = std::min(u.front().first, u.back().first);
+    const i64 b = std::max(u.front().first, u.back().first);
+    for (i64 step = a; step < b; ++step) crossed[step] = value;
+  }
+};
+
+}  // namespace mapping

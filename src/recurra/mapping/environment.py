@@ -1,0 +1,141 @@
+"""MMapGame as a Gymnasium environment, with the observations of section 4.3.1.
+
+Rewards are parts of all there is to gain. An action that is not legal loses the game, so that the
+return is zero at most; `info["action_mask"]` says which are. In a state without a legal action the
+game is backed up (section 4.3.2), at the price of what is taken back; or lost, if `backup` is off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+from recurra.mapping.board import Move
+from recurra.mapping.flat import flat
+from recurra.mapping.game import Action, Game
+from recurra.memory.problem import Problem, ProblemError
+
+GRID = 128  # cells of the memory map, of the memory profile, of the supply profile
+AHEAD = 5  # buffers that are seen beside the current one
+FEATURES = 9
+
+Observation = dict[str, np.ndarray]
+
+
+class MapGame(gymnasium.Env[Any, Any]):
+    """Actions 0, 1, 2 are Copy, NoCopy, Drop; one step per buffer.
+
+    `buffers` [1 + AHEAD, FEATURES]: table 1, scaled; `memory` [GRID, GRID]: addresses × the steps
+    around the target time, 1 where something is; `profile` [GRID]: addresses at the target time;
+    `supply` [GRID]: of the same steps, what is left; `actions` [3, 4]: legal, start, end, offset;
+    `progress` [2]: buffers decided, reward so far.
+    """
+
+    def __init__(self, problem: Problem, *, backup: bool = True) -> None:
+        if problem.total <= 0:
+            raise ProblemError(f"{problem.name}: there is nothing to gain")
+        self.problem, self.backed = problem, backup
+        self.game = Game(flat(problem))
+        self._features = _features(problem)
+        self._most_supply = max(1, *(x.supply for x in problem.instructions))
+        self.action_space = Discrete(3)
+        self.observation_space = Dict(
+            {
+                "buffers": Box(-1.0, 1.0, (1 + AHEAD, FEATURES), np.float32),
+                "memory": Box(0, 1, (GRID, GRID), np.uint8),
+                "profile": Box(0, 1, (GRID,), np.uint8),
+                "supply": Box(0.0, 1.0, (GRID,), np.float32),
+                "actions": Box(0.0, 1.0, (3, 4), np.float32),
+                "progress": Box(-1.0, 1.0, (2,), np.float32),
+            }
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.game.reset()
+        return self._seen()
+
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        before = self.game.reward
+        if self.game.done or self.game.move(Action(action)) is None:
+            return self._lost()
+        self.game.step(Action(action))
+        while not self.game.done and not self.game.legal():
+            if not self.backed:
+                return self._lost()
+            self.game.backup()
+        observation, info = self._seen()
+        reward = (self.game.reward - before) / self.problem.total
+        return observation, reward, self.game.done, False, info
+
+    def _lost(self) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        observation, info = self._seen()
+        reward = -max(0, self.game.reward) / self.problem.total
+        return observation, reward, True, False, {**info, "lost": True}
+
+    def _seen(self) -> tuple[Observation, dict[str, Any]]:
+        moves = {} if self.game.done else self.game.legal()
+        mask = np.array([a in moves for a in Action], np.int8)
+        i = self.game.index
+        t = self.problem.buffers[min(i, len(self.problem.buffers) - 1)].target_time
+        memory = self._memory(t)
+        share = float(np.clip(self.game.reward / self.problem.total, -1, 1))
+        observation = {
+            "buffers": self._features[i : i + 1 + AHEAD].copy(),
+            "memory": memory,
+            "profile": memory[:, GRID // 2].copy(),
+            "supply": self._supply(t),
+            "actions": np.stack([self._action(moves.get(a)) for a in Action]),
+            "progress": np.array([i / len(self.problem.buffers), share], np.float32),
+        }
+        return observation, {"action_mask": mask, "reward_ps": self.game.reward}
+
+    def _memory(self, t: int) -> np.ndarray:
+        grid = np.zeros((GRID, GRID), np.uint8)
+        first, scale = t - GRID // 2, GRID / max(1, self.problem.fast_size)
+        for i, m in self.game.board.during(first, first + GRID - 1).items():
+            low, high = m.offset * scale, (m.offset + self.problem.buffers[i].size) * scale
+            left, right = max(0, m.start - first), min(GRID, m.end - first + 1)
+            grid[int(low) : max(int(low) + 1, int(np.ceil(high))), left:right] = 1
+        return grid
+
+    def _supply(self, t: int) -> np.ndarray:
+        out = np.zeros(GRID, np.float32)
+        first = t - GRID // 2
+        low, high = max(0, first), min(self.problem.steps, first + GRID)
+        out[low - first : high - first] = self.game.board.left[low:high]
+        return out / np.float32(self._most_supply)
+
+    def _action(self, m: Move | None) -> np.ndarray:
+        if m is None:
+            return np.zeros(4, np.float32)
+        steps, size = self.problem.steps, max(1, self.problem.fast_size)
+        where = (1.0, max(0, m.start) / steps, max(0, m.end) / steps, max(0, m.offset) / size)
+        return np.array(where, np.float32)
+
+
+def _features(problem: Problem) -> np.ndarray:
+    """[N + 1 + AHEAD, FEATURES]; zero behind the last buffer."""
+    steps, size = problem.steps, max(1, problem.fast_size)
+    supply = max(1, sum(x.supply for x in problem.instructions))
+    tensors = 1 + max(b.tensor_id for b in problem.buffers)
+    out = np.zeros((len(problem.buffers) + 1 + AHEAD, FEATURES), np.float32)
+    for i, b in enumerate(problem.buffers):
+        first, last = b.live_range
+        out[i] = (
+            min(1.0, b.size / size),
+            b.is_output,
+            b.target_time / steps,
+            b.tensor_id / tensors,
+            b.alias_id is not None,
+            first / steps,
+            last / steps,
+            min(1.0, b.demand / supply),
+            np.clip(b.benefit / problem.total, -1, 1),
+        )
+    return np.clip(out, -1, 1)

@@ -1,0 +1,225 @@
+"""MMapGame: buffers in order of time, each Copy, NoCopy or Drop (sections 4.2, 4.3.2, appendix A).
+
+The plain twin of `engine/game.h`. Where the paper is silent, docs/mapping.md says what holds here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from recurra.mapping.board import NOWHERE, Board, Move
+from recurra.mapping.flat import NEVER, Flat
+from recurra.memory.problem import Solution
+
+
+class Action(IntEnum):
+    """What may become of a buffer."""
+
+    COPY = 0
+    NOCOPY = 1
+    DROP = 2
+
+
+# Which actions a preference tries, in order: what a whole game is written down as.
+PREFERENCES: tuple[tuple[Action, ...], ...] = (
+    (Action.COPY, Action.NOCOPY, Action.DROP),
+    (Action.NOCOPY, Action.COPY, Action.DROP),
+    (Action.DROP, Action.NOCOPY, Action.COPY),
+    (Action.NOCOPY, Action.DROP, Action.COPY),
+)
+_OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
+_DROPPED = Move(NOWHERE, 0, -1)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What an action changed."""
+
+    covered_until: int
+    slow_from: int
+    offset: int
+    decided: int
+    open_groups: int
+    placed: bool
+    reward: int
+
+
+class Game:
+    """One game, with exact undo. A state without a legal action is lost, unless backed up."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        self.board = Board(flat)
+        self._output: list[int] = flat.output.tolist()
+        self._at: list[int] = flat.at.tolist()
+        self._tensor: list[int] = flat.tensor.tolist()
+        self._storage: list[int] = flat.storage.tolist()
+        self._grouped: list[int] = flat.grouped.tolist()
+        self._last = {s: i for i, s in enumerate(self._storage)}
+        self.reset()
+
+    def reset(self) -> None:
+        """The first buffer, nothing placed, no group forced out."""
+        self.board.clear()
+        self.index = 0
+        self.forced = [False] * len(self._grouped)
+        self._covered = [-1] * len(self.flat.exists)  # the last step a tensor is in fast memory
+        # the step after which it is in slow memory
+        self._slow = [-1 if x else NEVER for x in self.flat.exists.tolist()]
+        self._offset = [NOWHERE] * len(self._grouped)
+        self._decided = [_OPEN] * len(self._grouped)
+        self._open = 0  # groups that are in fast memory and go on
+        self._log: list[_Before] = []
+
+    @property
+    def done(self) -> bool:
+        return self.index == len(self._at)
+
+    @property
+    def reward(self) -> int:
+        """Picoseconds gained so far."""
+        return self.board.reward
+
+    def legal(self) -> dict[Action, Move]:
+        """The legal actions for the current buffer, and where each would place it."""
+        found = {a: m for a in Action if (m := self.move(a)) is not None}
+        return found
+
+    def move(self, action: Action) -> Move | None:
+        """Where an action places the current buffer; None if it is not legal."""
+        i = self.index
+        s = self._storage[i]
+        state = _SLOW if self.forced[s] else self._decided[s]
+        if action == Action.DROP:
+            there = self._output[i] or self._slow[self._tensor[i]] < self._at[i]
+            return _DROPPED if state != _FAST and there else None
+        if state == _SLOW:
+            return None
+        fixed = self._offset[s] if self._grouped[s] else NOWHERE
+        if self._output[i]:
+            return (self._leave if action == Action.COPY else self._stay)(i, fixed)
+        return (self._fetch if action == Action.COPY else self._retain)(i, fixed)
+
+    def _stay(self, i: int, fixed: int) -> Move | None:
+        if self.flat.wanted[i]:
+            return None
+        start, end = self._at[i], int(self.flat.life_end[i])
+        return self._room(i, start, end, fixed, copied=False)
+
+    def _leave(self, i: int, fixed: int) -> Move | None:
+        end = self.board.copy_end(i)
+        return None if end < 0 else self._room(i, self._at[i], end, fixed, copied=True)
+
+    def _fetch(self, i: int, fixed: int) -> Move | None:
+        x, t = self._tensor[i], self._at[i]
+        if self._covered[x] >= t or self._slow[x] >= t:
+            return None
+        start = self.board.copy_start(i, self._slow[x])
+        return None if start < 0 else self._room(i, start, t, fixed, copied=True)
+
+    def _retain(self, i: int, _: int) -> Move | None:
+        x, t = self._tensor[i], self._at[i]
+        offset, until = self._offset[self._storage[i]], self._covered[x]
+        if until >= t:
+            return Move(offset, t, t, covered=True)
+        return None if until < 0 else self._room(i, until + 1, t, offset, copied=False)
+
+    def _room(self, i: int, start: int, end: int, fixed: int, copied: bool) -> Move | None:
+        offset = self.board.lowest(i, start, end, fixed)
+        return None if offset == NOWHERE else Move(offset, start, end, copied)
+
+    def step(self, action: Action) -> int:
+        """Plays a legal action; its reward in picoseconds."""
+        move = self.move(action)
+        assert move is not None, f"{action.name} is not legal for buffer {self.index}"
+        i = self.index
+        x, s, t = self._tensor[i], self._storage[i], self._at[i]
+        before = (self._covered[x], self._slow[x], self._offset[s], self._decided[s], self._open)
+        fast = action != Action.DROP
+        gained = self.board.put(i, move) if fast else 0
+        self._log.append(_Before(*before, placed=fast, reward=gained))
+        if self._output[i]:
+            self._covered[x] = move.end if fast else -1
+            ends = {Action.COPY: move.end, Action.NOCOPY: NEVER, Action.DROP: t}
+            self._slow[x] = ends[action]
+        elif fast:
+            self._covered[x] = max(self._covered[x], move.end)
+        if fast:
+            self._offset[s] = move.offset
+        if self._grouped[s]:
+            self._open += fast and self._decided[s] == _OPEN
+            self._open -= fast and self._last[s] == i
+            self._decided[s] = _FAST if fast else _SLOW
+        self.index += 1
+        return gained
+
+    def undo(self) -> int:
+        """Takes the last action back; the reward it had brought."""
+        self.index -= 1
+        i = self.index
+        x, s, b = self._tensor[i], self._storage[i], self._log.pop()
+        if b.placed:
+            self.board.take(i)
+        self._covered[x], self._slow[x] = b.covered_until, b.slow_from
+        self._offset[s], self._decided[s], self._open = b.offset, b.decided, b.open_groups
+        return b.reward
+
+    def rewind(self, index: int) -> None:
+        """Takes actions back until buffer `index` is the current one."""
+        while self.index > index:
+            self.undo()
+
+    def backup(self) -> int:
+        """Drop-backup, from a state without a legal action (section 4.3.2).
+
+        Goes back to the last state of which all that follows could be dropped, and drops the group
+        that could not be placed; the number of actions taken back.
+        """
+        assert not self.legal(), "there is something else to do"
+        stuck, before = self._storage[self.index], self.index
+        assert self._grouped[stuck] > self.forced[stuck], "dropping is always legal otherwise"
+        while self._open:
+            self.undo()
+        self.forced[stuck] = True
+        return before - self.index
+
+    def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
+        """Plays on to the end, backed up: the first legal action of each buffer's preference."""
+        while not self.play_on(preferences):
+            self.backup()
+        return self.reward
+
+    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+        """Plays until the end, or until no action is legal; is it the end?"""
+        while not self.done:
+            for action in PREFERENCES[preferences[self.index]]:
+                if self.move(action) is not None:
+                    self.step(action)
+                    break
+            else:
+                return False
+        return True
+
+    def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
+        """Plays at most `limit` steps, backed up: the k-th step takes legal action draws[k] mod n.
+
+        `draws` are used again from the start if they do not suffice. The number of steps played.
+        """
+        steps = 0
+        while not self.done and steps < limit:
+            legal = list(self.legal())
+            if legal:
+                self.step(legal[draws[steps % len(draws)] % len(legal)])
+                steps += 1
+            else:
+                self.backup()
+        return steps
+
+    def solution(self) -> Solution:
+        """What is placed so far; the rest is in slow memory."""
+        return self.board.solution()

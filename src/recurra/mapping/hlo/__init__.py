@@ -1,0 +1,1 @@
+"""XLA's scheduled HLO modules → memory-mapping problems."""

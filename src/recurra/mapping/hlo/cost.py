@@ -1,0 +1,137 @@
+"""HLO instruction → operations and bytes: what a roofline needs.
+
+Counts are XLA's where they matter (dot, convolution); the rest is one operation per element, eight
+for a transcendental function. A fusion counts what is inside, and reads of an operand only the
+elements that it slices out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recurra.mapping.hlo.module import Instruction, Module
+
+FORWARDS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
+_FREE = FORWARDS | {"partition-id", "replica-id", "copy", "reshape", "broadcast", "iota"}
+_TRANSCENDENTAL = {
+    *("exponential", "log", "tanh", "rsqrt", "sqrt", "divide", "power", "logistic", "sine"),
+    *("cosine", "log-plus-one", "exponential-minus-one", "erf", "cbrt", "atan2", "tan"),
+}
+_FOLDS = {"reduce", "reduce-window", "select-and-scatter", "sort", "scatter"}
+_SLICES = {"dynamic-slice", "gather", "slice"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of the matrix unit and of the vector unit."""
+
+    matrix: float = 0.0
+    vector: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.matrix + other.matrix, self.vector + other.vector)
+
+    def __mul__(self, times: int) -> Work:
+        return Work(self.matrix * times, self.vector * times)
+
+
+@dataclass
+class Costs:
+    """Work and traffic of a module's instructions."""
+
+    module: Module
+    _known: dict[int, Work] = field(default_factory=dict)
+
+    def work(self, computation: int) -> Work:
+        """Of all instructions of a computation."""
+        if computation not in self._known:
+            total = Work()
+            for x in self.module.computations[computation].instructions.values():
+                total += self.of(x, computation)
+            self._known[computation] = total
+        return self._known[computation]
+
+    def of(self, x: Instruction, computation: int) -> Work:
+        """Of one instruction; loops times their trips, of branches the largest."""
+        operands = self.module.computations[computation].instructions
+        n = float(x.shape.count)
+        if x.op == "dot":
+            left = operands[x.operands[0]].shape
+            for d in x.contracted:
+                n *= left.dims[d]
+            return Work(matrix=2 * n)
+        if x.op == "convolution":
+            kernel = operands[x.operands[1]].shape
+            return Work(matrix=2 * n * kernel.count / max(1, kernel.dims[x.kernel_features]))
+        if x.op == "while":
+            return (self.work(x.called[0]) + self.work(x.called[1])) * x.trips
+        if x.op == "conditional":
+            return max(map(self.work, x.called), key=lambda w: (w.matrix, w.vector))
+        if x.op in ("fusion", "call"):
+            return self.work(x.called[0])
+        if x.op == "custom-call":
+            return self._custom(x, computation)
+        if x.op in _FREE:
+            return Work()
+        if x.op in _FOLDS:
+            return Work(vector=float(operands[x.operands[0]].shape.count))
+        return Work(vector=n * (8 if x.op in _TRANSCENDENTAL else 1))
+
+    def _custom(self, x: Instruction, computation: int) -> Work:
+        operands = self.module.computations[computation].instructions
+        n = float(sum(s.count for _, s in x.shape.leaves()))
+        if ("matmul" in x.target or "gemm" in x.target.lower()) and len(x.operands) > 1:
+            return Work(matrix=2 * n * operands[x.operands[0]].shape.dims[-1])
+        return Work(vector=n)
+
+    def reads(self, x: Instruction, k: int, computation: int) -> int:
+        """Bytes that an instruction reads of its array operand k."""
+        operands = self.module.computations[computation].instructions
+        full = operands[x.operands[k]].shape.nbytes
+        if k == 0 and x.op in _SLICES:
+            return min(full, x.shape.nbytes)
+        if k == 0 and x.op == "dynamic-update-slice":
+            return 0
+        if x.op not in ("fusion", "call"):
+            return full
+        inside = self.module.computations[x.called[0]]
+        parameter = inside.parameters.get(k)
+        users = inside.users.get(parameter.id, ()) if parameter else ()
+        first = [u for u in users if parameter and u.operands[0] == parameter.id]
+        if not users or len(first) < len(users):
+            return full
+        if all(u.op in _SLICES for u in users):
+            return min(full, sum(u.shape.nbytes for u in users))
+        return 0 if all(u.op == "dynamic-update-slice" for u in users) else full
+
+    def writes(self, x: Instruction, computation: int) -> int:
+        """Bytes that an instruction writes of its array result."""
+        where, update = computation, x
+        if x.op in ("fusion", "call"):
+            where, update = x.called[0], self._root(x.called[0])
+        if update.op == "dynamic-update-slice":
+            written = self.module.computations[where].instructions[update.operands[1]]
+            return written.shape.nbytes
+        return x.shape.nbytes
+
+    def in_place(self, x: Instruction) -> int | None:
+        """Which operand an instruction updates in place, if its result is an array."""
+        if x.op in ("dynamic-update-slice", "scatter"):
+            return 0
+        if x.op != "fusion":
+            return None
+        root = self._root(x.called[0])
+        if root.op not in ("dynamic-update-slice", "scatter"):
+            return None
+        target = self._through(x.called[0], root.operands[0])
+        return target.parameter if target.op == "parameter" else None
+
+    def _root(self, computation: int) -> Instruction:
+        return self._through(computation, self.module.computations[computation].root)
+
+    def _through(self, computation: int, at: int) -> Instruction:
+        """The instruction behind bitcasts."""
+        x = self.module.computations[computation].instructions[at]
+        while x.op == "bitcast":
+            x = self.module.computations[computation].instructions[x.operands[0]]
+        return x

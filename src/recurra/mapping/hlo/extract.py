@@ -1,0 +1,146 @@
+"""HLO module and machine → a memory-mapping problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recurra.mapping.hlo.cost import Costs
+from recurra.mapping.hlo.flow import Flow, Step, Value, flow, heaviest_loop
+from recurra.mapping.hlo.module import Module, read_module
+from recurra.mapping.machine import Machine, picoseconds
+from recurra.memory.problem import Buffer, Instruction, Problem, ProblemError, Roofline
+
+Supply = Literal["paper", "idle"]
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A problem, and the value of the module behind each tensor id."""
+
+    problem: Problem
+    values: tuple[Value, ...]  # by tensor id
+
+
+def extract(
+    module: bytes, machine: Machine, *, name: str = "", loop: int = 0, supply: Supply = "paper"
+) -> Extraction:
+    """The problem of a serialised, scheduled `HloModuleProto`.
+
+    `loop`: 0 is the whole program, n one iteration of the heaviest while loop n levels inside.
+    `supply`: time for copies while an instruction runs, either as in the paper's appendix A (its
+    latency with everything in fast memory), or only what it leaves idle of the slow memory with
+    everything there. What an instruction updates in place is an alias group; parameters that XLA
+    may overwrite are none, since that is about slow memory only. Raises `ProblemError` for a
+    malformed module, or one without so many loops.
+    """
+    try:
+        return _extract(module, machine, name, loop, supply)
+    except (IndexError, KeyError, OverflowError, RecursionError) as error:
+        raise ProblemError(
+            "malformed HLO: its parts do not fit together", facts=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _extract(module: bytes, machine: Machine, name: str, loop: int, supply: Supply) -> Extraction:
+    m = read_module(module)
+    costs = Costs(m)
+    f = flow(m, _computation(m, costs, loop), costs)
+    if not f.steps:
+        raise ProblemError(f"the HLO module {m.name} computes nothing", facts="it has no steps")
+    return _Extractor(f, machine, supply).extraction(name or m.name)
+
+
+def _computation(m: Module, costs: Costs, loop: int) -> int:
+    here = m.entry
+    for level in range(loop):
+        x = heaviest_loop(m, here, costs)
+        if x is None:
+            raise ProblemError(
+                f"the HLO module {m.name} has no loop {level + 1} levels inside",
+                facts=f"{loop} levels were asked for",
+                hint=f"--loop {level}",
+            )
+        here = x.called[0]
+    return here
+
+
+class _Extractor:
+    def __init__(self, f: Flow, machine: Machine, supply: Supply) -> None:
+        self.flow, self.machine, self.supply = f, machine, supply
+        self.wanted = set(f.result.values())
+        self.last = [v.step for v in f.values]
+        for t, s in enumerate(f.steps):
+            for v in s.reads:
+                self.last[v] = max(self.last[v], t)
+        self.next: dict[int, int] = {}  # value -> the value that overwrites it
+        self.previous: dict[int, int] = {}
+
+    def extraction(self, name: str) -> Extraction:
+        for s in self.flow.steps:
+            for old, new in s.in_place:
+                self.chain(old, new)
+        used = [v for s in self.flow.steps for v in (*s.reads, *s.writes) if self.placed(v)]
+        tensor = {v: k for k, v in enumerate(dict.fromkeys(used))}
+        groups = self.groups(tensor)
+        instructions: list[Instruction] = []
+        buffers: list[Buffer] = []
+        for t, s in enumerate(self.flow.steps):
+            here = [(v, n, False) for v, n in s.reads.items() if self.placed(v)]
+            here += [(v, n, True) for v, n in s.writes.items() if self.placed(v)]
+            cost = self.cost(s, [n for _, n, _ in here])
+            instructions.append(Instruction(s.name, self.supplied(cost), cost))
+            none = cost.latency([False] * len(here))
+            for k, (v, _, output) in enumerate(here):
+                gain = none - cost.latency([j == k for j in range(len(here))])
+                buffers.append(self.buffer(v, t, output, tensor[v], groups.get(v), gain))
+        problem = Problem(name, self.machine.fast_size, tuple(instructions), tuple(buffers))
+        return Extraction(problem, tuple(self.flow.values[v] for v in tensor))
+
+    def placed(self, v: int) -> bool:
+        """Is there anything to decide about it?"""
+        return self.flow.values[v].nbytes >= self.machine.smallest
+
+    def chain(self, old: int, new: int) -> None:
+        """Notes that `new` takes the place of `old`, where that is certain to be harmless."""
+        values = self.flow.values
+        free = old not in self.next and new not in self.previous and old not in self.wanted
+        alike = values[old].nbytes == values[new].nbytes and self.placed(old)
+        if free and alike and self.last[old] <= values[new].step:
+            self.next[old], self.previous[new] = new, old
+
+    def groups(self, tensor: dict[int, int]) -> dict[int, int]:
+        """Alias groups of values."""
+        found: dict[int, int] = {}
+        for v in tensor:
+            if v in self.next and v not in self.previous:
+                group = len(set(found.values()))
+                at: int | None = v
+                while at is not None:
+                    found[at] = group
+                    at = self.next.get(at)
+        return found
+
+    def cost(self, s: Step, moved: list[int]) -> Roofline:
+        """Of one step; `moved` are the bytes of its buffers."""
+        m = self.machine
+        small = [n for x in (s.reads, s.writes) for v, n in x.items() if not self.placed(v)]
+        compute = max(picoseconds(s.work.matrix, m.matrix), picoseconds(s.work.vector, m.vector))
+        rest = picoseconds(sum(small), m.fast_bandwidth) + picoseconds(s.local, m.slow_bandwidth)
+        slow = tuple(picoseconds(n, m.slow_bandwidth) for n in moved)
+        fast = tuple(picoseconds(n, m.fast_bandwidth) for n in moved)
+        return Roofline(compute, slow, fast, rest, picoseconds(m.overhead, 1))
+
+    def supplied(self, cost: Roofline) -> int:
+        if self.supply == "paper":
+            return cost.latency([True] * len(cost.fast))
+        return cost.latency([False] * len(cost.slow)) - sum(cost.slow)
+
+    def buffer(
+        self, v: int, t: int, output: bool, tensor: int, group: int | None, gain: int
+    ) -> Buffer:
+        value, m = self.flow.values[v], self.machine
+        last = len(self.flow.steps) if v in self.wanted else self.last[v]
+        demand = picoseconds(value.nbytes, m.copy_bandwidth)
+        size = m.aligned(value.nbytes)
+        return Buffer(size, output, t, tensor, group, (value.step, last), demand, gain)

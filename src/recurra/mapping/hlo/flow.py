@@ -1,0 +1,148 @@
+"""A scheduled computation → its steps, and the values that they read and write.
+
+A value is what XLA calls a logical buffer: an array that one instruction makes. Tuples and bitcasts
+hand values on. A while loop is one step: what it hands on unchanged it reads, what it carries it
+updates in place, and what lives only within its body is traffic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from recurra.mapping.hlo.cost import Costs, Work
+from recurra.mapping.hlo.module import Instruction, Module, Path
+
+Leaves = Mapping[Path, int]  # which value is at which leaf of an instruction's result
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array: its bytes, the step that makes it (-1: none), and where XLA names it."""
+
+    nbytes: int
+    step: int
+    instruction: int
+    leaf: Path
+
+
+@dataclass
+class Step:
+    """One instruction: bytes that it moves of each value, and of what nobody else sees."""
+
+    name: str
+    op: str
+    work: Work
+    reads: dict[int, int] = field(default_factory=dict)  # value -> bytes
+    writes: dict[int, int] = field(default_factory=dict)
+    local: int = 0
+    in_place: list[tuple[int, int]] = field(default_factory=list)  # old value, new value
+
+
+@dataclass
+class Flow:
+    """What a computation does to values."""
+
+    module: Module
+    computation: int
+    costs: Costs
+    values: list[Value] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    parameters: dict[int, Leaves] = field(default_factory=dict)
+    result: Leaves = field(default_factory=dict)
+    _at: dict[int, Leaves] = field(default_factory=dict)
+
+    def new(self, nbytes: int, x: Instruction, leaf: Path, step: int) -> int:
+        """A value more."""
+        self.values.append(Value(nbytes, step, x.id, leaf))
+        return len(self.values) - 1
+
+    def handed_on(self, x: Instruction) -> Leaves | None:
+        """The leaves of an instruction that computes nothing."""
+        if x.op in ("parameter", "constant"):
+            return {p: self.new(s.nbytes, x, p, -1) for p, s in x.shape.leaves()}
+        if x.op == "tuple":
+            return {(k, *p): v for k, o in enumerate(x.operands) for p, v in self._at[o].items()}
+        if x.op == "get-tuple-element":
+            return {p[1:]: v for p, v in self._at[x.operands[0]].items() if p[:1] == (x.index,)}
+        if x.op in ("bitcast", "after-all"):
+            return self._at[x.operands[0]] if x.operands else {}
+        return None
+
+    def visit(self, x: Instruction) -> None:
+        """Adds what one instruction does."""
+        leaves = self.handed_on(x)
+        if leaves is None:
+            step = Step(x.name, x.op, self.costs.of(x, self.computation))
+            leaves = (self._loop if x.op == "while" else self._plain)(x, step)
+            self.steps.append(step)
+        if x.op == "parameter":
+            self.parameters[x.parameter] = leaves
+        self._at[x.id] = leaves
+
+    def _plain(self, x: Instruction, step: Step) -> Leaves:
+        for k, o in enumerate(x.operands):
+            for p, v in self._at[o].items():
+                whole = self.values[v].nbytes
+                nbytes = whole if p else self.costs.reads(x, k, self.computation)
+                step.reads[v] = step.reads.get(v, 0) + nbytes
+        leaves: dict[Path, int] = {}
+        for p, s in x.shape.leaves():
+            leaves[p] = self.new(s.nbytes, x, p, len(self.steps))
+            nbytes = s.nbytes if p else self.costs.writes(x, self.computation)
+            step.writes[leaves[p]] = nbytes
+        k = self.costs.in_place(x)
+        old = None if k is None else self._at[x.operands[k]].get(())
+        if old is not None and () in leaves:
+            step.in_place.append((old, leaves[()]))
+        return leaves
+
+    def _loop(self, x: Instruction, step: Step) -> Leaves:
+        body = flow(self.module, x.called[0], self.costs)
+        inside = body.parameters.get(0, {})
+        read, written = _traffic(body)
+        leaves: dict[Path, int] = {}
+        for p, v in self._at[x.operands[0]].items():
+            moved = x.trips * read.pop(inside[p], 0) if p in inside else 0
+            step.reads[v] = step.reads.get(v, 0) + moved
+            if body.result.get(p) == inside.get(p):
+                leaves[p] = v
+                continue
+            leaves[p] = self.new(self.values[v].nbytes, x, p, len(self.steps))
+            step.writes[leaves[p]] = x.trips * written.pop(body.result[p], 0)
+            step.in_place.append((v, leaves[p]))
+        local = sum(read.values()) + sum(written.values()) + sum(s.local for s in body.steps)
+        step.local = x.trips * local
+        return leaves
+
+
+def flow(module: Module, computation: int, costs: Costs) -> Flow:
+    """Steps and values of a computation."""
+    found = Flow(module, computation, costs)
+    c = module.computations[computation]
+    for x in c.instructions.values():
+        found.visit(x)
+    found.result = found._at[c.root]  # pyright: ignore[reportPrivateUsage]
+    return found
+
+
+def _traffic(body: Flow) -> tuple[dict[int, int], dict[int, int]]:
+    """Bytes read and written of each value in one iteration."""
+    read: dict[int, int] = {}
+    written: dict[int, int] = {}
+    for s in body.steps:
+        for v, n in s.reads.items():
+            read[v] = read.get(v, 0) + n
+        written.update(s.writes)
+    return read, written
+
+
+def heaviest_loop(module: Module, computation: int, costs: Costs) -> Instruction | None:
+    """The while loop of a computation in which most work is done."""
+    loops = [x for x in module.computations[computation].instructions.values() if x.op == "while"]
+    return max(loops, key=lambda x: _weight(costs, x, computation), default=None)
+
+
+def _weight(costs: Costs, x: Instruction, computation: int) -> float:
+    work = costs.of(x, computation)
+    return work.matrix + work.vector

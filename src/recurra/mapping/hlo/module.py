@@ -1,0 +1,180 @@
+"""A serialised `HloModuleProto` → instructions in the order in which they run.
+
+Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from recurra.mapping.hlo.wire import Message
+from recurra.memory.problem import ProblemError
+
+Path = tuple[int, ...]  # where a leaf of a tuple is
+_TUPLE = 13
+_WIDTHS = (  # bytes of an element, by PrimitiveType
+    *({k: 1 for k in (1, 2, 6, 19, 20, 21, 22, 23, 24, 25)}.items()),
+    *({k: 2 for k in (3, 7, 10, 16)}.items()),
+    *({k: 4 for k in (4, 8, 11)}.items()),
+    *({k: 8 for k in (5, 9, 12, 15)}.items()),
+    (18, 16),
+)
+WIDTH: Mapping[int, int] = dict(_WIDTHS)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An array, or a tuple of shapes."""
+
+    element: int
+    dims: tuple[int, ...]
+    parts: tuple[Shape, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Elements of an array."""
+        n = 1
+        for d in self.dims:
+            n *= d
+        return n
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all arrays in it."""
+        if self.element == _TUPLE:
+            return sum(p.nbytes for p in self.parts)
+        return self.count * WIDTH.get(self.element, 0)
+
+    def leaves(self, at: Path = ()) -> Iterator[tuple[Path, Shape]]:
+        """The arrays in it, and where they are."""
+        if self.element != _TUPLE:
+            yield at, self
+        for k, p in enumerate(self.parts):
+            yield from p.leaves((*at, k))
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction; operands and called computations by id."""
+
+    id: int
+    name: str
+    op: str
+    shape: Shape
+    operands: tuple[int, ...]
+    called: tuple[int, ...]
+    parameter: int
+    index: int  # of get-tuple-element
+    target: str  # of custom-call
+    contracted: tuple[int, ...]  # dims of the left operand, of dot
+    kernel_features: int  # dim of the kernel that counts output features, of convolution
+    trips: int  # of while, 1 if it is not known
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Instructions by id, in the order in which they run."""
+
+    name: str
+    instructions: Mapping[int, Instruction]
+    root: int
+
+    @cached_property
+    def users(self) -> Mapping[int, tuple[Instruction, ...]]:
+        """Who reads an instruction."""
+        found: dict[int, list[Instruction]] = {}
+        for x in self.instructions.values():
+            for o in dict.fromkeys(x.operands):
+                found.setdefault(o, []).append(x)
+        return {k: tuple(v) for k, v in found.items()}
+
+    @cached_property
+    def parameters(self) -> Mapping[int, Instruction]:
+        """By number."""
+        return {x.parameter: x for x in self.instructions.values() if x.op == "parameter"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """Computations by id."""
+
+    name: str
+    entry: int
+    computations: Mapping[int, Computation]
+
+
+def read_module(data: bytes) -> Module:
+    """Raises `ProblemError` for what is not a scheduled module."""
+    m = Message(data)
+    order = {
+        entry.number(1): entry.message(2).numbers(1) for entry in m.message(7).messages(1)
+    }  # ids of instructions by id of computation
+    computations = {c.number(5): _computation(c, order) for c in m.messages(3)}
+    entry = m.number(6)
+    if entry not in computations:
+        raise ProblemError("malformed HLO: there is no entry computation", facts=f"id {entry}")
+    if entry not in order:
+        raise ProblemError(
+            f"the HLO module {m.text(1)} is not scheduled",
+            facts="its instructions have no order yet, so there are no steps",
+            hint="take the module of a compiled executable",
+        )
+    for c in computations.values():
+        _in_order(c, computations)
+    return Module(m.text(1), entry, computations)
+
+
+def _computation(c: Message, order: Mapping[int, list[int]]) -> Computation:
+    found = {x.id: x for x in map(_instruction, c.messages(2))}
+    name = c.text(1)
+    ids = order.get(c.number(5)) or list(found)
+    if sorted(ids) != sorted(found) or c.number(6) not in found:
+        raise ProblemError(
+            f"malformed HLO: the schedule of {name} names other instructions than it has"
+        )
+    return Computation(name, {i: found[i] for i in ids}, c.number(6))
+
+
+def _in_order(c: Computation, computations: Mapping[int, Computation]) -> None:
+    seen: set[int] = set()
+    for x in c.instructions.values():
+        late = [o for o in x.operands if o not in seen]
+        if late:
+            other = c.instructions.get(late[0])
+            raise ProblemError(
+                f"malformed HLO: {x.name} in {c.name} runs before its operand",
+                facts=f"{other.name} comes later" if other else f"there is no id {late[0]}",
+            )
+        if any(k not in computations for k in x.called):
+            raise ProblemError(f"malformed HLO: {x.name} calls a computation that is not there")
+        seen.add(x.id)
+
+
+def _instruction(x: Message) -> Instruction:
+    return Instruction(
+        id=x.number(35),
+        name=x.text(1),
+        op=x.text(2),
+        shape=_shape(x.message(3)),
+        operands=tuple(x.numbers(36)),
+        called=tuple(x.numbers(38)),
+        parameter=x.number(9),
+        index=x.number(13),
+        target=x.text(28),
+        contracted=tuple(x.message(30).numbers(1)),
+        kernel_features=x.message(16).number(4),
+        trips=_trips(x.text(43)),
+    )
+
+
+def _trips(backend_config: str) -> int:
+    """XLA notes a loop's number of iterations in JSON: "known_trip_count":{"n":"64"}."""
+    _, found, after = backend_config.partition("known_trip_count")
+    digits = "".join(c for c in after.partition("}")[0] if c.isdigit())
+    return int(digits) if found and digits else 1
+
+
+def _shape(s: Message) -> Shape:
+    return Shape(s.number(2), tuple(s.numbers(3)), tuple(_shape(p) for p in s.messages(4)))

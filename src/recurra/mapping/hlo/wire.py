@@ -1,0 +1,90 @@
+"""Bytes of a protocol-buffers message → its fields, without a schema.
+
+The encoding: https://protobuf.dev/programming-guides/encoding
+"""
+
+from __future__ import annotations
+
+from recurra.memory.problem import ProblemError
+
+
+class Message:
+    """Fields by number; the accessors say how a field is to be read."""
+
+    def __init__(self, data: bytes) -> None:
+        self._fields: dict[int, list[int | bytes]] = {}
+        i = 0
+        while i < len(data):
+            key, i = _varint(data, i)
+            value, i = _value(data, i, key & 7)
+            self._fields.setdefault(key >> 3, []).append(value)
+
+    def messages(self, number: int) -> list[Message]:
+        """A repeated sub-message."""
+        return [Message(x) for x in self._bytes(number)]
+
+    def message(self, number: int) -> Message:
+        """A sub-message, empty if it is not there."""
+        found = self._bytes(number)
+        return Message(found[-1] if found else b"")
+
+    def text(self, number: int) -> str:
+        """A string, empty if it is not there."""
+        found = self._bytes(number)
+        return found[-1].decode("utf-8", "replace") if found else ""
+
+    def number(self, number: int, default: int = 0) -> int:
+        """A signed number."""
+        found = self.numbers(number)
+        return found[-1] if found else default
+
+    def numbers(self, number: int) -> list[int]:
+        """Repeated signed numbers, packed or not."""
+        found: list[int] = []
+        for x in self._fields.get(number, []):
+            if isinstance(x, int):
+                found.append(_signed(x))
+                continue
+            i = 0
+            while i < len(x):
+                value, i = _varint(x, i)
+                found.append(_signed(value))
+        return found
+
+    def _bytes(self, number: int) -> list[bytes]:
+        found = self._fields.get(number, [])
+        if any(isinstance(x, int) for x in found):
+            raise ProblemError(f"malformed HLO: field {number} is a number, not a message")
+        return [x for x in found if isinstance(x, bytes)]
+
+
+def _value(data: bytes, i: int, kind: int) -> tuple[int | bytes, int]:
+    if kind == 0:
+        return _varint(data, i)
+    if kind == 2:
+        size, i = _varint(data, i)
+    elif kind in (1, 5):
+        size = 8 if kind == 1 else 4
+    else:
+        raise ProblemError(f"malformed HLO: byte {i} is of unknown kind {kind}")
+    if i + size > len(data):
+        raise ProblemError(
+            "malformed HLO: it ends too early", facts=f"{i + size} bytes wanted, {len(data)} there"
+        )
+    return data[i : i + size], i + size
+
+
+def _varint(data: bytes, i: int) -> tuple[int, int]:
+    result = shift = 0
+    while i < len(data) and shift < 70:
+        byte = data[i]
+        i += 1
+        result |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return result, i
+    raise ProblemError("malformed HLO: a number does not end", facts=f"at byte {i} of {len(data)}")
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x

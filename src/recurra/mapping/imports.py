@@ -1,0 +1,57 @@
+"""JAX functions and our own compiled programs → memory-mapping problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recurra.executable import Executable
+from recurra.mapping.hlo.extract import Supply, extract
+from recurra.mapping.machine import TPU_V4I, Machine
+from recurra.memory.problem import Problem, ProblemError
+from recurra.program.steps import members
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *arguments: Any,
+    donated: tuple[int, ...] = (),
+    machine: Machine = TPU_V4I,
+    name: str = "",
+    loop: int = 0,
+    supply: Supply = "paper",
+) -> Problem:
+    """The problem of a traceable function; arguments are arrays or `jax.ShapeDtypeStruct`s.
+
+    XLA compiles it for the device that JAX finds; nothing runs. `loop`, `supply`: see `extract`.
+    """
+    from recurra.backend.jax.hlo import of_function
+
+    module = of_function(function, *arguments, donated=donated).module
+    return extract(module, machine, name=name, loop=loop, supply=supply).problem
+
+
+def from_program(
+    program: Executable,
+    region: int | None = None,
+    *,
+    machine: Machine = TPU_V4I,
+    loop: int = 0,
+    supply: Supply = "paper",
+) -> Problem:
+    """The problem of a region of a program that `ctx.compile` made; by default the one with
+    the most equations."""
+    compiled = program.compiled.program
+    regions = compiled.regions
+    if region is not None and not 0 <= region < len(regions):
+        raise ProblemError(
+            f"the program has no region {region}", facts=f"it has {len(regions)}, from 0 on"
+        )
+
+    from recurra.backend.jax.hlo import of_region
+
+    if region is None:
+        region = max(range(len(regions)), key=lambda k: len(members(regions[k].items)))
+    module = of_region(compiled.plan, regions[region]).module
+    name = f"region {region}"
+    return extract(module, machine, name=name, loop=loop, supply=supply).problem

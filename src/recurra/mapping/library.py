@@ -1,0 +1,75 @@
+"""The library of instances: real models, imported once and kept as compressed JSON.
+
+`recurra map library --write` makes them anew from `models/`. What XLA makes of a model changes with
+its version; the files are what figures are quoted for.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from recurra.memory.problem import Problem, ProblemError
+from recurra.memory.problem_text import problem_from_json, problem_to_json
+
+FOLDER = Path(__file__).parent / "instances"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a model is, and the fast memory that it is mapped to, in MiB."""
+
+    module: str
+    function: str
+    mebibytes: int = 128
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def problem(self, name: str) -> Problem:
+        """Compiles and imports the model: seconds to a minute."""
+        from dataclasses import replace
+
+        from recurra.mapping.imports import from_jax
+        from recurra.mapping.machine import TPU_V4I
+
+        make = getattr(import_module(f"recurra.mapping.models.{self.module}"), self.function)
+        function, arguments, donated = make(**dict(self.options))
+        machine = replace(TPU_V4I, fast_size=self.mebibytes << 20)
+        return from_jax(function, *arguments, donated=donated, machine=machine, name=name)
+
+
+LIBRARY: Mapping[str, Entry] = {
+    "ppo_step": Entry("control", "ppo_step", 8),
+    "alexnet_train": Entry("vision", "alexnet"),
+    "resnet50_infer": Entry("vision", "resnet_inference"),
+    "wavenet": Entry("sequence", "wavenet", 64),
+    "gpt_decode": Entry("sequence", "gpt_decode"),
+    "lstm": Entry("sequence", "lstm", 32),
+    "resnet50_train": Entry("vision", "resnet_training"),
+    "transformer_train": Entry("sequence", "transformer_training"),
+}
+
+
+@cache
+def instance(name: str) -> Problem:
+    """A problem of the library; raises `ProblemError` for a name that it does not have."""
+    if name not in LIBRARY:
+        raise ProblemError(
+            f"there is no instance {name!r}", facts=f"there are: {', '.join(LIBRARY)}"
+        )
+    path = FOLDER / f"{name}.json.gz"
+    return problem_from_json(gzip.decompress(path.read_bytes()).decode(), path.name)
+
+
+def write(names: list[str], told: Callable[[str], None]) -> None:
+    """Makes instances anew, into the package."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in names:
+        problem = LIBRARY[name].problem(name)
+        data = gzip.compress(problem_to_json(problem).encode(), mtime=0)
+        (FOLDER / f"{name}.json.gz").write_bytes(data)
+        told(f"{problem}; {len(data) / 1e3:.0f} kB")

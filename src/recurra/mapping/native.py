@@ -1,0 +1,296 @@
+"""The native engine: C++ behind a C interface, built by `recurra map build`, found by its content.
+
+The library's name carries a digest of its sources and of the machine, so one that is out of date is
+never loaded. Nothing here is needed: `game.py` and `arrange.py` give the same answers, slowly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+from recurra.mapping.arrange import Rounds
+from recurra.mapping.board import NOWHERE, Move
+from recurra.mapping.flat import Flat, Ints
+from recurra.mapping.game import Action
+from recurra.mapping.pack import Packed
+from recurra.memory.problem import Placement, Solution
+
+SOURCES = Path(__file__).parent / "engine"
+OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
+VERSION = 1
+_INT = ctypes.c_int64
+_POINTER = ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "recurra_mapping_version": (_INT, ()),
+    "flat_new": (_POINTER, (_POINTER, _POINTER)),
+    "game_new": (_POINTER, (_POINTER,)),
+    "arranger_new": (_POINTER, (_POINTER,)),
+    **{f"{x}_delete": (None, (_POINTER,)) for x in ("flat", "game", "arranger")},
+    **{f"game_{x}": (_INT, (_POINTER,)) for x in ("index", "reward", "undo", "backup")},
+    **{f"arranger_{x}": (_INT, (_POINTER,)) for x in ("reward", "best")},
+    "game_reset": (None, (_POINTER,)),
+    "game_rewind": (None, (_POINTER, _INT)),
+    "game_move": (_INT, (_POINTER, _INT, _POINTER)),
+    "game_step": (_INT, (_POINTER, _INT)),
+    "game_play": (_INT, (_POINTER, _POINTER)),
+    "game_play_on": (_INT, (_POINTER, _POINTER)),
+    "game_play_random": (_INT, (_POINTER, _POINTER, _INT, _INT)),
+    "game_moves": (None, (_POINTER, _POINTER)),
+    "pack": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
+    "arranger_clear": (None, (_POINTER,)),
+    "arranger_arrange": (_INT, (_POINTER, _POINTER, _INT)),
+    "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
+    "arranger_moves": (None, (_POINTER, _POINTER)),
+    "arranger_best_moves": (None, (_POINTER, _POINTER)),
+}
+
+
+class BuildError(RecurraError):
+    """The native engine cannot be built here."""
+
+    exit_code = 1
+
+
+def library_path(folder: Path | None = None) -> Path:
+    """Where the library for these sources and this machine is kept."""
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + source.read_bytes())
+    digest.update(" ".join((*OPTIONS, platform.system(), platform.machine())).encode())
+    if folder is None:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recurra"
+    return folder / f"mapping-{digest.hexdigest()[:16]}.so"
+
+
+def build(folder: Path | None = None) -> Path:
+    """Compiles the engine, into the user's cache if no folder is given; the library's path.
+
+    Raises `BuildError` where there is no C++ compiler, or where it fails.
+    """
+    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
+    if compiler is None or not shutil.which(compiler):
+        raise BuildError(
+            "the native engine needs a C++ compiler",
+            facts=f"there is no {compiler or 'g++, clang++ or c++'} on the path",
+            hint="install one, or set CXX; without it the Python engine is used",
+        )
+    path = library_path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        made = Path(scratch) / path.name
+        command = [compiler, *OPTIONS, "-o", str(made), str(SOURCES / "engine.cpp")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(
+                f"{compiler} could not build the native engine", facts=done.stderr.strip()[-2000:]
+            )
+        made.replace(path)  # at once, whoever else is building
+    return path
+
+
+@cache
+def load(path: Path) -> ctypes.CDLL:
+    """The library, with the types of its functions; raises `BuildError` if it is not ours."""
+    try:
+        library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise BuildError(f"{path} is not a native engine", facts=str(error)) from None
+    if (version := library.recurra_mapping_version()) != VERSION:
+        raise BuildError(f"{path} is of version {version}", facts=f"{VERSION} is wanted")
+    return library
+
+
+class NativeFlat:
+    """The arrays of a problem, on the native side."""
+
+    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+        self.library = library
+        arrays = [np.ascontiguousarray(a) for a in flat.arrays]
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        lengths = (ctypes.c_int64 * len(arrays))(*(a.size for a in arrays))
+        self.address = library.flat_new(pointers, lengths)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            self.library.flat_delete(self.address)
+
+
+def pack(library: ctypes.CDLL, flat: Flat, ranks: Ints, nodes: int) -> tuple[Packed, list[int]]:
+    """`pack.Packer.pack` of a problem's buffers, and the offsets."""
+    there = NativeFlat(library, flat)
+    rank = np.ascontiguousarray(ranks, np.int64)
+    assert sorted(rank.tolist()) == list(range(len(flat.size))), "ranks are a permutation"
+    offsets = np.empty(len(flat.size), np.int64)
+    found = library.pack(there.address, rank.ctypes.data, nodes, offsets.ctypes.data)
+    return Packed(found), offsets.tolist()
+
+
+class _Owner:
+    """A native object and the arrays that it looks at."""
+
+    kind = ""
+
+    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+        self.flat, self._library = flat, library
+        self._arrays = NativeFlat(library, flat)
+        self._object = getattr(library, f"{self.kind}_new")(self._arrays.address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_object"):
+            getattr(self._library, f"{self.kind}_delete")(self._object)
+
+    def _placements(self, function: Any) -> Solution:
+        out = np.empty((len(self.flat.size), 4), np.int64)
+        function(self._object, out.ctypes.data)
+        return Solution(
+            tuple(
+                None if offset == NOWHERE else Placement(offset, start, end, bool(copied))
+                for offset, start, end, copied in out.tolist()
+            )
+        )
+
+
+class NativeGame(_Owner):
+    """`game.Game`, at a thousand times its speed."""
+
+    kind = "game"
+
+    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+        super().__init__(library, flat)
+        self._move = np.empty(5, np.int64)
+
+    def reset(self) -> None:
+        """The first buffer, nothing placed, no group forced out."""
+        self._library.game_reset(self._object)
+
+    @property
+    def index(self) -> int:
+        return self._library.game_index(self._object)
+
+    @property
+    def done(self) -> bool:
+        return self.index == len(self.flat.size)
+
+    @property
+    def reward(self) -> int:
+        """Picoseconds gained so far."""
+        return self._library.game_reward(self._object)
+
+    def legal(self) -> dict[Action, Move]:
+        """The legal actions for the current buffer, and where each would place it."""
+        return {a: m for a in Action if (m := self.move(a)) is not None}
+
+    def move(self, action: Action) -> Move | None:
+        """Where an action places the current buffer; None if it is not legal."""
+        if not self._library.game_move(self._object, action, self._move.ctypes.data):
+            return None
+        offset, start, end, copied, covered = self._move.tolist()
+        return Move(offset, start, end, bool(copied), bool(covered))
+
+    def step(self, action: Action) -> int:
+        """Plays a legal action; its reward in picoseconds."""
+        assert not self.done, "the game is over"
+        reward = self._library.game_step(self._object, action)
+        assert reward != -(2**63), f"{Action(action).name} is not legal for buffer {self.index}"
+        return reward
+
+    def undo(self) -> int:
+        """Takes the last action back; the reward it had brought."""
+        assert self.index, "nothing was played"
+        return self._library.game_undo(self._object)
+
+    def rewind(self, index: int) -> None:
+        """Takes actions back until buffer `index` is the current one."""
+        assert index >= 0, "buffers are numbered from 0"
+        self._library.game_rewind(self._object, index)
+
+    def backup(self) -> int:
+        """Drop-backup, from a state without a legal action; the number of actions taken back."""
+        assert not self.legal(), "there is something else to do"
+        return self._library.game_backup(self._object)
+
+    def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
+        """Plays on to the end, backed up: the first legal action of each buffer's preference."""
+        return self._library.game_play(self._object, self._wishes(preferences).ctypes.data)
+
+    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+        """Plays until the end, or until no action is legal; is it the end?"""
+        wishes = self._wishes(preferences)
+        return bool(self._library.game_play_on(self._object, wishes.ctypes.data))
+
+    def _wishes(self, preferences: Sequence[int] | NDArray[Any]) -> NDArray[np.uint8]:
+        wishes = np.ascontiguousarray(preferences, np.uint8)
+        assert wishes.size == len(self.flat.size), "one wish per buffer"
+        assert wishes.max() < 4, "a wish is one of four"
+        return wishes
+
+    def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
+        """Plays at most `limit` steps, backed up: the k-th takes legal action draws[k] mod n."""
+        drawn = np.ascontiguousarray(draws, np.int64)
+        assert drawn.min() >= 0, "draws are natural numbers"
+        return self._library.game_play_random(self._object, drawn.ctypes.data, drawn.size, limit)
+
+    def solution(self) -> Solution:
+        """What is placed so far; the rest is in slow memory."""
+        return self._placements(self._library.game_moves)
+
+
+class NativeArranger(_Owner):
+    """`arrange.Arranger`, at a thousand times its speed."""
+
+    kind = "arranger"
+
+    def clear(self) -> None:
+        """Everything in slow memory; the best is kept."""
+        self._library.arranger_clear(self._object)
+
+    @property
+    def reward(self) -> int:
+        """Picoseconds gained by what is placed now."""
+        return self._library.arranger_reward(self._object)
+
+    @property
+    def best(self) -> int:
+        """The largest reward seen."""
+        return self._library.arranger_best(self._object)
+
+    def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
+        """Clears, places storages in this order, and gives the reward."""
+        given = np.ascontiguousarray(order, np.int64)
+        assert 0 <= given.min(initial=0) <= given.max(initial=0) < len(self.flat.grouped)
+        return self._library.arranger_arrange(self._object, given.ctypes.data, given.size)
+
+    def improve(self, rounds: Rounds) -> int:
+        """`arrange.Arranger.improve`; the number of rounds that were kept."""
+        rows = (rounds.order, rounds.seed, rounds.skip, rounds.copy, rounds.short, rounds.bear)
+        given = [np.ascontiguousarray(x, np.int64) for x in rows]
+        count, width = given[0].shape
+        assert all(len(x) == count for x in given)
+        assert given[0].max() < len(self.flat.grouped)
+        pointers = [x.ctypes.data for x in given]
+        return self._library.arranger_improve(self._object, count, width, *pointers)
+
+    def current(self) -> Solution:
+        """What is placed now."""
+        return self._placements(self._library.arranger_moves)
+
+    def solution(self) -> Solution:
+        """The best seen."""
+        return self._placements(self._library.arranger_best_moves)

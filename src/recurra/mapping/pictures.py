@@ -1,0 +1,169 @@
+"""A mapping as a picture: steps to the right, addresses upwards, one colour per tensor.
+
+As figures 1 and 8 of the paper, and the reward over time as in figure 5. The page needs nothing
+from elsewhere; details show under the pointer. The PNG holds the layout alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.mapping.simulate import simulate
+from recurra.memory.problem import Placement, Problem, Solution, copy_steps
+
+WIDE, HIGH = 1200, 520  # of the drawing
+GOLDEN = 0.618034
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1280px; padding: 0 1rem;
+  color: light-dark(#1c1c1c, #e8e8e8); background: light-dark(#fdfcf9, #12151b);
+  color-scheme: light dark; }
+svg { width: 100%; height: auto; background: light-dark(#fff, #181c24); }
+rect.b:hover { stroke: light-dark(#000, #fff); stroke-width: 2; }
+text { font-size: 13px; fill: currentColor; }
+.axis { stroke: currentColor; stroke-opacity: .4; }
+h2 { font-size: 1.1rem; margin: 1.6rem 0 .4rem; }
+"""
+
+
+def page(
+    problem: Problem,
+    solution: Solution,
+    curve: Sequence[tuple[float, int]] = (),
+    bound: int | None = None,
+) -> str:
+    """A self-contained page; `curve`: (CPU seconds, best reward) as the solver told them."""
+    parts = [
+        f"<h1>{escape(problem.name)}</h1><p>{escape(str(problem))}</p>",
+        f"<p>{escape(str(solution))}; {_gained(problem, solution, bound)}</p>",
+        "<h2>Fast memory: steps to the right, addresses upwards, one colour per tensor</h2>",
+        layout(problem, solution),
+    ]
+    if curve:
+        parts += ["<h2>Share of what there is to gain, by seconds of CPU</h2>"]
+        parts += [reward_over_time(problem, curve, bound)]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(problem.name)}'
+        f"</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _gained(problem: Problem, solution: Solution, bound: int | None) -> str:
+    reward, total = solution.reward(problem), max(1, problem.total)
+    run = simulate(problem, solution, contention=True)
+    text = f"{reward / total:.4f} of all there is to gain"
+    if bound is not None:
+        text += f", at most {bound / total:.4f} can be had"
+    return (
+        f"{text}; simulated {run.latency / 1e6:,.1f} µs, of which {run.stalls / 1e6:,.1f} waiting"
+    )
+
+
+def layout(problem: Problem, solution: Solution) -> str:
+    """The drawing alone, SVG."""
+    x, y = WIDE / problem.steps, HIGH / max(1, problem.fast_size)
+    shapes: list[str] = []
+    for i, (b, p) in enumerate(zip(problem.buffers, solution.placements, strict=True)):
+        if p is None:
+            continue
+        wide, high = (p.end - p.start + 1) * x, b.size * y
+        r, g, blue = colour(b.tensor_id)
+        shapes.append(
+            f'<rect class="b" x="{p.start * x:.1f}" y="{HIGH - (p.offset + b.size) * y:.1f}" '
+            f'width="{max(wide, 0.6):.1f}" height="{max(high, 0.6):.1f}" '
+            f'fill="#{r:02x}{g:02x}{blue:02x}"><title>{escape(_told(problem, i, p))}</title></rect>'
+        )
+    mebibytes = problem.fast_size / 2**20
+    labels = (
+        f'<text x="0" y="{HIGH + 18}">step 0</text>'
+        f'<text x="{WIDE}" y="{HIGH + 18}" text-anchor="end">step {problem.steps - 1}</text>'
+        f'<text x="4" y="-6">{mebibytes:,.3g} MiB</text>'
+        f'<path class="axis" d="M0 0V{HIGH}H{WIDE}" fill="none"/>'
+    )
+    box = f'viewBox="-2 -24 {WIDE + 4} {HIGH + 48}"'
+    return f'<svg {box} role="img" aria-label="layout">{"".join(shapes)}{labels}</svg>'
+
+
+def _told(problem: Problem, i: int, p: Placement) -> str:
+    b = problem.buffers[i]
+    lines = [
+        f"tensor {b.tensor_id}, {'output' if b.is_output else 'operand'} of "
+        f"{problem.instructions[b.target_time].name} (step {b.target_time})",
+        f"{b.size:,} B at {p.offset:,}, steps {p.start} to {p.end}",
+        f"gains {b.benefit / 1e6:,.3f} µs alone",
+    ]
+    if steps := copy_steps(b, p):
+        way = "out" if b.is_output else "in"
+        lines.append(f"copied {way} in steps {steps[0]} to {steps[-1]}")
+    return "\n".join(lines)
+
+
+def colour(tensor: int) -> tuple[int, int, int]:
+    """Red, green, blue: neighbours in number are far apart in hue."""
+    hue = tensor * GOLDEN % 1.0 * 6
+    light, spread = 0.55 + 0.1 * (tensor % 3 - 1), 0.3
+
+    def channel(shift: float) -> int:
+        k = (shift + hue * 2) % 12
+        return round(255 * (light - spread * max(-1.0, min(k - 3, 9 - k, 1.0))))
+
+    return channel(0), channel(8), channel(4)
+
+
+def reward_over_time(
+    problem: Problem, curve: Sequence[tuple[float, int]], bound: int | None
+) -> str:
+    """Steps upwards, and the bound above them, SVG."""
+    high, total = 220, max(1, problem.total)
+    last = max(1e-9, max(t for t, _ in curve))
+    top = max(1e-9, max(reward for _, reward in curve) / total, (bound or 0) / total)
+
+    def at(t: float, reward: float) -> str:
+        return f"{t / last * WIDE:.1f} {high * (1 - reward / total / top):.1f}"
+
+    path = f"M{at(curve[0][0], curve[0][1])}"
+    for (_, before), (t, reward) in itertools.pairwise(curve):
+        path += f"L{at(t, before)}L{at(t, reward)}"
+    lines = f'<path d="{path}" fill="none" stroke="#0b7a80" stroke-width="2"/>'
+    if bound is not None:
+        lines += (
+            f'<path d="M{at(0, bound)}L{at(last, bound)}" stroke="#b8456b" stroke-dasharray="6"/>'
+        )
+        lines += f'<text x="4" y="14">bound {bound / total:.4f}</text>'
+    lines += f'<text x="{WIDE}" y="{high + 18}" text-anchor="end">{last:.3g} s, best '
+    lines += f"{curve[-1][1] / total:.4f}</text>"
+    lines += f'<path class="axis" d="M0 0V{high}H{WIDE}" fill="none"/>'
+    return f'<svg viewBox="-2 -4 {WIDE + 4} {high + 28}" role="img">{lines}</svg>'
+
+
+def png(problem: Problem, solution: Solution, wide: int = WIDE, high: int = HIGH) -> bytes:
+    """The layout as an image, white where nothing is placed."""
+    pixels = np.full((high, wide, 3), 255, np.uint8)
+    for b, p in zip(problem.buffers, solution.placements, strict=True):
+        if p is not None:
+            left, right = p.start * wide // problem.steps, (p.end + 1) * wide // problem.steps
+            bottom = p.offset * high // max(1, problem.fast_size)
+            top = (p.offset + b.size) * high // max(1, problem.fast_size)
+            rows = slice(high - max(top, bottom + 1), high - bottom)
+            pixels[rows, left : max(right, left + 1)] = colour(b.tensor_id)
+    return encoded(pixels)
+
+
+def encoded(pixels: NDArray[np.uint8]) -> bytes:
+    """[H, W, 3] as a PNG file."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    high, wide, _ = pixels.shape
+    lines = np.concatenate([np.zeros((high, 1), np.uint8), pixels.reshape(high, -1)], axis=1)
+    head = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
+    parts = [chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(lines.tobytes()))]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")

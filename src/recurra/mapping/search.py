@@ -1,0 +1,99 @@
+"""What all solvers share: a budget of CPU time, a seed, and the best answer so far.
+
+A solver is a function of a `Search`; `solver` makes of it the public `solve(problem, seconds, seed,
+progress)`. Whatever stops it, the time, an interrupt or a lack of memory, the best answer so far is
+validated and given back.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.mapping import engines
+from recurra.mapping.engines import Engine
+from recurra.mapping.flat import flat
+from recurra.mapping.validate import validate
+from recurra.memory.problem import Problem, Solution, nothing
+
+Progress = Callable[[float, int], None]  # seconds of CPU, best reward in picoseconds
+
+
+FINALISTS = 6  # of the last best answers: the simulator may prefer another than the last
+
+
+class Solver(Protocol):
+    """What every solver is: CPU seconds, a seed, and who is told of each better answer."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        seconds: float = 10.0,
+        seed: int = 0,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+    ) -> Solution: ...
+
+
+class Search:
+    """A problem, an engine, random numbers, a deadline; the best answer so far."""
+
+    def __init__(
+        self, problem: Problem, seconds: float, seed: int, progress: Progress | None, engine: Engine
+    ) -> None:
+        if not seconds > 0:
+            raise RecurraError(f"a search needs time, not {seconds} seconds")
+        self.problem, self.seconds, self.engine = problem, seconds, engine
+        self.flat = flat(problem)
+        self.random = np.random.default_rng(seed)
+        self.reward, self.solution = 0, nothing(problem)
+        self.scale = max(1, problem.total)  # what temperatures are parts of
+        self.finalists: deque[Solution] = deque([self.solution], FINALISTS)
+        self._progress = progress
+        self._start = time.process_time()
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds."""
+        return time.process_time() - self._start
+
+    def running(self, until: float = 1.0) -> bool:
+        """Is there time left, of this part of the budget?"""
+        return self.spent < until * self.seconds
+
+    def offer(self, reward: int, solution: Callable[[], Solution]) -> bool:
+        """Keeps an answer if it is the best so far."""
+        if reward <= self.reward:
+            return False
+        self.reward, self.solution = reward, solution()
+        self.finalists.append(self.solution)
+        if self._progress is not None:
+            self._progress(self.spent, reward)
+        return True
+
+
+def solver(search_with: Callable[[Search], None]) -> Solver:
+    """The public function of a solver; its answers are validated, or `InvalidSolution` raised."""
+
+    @functools.wraps(search_with)
+    def solve(
+        problem: Problem,
+        seconds: float = 10.0,
+        seed: int = 0,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+    ) -> Solution:
+        search = Search(problem, seconds, seed, progress, engine or engines.engine())
+        with suppress(KeyboardInterrupt, MemoryError):  # the best so far is the answer
+            search_with(search)
+        validate(problem, search.solution)
+        return search.solution
+
+    return solve

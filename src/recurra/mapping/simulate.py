@@ -1,0 +1,105 @@
+"""Runs a mapping on a model of the machine: instructions in order, and one engine that copies.
+
+The engine may begin a copy at its first step, serves what is due soonest, and an instruction waits
+for what is due before it. Without contention a mapping that holds never waits, if the supply is no
+more than the latency: latency then falls as reward rises, by construction. With contention copies
+advance only while the running instruction leaves the slow memory idle; that is what finalists are
+compared by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recurra.memory.problem import Problem, Roofline, Solution, copy_steps, nothing
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened, in picoseconds: each instruction's start, what was waited, the end."""
+
+    starts: tuple[int, ...]
+    waited: tuple[int, ...]  # before each instruction, and after the last one
+    latency: int
+
+    @property
+    def stalls(self) -> int:
+        return sum(self.waited)
+
+
+def simulate(problem: Problem, solution: Solution, *, contention: bool = False) -> Run:
+    """Executes a mapping that holds."""
+    released: list[list[tuple[int, int]]] = [[] for _ in range(problem.steps)]
+    pairs = zip(problem.buffers, solution.placements, strict=True)
+    for b, p in pairs:
+        if p is not None and (steps := copy_steps(b, p)):
+            released[steps[0]].append((steps[-1], b.demand))
+    queue: list[list[int]] = []  # last step, time that is left; what is due soonest first
+    now, starts, waited = 0, [0] * problem.steps, [0] * (problem.steps + 1)
+    for t in range(problem.steps):
+        waited[t] = _finish(queue, t)
+        now += waited[t]
+        starts[t] = now
+        queue = sorted([*queue, *([last, left] for last, left in released[t])])
+        duration, idle = _duration(problem, solution, t)
+        now += duration
+        _advance(queue, idle if contention else duration)
+    waited[-1] = _finish(queue, problem.steps)
+    return Run(tuple(starts), tuple(waited), now + waited[-1])
+
+
+def _finish(queue: list[list[int]], t: int) -> int:
+    """Waits until all that is due before step t is copied."""
+    due = [left for last, left in queue if last < t]
+    del queue[: len(due)]
+    return sum(due)
+
+
+def _advance(queue: list[list[int]], time: int) -> None:
+    while queue and time >= queue[0][1]:
+        time -= queue.pop(0)[1]
+    if queue:
+        queue[0][1] -= time
+
+
+def _duration(problem: Problem, solution: Solution, t: int) -> tuple[int, int]:
+    """An instruction's latency, and the part of it in which slow memory is idle.
+
+    Without a cost, the supply is the latency with everything in fast memory.
+    """
+    uses = problem.uses[t]
+    inside = [solution.placements[i] is not None for i in uses]
+    cost = problem.instructions[t].cost
+    if cost is None:
+        missed = sum(problem.buffers[i].benefit for i, x in zip(uses, inside, strict=True) if not x)
+        duration = problem.instructions[t].supply + missed
+        return duration, duration
+    duration = cost.latency(inside)
+    if not isinstance(cost, Roofline):
+        return duration, duration
+    outside = sum(s for s, x in zip(cost.slow, inside, strict=True) if not x)
+    return duration, max(0, duration - cost.times * outside)
+
+
+def speedup(problem: Problem, solution: Solution, *, contention: bool = True) -> float:
+    """How many times faster than with everything in slow memory."""
+    before = simulate(problem, nothing(problem), contention=contention).latency
+    return before / max(1, simulate(problem, solution, contention=contention).latency)
+
+
+def fastest(problem: Problem, finalists: Iterable[Solution]) -> Solution:
+    """The one that runs fastest under contention; of equals the first."""
+    runs = [(simulate(problem, s, contention=True).latency, s) for s in finalists]
+    return min(runs, key=lambda x: x[0])[1]
+
+
+def correlation(problem: Problem, solutions: Sequence[Solution]) -> float:
+    """Pearson's, of rewards and latencies under contention; -1 is ideal, NaN if all are equal."""
+    rewards = [float(s.reward(problem)) for s in solutions]
+    latencies = [float(simulate(problem, s, contention=True).latency) for s in solutions]
+    if len(set(rewards)) < 2 or len(set(latencies)) < 2:
+        return float("nan")
+    return float(np.corrcoef(rewards, latencies)[0, 1])

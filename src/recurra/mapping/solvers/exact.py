@@ -1,0 +1,171 @@
+"""Branch and bound over every placement of every buffer: optimal for what is small.
+
+Buffers in order of time; each goes to slow memory, or to each offset and each interval that it
+could have. Offsets are sums of sizes: whatever holds still holds when everything is pushed down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from recurra.mapping.flat import NEVER
+from recurra.mapping.search import Search, solver
+from recurra.memory.problem import Buffer, Placement, Problem, Solution, Table
+
+Inside = list[Placement | None]
+
+
+@solver
+def solve(search: Search) -> None:
+    """Stops when it is done, then the answer is optimal, or when the time is over."""
+    prove(search)
+
+
+def prove(search: Search) -> bool:
+    """Has the whole tree been searched? Then the best answer of `search` is optimal."""
+    return _Tree(search).visit([])
+
+
+class _Tree:
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem, self.flat = search, search.problem, search.flat
+        self.offsets = _sums({b.size for b in self.problem.buffers}, self.problem.fast_size)
+        self.later = self._rest()
+
+    def _rest(self) -> list[int]:
+        """What all instructions from a step on could gain at most."""
+        most = [_most(self.problem, t) for t in range(self.problem.steps)]
+        return [int(x) for x in np.cumsum([0, *reversed(most)])[::-1]]
+
+    def visit(self, placed: Inside) -> bool:
+        if not self.search.running():
+            return False
+        i, buffers = len(placed), self.problem.buffers
+        if i == len(buffers):
+            solution = Solution(tuple(placed))
+            self.search.offer(solution.reward(self.problem), lambda: solution)
+            return True
+        step = buffers[i].target_time
+        marked = [p is not None for p in placed] + [False] * (len(buffers) - i)
+        before = self._gained(step, marked)
+        if before + self.later[step] <= self.search.reward:
+            return True
+        whole = True
+        for p in self._options(i, placed):
+            whole &= self.visit([*placed, p])
+        return whole
+
+    def _gained(self, step: int, marked: list[bool]) -> int:
+        """The reward of all instructions before a step."""
+        total = 0
+        for t in range(step):
+            uses = self.problem.uses[t]
+            inside = [marked[i] for i in uses]
+            total += self.problem.latency(t, [False] * len(uses)) - self.problem.latency(t, inside)
+        return total
+
+    def _options(self, i: int, placed: Inside) -> Iterator[Placement | None]:
+        """Every placement that does not contradict those before."""
+        b = self.problem.buffers[i]
+        group = self._group(i, placed)
+        if group != "slow":
+            offsets = [o for o in self.offsets if o + b.size <= self.problem.fast_size]
+            for start, end, copied, at in self._intervals(i, placed):
+                for offset in offsets if at is None else [at]:
+                    p = Placement(offset, start, end, copied)
+                    if group in (None, offset) and self._fits(i, p, placed):
+                        yield p
+        slow = self._slow(b, placed)
+        if group in (None, "slow") and (b.is_output or slow < b.target_time):
+            yield None
+
+    def _group(self, i: int, placed: Inside) -> int | str | None:
+        """Where the alias group of buffer i is already: an offset, "slow", or nowhere yet."""
+        b = self.problem.buffers[i]
+        for j, p in enumerate(placed):
+            if b.alias_id is not None and self.problem.buffers[j].alias_id == b.alias_id:
+                return "slow" if p is None else p.offset
+        return None
+
+    def _held(self, b: Buffer, placed: Inside) -> list[tuple[Buffer, Placement | None]]:
+        pairs = zip(self.problem.buffers, placed, strict=False)
+        return [(c, p) for c, p in pairs if c.tensor_id == b.tensor_id]
+
+    def _slow(self, b: Buffer, placed: Inside) -> int:
+        """After which step the tensor is in slow memory."""
+        if b.live_range[0] < 0:
+            return -1
+        for c, p in self._held(b, placed):
+            if c.is_output:
+                return c.target_time if p is None else p.end if p.copied else NEVER
+        return NEVER
+
+    def _intervals(self, i: int, placed: Inside) -> Iterator[tuple[int, int, bool, int | None]]:
+        """Start, end, copied, and the offset if there is but one."""
+        b, t = self.problem.buffers[i], self.problem.buffers[i].target_time
+        if b.is_output:
+            if b.live_range[1] < self.problem.steps:
+                yield t, b.live_range[1], False, None
+            for end in range(t, int(self.flat.evict_by[i]) + 1):
+                yield t, end, True, None
+            return
+        for _, q in self._held(b, placed):
+            if q is not None:
+                yield min(t, q.end + 1), t, False, q.offset
+        for start in range(t, max(self._slow(b, placed), -1), -1):
+            yield start, t, True, None
+
+    def _fits(self, i: int, p: Placement, placed: Inside) -> bool:
+        """Does it meet nothing in space and time, and can all copies be made in time?"""
+        b = self.problem.buffers[i]
+        for j, q in enumerate(placed):
+            if q is None or q.end < p.start or p.end < q.start:
+                continue
+            c = self.problem.buffers[j]
+            apart = q.offset + c.size <= p.offset or p.offset + b.size <= q.offset
+            same = self.flat.storage[i] == self.flat.storage[j] and p.offset == q.offset
+            if not (apart or same):
+                return False
+        return not p.copied or self._copies([*placed, p])
+
+    def _copies(self, placed: Inside) -> bool:
+        spans: list[tuple[int, int, int]] = []  # last step, first step, demand
+        for b, p in zip(self.problem.buffers, placed, strict=False):
+            if p is not None and p.copied and b.is_output:
+                spans.append((p.end, b.target_time + 1, b.demand))
+            elif p is not None and p.copied:
+                spans.append((b.target_time - 1, p.start, b.demand))
+        for k, (last, first, _) in enumerate(spans):
+            for other_last, other_first, _ in spans[k + 1 :]:
+                if min(last, other_last) > max(first, other_first):
+                    return False
+        supply = [x.supply for x in self.problem.instructions]
+        for last, first, demand in sorted(spans):  # earliest deadline first, as early as it may
+            for t in range(first, last + 1):
+                moved = min(demand, supply[t])
+                supply[t] -= moved
+                demand -= moved
+            if demand:
+                return False
+        return True
+
+
+def _sums(sizes: set[int], limit: int) -> list[int]:
+    """Every sum of sizes up to a limit."""
+    found, new = {0}, {0}
+    while new:
+        new = {x + s for x in new for s in sizes if x + s <= limit} - found
+        found |= new
+    return sorted(found)
+
+
+def _most(problem: Problem, t: int) -> int:
+    """What an instruction gains at most, whatever is inside."""
+    x, uses = problem.instructions[t], problem.uses[t]
+    if isinstance(x.cost, Table):
+        return x.cost.latencies[0] - min(x.cost.latencies)
+    if x.cost is None:
+        return sum(max(0, problem.buffers[i].benefit) for i in uses)
+    return x.cost.latency([False] * len(uses)) - x.cost.latency([True] * len(uses))

@@ -1,0 +1,94 @@
+"""Monte-Carlo tree search with the true dynamics: PUCT, undo, and playing on as best known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.mapping.game import PREFERENCES, Action, Game
+from recurra.mapping.native import NativeGame
+from recurra.mapping.search import Search, solver
+
+EXPLORE = 1.0
+Wishes = NDArray[np.uint8]
+PREFERRED = 0.6  # prior of the action that the best known game took
+
+
+@dataclass
+class _Node:
+    visits: int = 0
+    value: float = 0.0  # sum of rewards of whole games, of all there is to gain
+    children: dict[Action, _Node] = field(default_factory=dict)
+    legal: tuple[Action, ...] | None = None
+
+
+@solver
+def solve(search: Search) -> None:
+    """Buffer by buffer; the time that is left is shared among those that leave a choice."""
+    game, count = search.engine.game(search.flat), len(search.flat.size)
+    wishes = np.ones(count, np.uint8)
+    search.offer(game.play(wishes), game.solution)
+    game.reset()
+    while not game.done:
+        legal = tuple(game.legal())
+        if not legal:
+            game.backup()
+        elif len(legal) == 1 or not search.running():
+            game.step(_wished(legal, int(wishes[game.index])))
+        else:
+            _simulate(search, game, wishes)
+    search.offer(game.reward, game.solution)
+
+
+def _wished(legal: tuple[Action, ...], wish: int) -> Action:
+    return min(legal, key=PREFERENCES[wish].index)
+
+
+def _simulate(search: Search, g: Game | NativeGame, wishes: Wishes) -> None:
+    """Simulations at one state, then the action that was visited most."""
+    here, root = g.index, _Node()
+    until = search.spent + (search.seconds - search.spent) / max(1, len(wishes) - here) * 2
+    while root.visits < 4 or search.spent < min(until, search.seconds):
+        path, node = [root], root
+        while not g.done:
+            node.legal = node.legal or tuple(g.legal())
+            if not node.legal:
+                break
+            action = _select(node, _wished(node.legal, int(wishes[g.index])))
+            g.step(action)
+            fresh = action not in node.children
+            node = node.children.setdefault(action, _Node())
+            path.append(node)
+            if fresh:
+                break
+        reward = 0  # of a game that is lost
+        if node.legal != () and g.play_on(wishes):
+            reward = g.reward
+            search.offer(reward, g.solution)
+        for n in path:
+            n.visits += 1
+            n.value += reward / search.scale
+        g.rewind(here)
+    best = max(root.children, key=lambda a: root.children[a].visits)
+    wishes[here] = int(best)
+    g.step(best)
+
+
+def _select(node: _Node, wished: Action) -> Action:
+    assert node.legal is not None
+    values = [c.value / c.visits for c in node.children.values()] or [0.0]
+    low, high = min(values), max(values)
+
+    def score(a: Action) -> float:
+        child = node.children.get(a)
+        prior = PREFERRED if a == wished else (1 - PREFERRED) / 2
+        value = 0.5
+        if child is not None and high > low:
+            value = (child.value / child.visits - low) / (high - low)
+        visits = child.visits if child is not None else 0
+        return value + EXPLORE * prior * sqrt(node.visits + 1) / (1 + visits)
+
+    return max(node.legal, key=score)

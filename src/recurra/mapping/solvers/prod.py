@@ -1,0 +1,22 @@
+"""What would be used: of the default solver's last answers and the XLA-like one, the fastest.
+
+Finalists are compared on the simulator, with contention, not by reward.
+"""
+
+from __future__ import annotations
+
+from recurra.mapping.search import Search, solver
+from recurra.mapping.simulate import fastest
+from recurra.mapping.solvers.default import search_by_default
+from recurra.mapping.solvers.xla_like import place_like_xla
+
+
+@solver
+def solve(search: Search) -> None:
+    """Never slower than the baseline, as far as the simulator knows."""
+    place_like_xla(search)
+    baseline = search.solution
+    try:
+        search_by_default(search)
+    finally:
+        search.solution = fastest(search.problem, [*reversed(search.finalists), baseline])

@@ -1,0 +1,215 @@
+"""Problem and solution → what is violated: naive, and without a line in common with the solvers.
+
+Every constraint has a name. Two buffers are compared pairwise, copies are served earliest deadline
+first, and the places that hold a value are followed step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from recurra.memory.problem import Buffer, Placement, Problem, ProblemError, Solution
+
+Constraint = Literal[
+    "fast memory",  # addresses within it
+    "target time",  # an interval of steps that holds the step of the use
+    "overlap",  # no address holds two things at once
+    "alias offset",  # equation 4: one group, one offset; all in fast memory or none
+    "one copy at a time",  # equation 6
+    "bandwidth",  # equation 5
+    "residency",  # what is read is there
+]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A constraint that a solution breaks, and where."""
+
+    constraint: Constraint
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.constraint}: {self.where}"
+
+
+class InvalidSolution(ProblemError):
+    """A solution that breaks a constraint."""
+
+    def __init__(self, problem: Problem, found: list[Violation]) -> None:
+        self.found = found
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        super().__init__(f"{problem.name}: {found[0].constraint}{more}", facts=found[0].where)
+
+
+def validate(problem: Problem, solution: Solution) -> int:
+    """The reward in picoseconds of a solution that holds; raises `InvalidSolution` otherwise."""
+    found = violations(problem, solution)
+    if found:
+        raise InvalidSolution(problem, found)
+    return solution.reward(problem)
+
+
+def violations(problem: Problem, solution: Solution) -> list[Violation]:
+    """Everything that is wrong with a solution; empty if nothing is. Quadratic in buffers."""
+    if len(solution.placements) != len(problem.buffers):
+        raise ProblemError(
+            f"{problem.name}: the solution is of another problem",
+            facts=f"it places {len(solution.placements)} buffers, there are {len(problem.buffers)}",
+        )
+    inside = [
+        (i, problem.buffers[i], p) for i, p in enumerate(solution.placements) if p is not None
+    ]
+    alone = [v for x in inside for v in _alone(problem, *x)]
+    if alone:  # the rest would be about nonsense
+        return alone
+    found = [*_overlaps(inside), *_groups(problem, solution), *_copies(problem, inside)]
+    tensors: dict[int, list[int]] = {}
+    written: dict[int | None, list[int]] = {}  # alias group -> the steps that write its place
+    for i, b in enumerate(problem.buffers):
+        tensors.setdefault(b.tensor_id, []).append(i)
+        if b.is_output:
+            written.setdefault(b.alias_id, []).append(b.target_time)
+    for uses in tensors.values():
+        found += _residency(problem, solution, uses, written)
+    return found
+
+
+Inside = tuple[int, Buffer, Placement]
+
+
+def _alone(problem: Problem, i: int, b: Buffer, p: Placement) -> Iterator[Violation]:
+    if p.offset < 0 or p.offset + b.size > problem.fast_size:
+        yield Violation(
+            "fast memory",
+            f"buffer {i} takes {p.offset}..{p.offset + b.size} of {problem.fast_size} B",
+        )
+    if not 0 <= p.start <= b.target_time <= p.end <= problem.steps - 1:
+        yield Violation(
+            "target time",
+            f"buffer {i} is used at step {b.target_time}, and placed at {p.start}..{p.end}",
+        )
+    used = p.start if b.is_output else p.end
+    if used != b.target_time:
+        side = "from" if b.is_output else "until"
+        yield Violation(
+            "target time", f"buffer {i} is placed {side} its step {b.target_time}, not {used}"
+        )
+
+
+def _share(a: Buffer, b: Buffer) -> bool:
+    """Do they live in one place by the problem's wish?"""
+    if a.alias_id is None or b.alias_id is None:
+        return a.tensor_id == b.tensor_id
+    return a.alias_id == b.alias_id
+
+
+def _overlaps(inside: list[Inside]) -> Iterator[Violation]:
+    order = sorted(inside, key=lambda x: x[2].start)
+    for k, (i, a, p) in enumerate(order):
+        for j, b, q in order[k + 1 :]:
+            if q.start > p.end:
+                break
+            if q.offset >= p.offset + a.size or p.offset >= q.offset + b.size:
+                continue
+            if not (_share(a, b) and p.offset == q.offset):
+                yield Violation("overlap", f"buffers {i} and {j} share addresses at step {q.start}")
+
+
+def _groups(problem: Problem, solution: Solution) -> Iterator[Violation]:
+    first: dict[int, int] = {}
+    for i, b in enumerate(problem.buffers):
+        if b.alias_id is None:
+            continue
+        j = first.setdefault(b.alias_id, i)
+        p, q = solution.placements[j], solution.placements[i]
+        x, y = (z and z.offset for z in (p, q))
+        if x != y:
+            told = ["in slow memory" if z is None else f"at {z}" for z in (x, y)]
+            where = f"group {b.alias_id}: buffer {j} is {told[0]}, buffer {i} {told[1]}"
+            yield Violation("alias offset", where)
+
+
+def _during(b: Buffer, p: Placement) -> tuple[int, int]:
+    """First and last step of its copy; the first lies after the last if there is none."""
+    if not p.copied:
+        return 0, -1
+    return (b.target_time + 1, p.end) if b.is_output else (p.start, b.target_time - 1)
+
+
+def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
+    spans = sorted((*_during(b, p), i, b.demand) for i, b, p in inside if p.copied)
+    for k, (_, last, i, _) in enumerate(spans):
+        for start, end, j, _ in spans[k + 1 :]:
+            if min(last, end) - start >= 1:
+                where = f"buffers {i} and {j} are both copied in steps {start} and {start + 1}"
+                yield Violation("one copy at a time", where)
+    left = _left(problem, spans)
+    for start, end, i, demand in spans:
+        if left[i]:
+            yield Violation(
+                "bandwidth",
+                f"buffer {i}: {demand - left[i]} of {demand} ps of its copy fit in {start}..{end}",
+            )
+
+
+def _left(problem: Problem, spans: list[tuple[int, int, int, int]]) -> dict[int, int]:
+    """What is not copied in time, by buffer: each step serves the earliest deadline first."""
+    left = {i: demand for _, _, i, demand in spans}
+    waiting: list[list[int]] = [[] for _ in problem.instructions]
+    for start, end, i, _ in sorted(spans, key=lambda s: s[1]):
+        for t in range(start, end + 1):
+            waiting[t].append(i)
+    for t, x in enumerate(problem.instructions):
+        supply = x.supply
+        for i in waiting[t]:
+            if supply:
+                moved = min(supply, left[i])
+                left[i] -= moved
+                supply -= moved
+    return left
+
+
+def _residency(
+    problem: Problem, solution: Solution, uses: list[int], written: dict[int | None, list[int]]
+) -> Iterator[Violation]:
+    """Follows one tensor: when it is in fast memory, and from when on in slow memory."""
+    b0 = problem.buffers[uses[0]]
+    slow: int | None = -1 if b0.live_range[0] < 0 else None  # it is there after this step
+    held: list[Placement] = []
+    for i in uses:
+        b, p = problem.buffers[i], solution.placements[i]
+        if b.is_output:
+            slow = b.target_time if p is None else _during(b, p)[1] if p.copied else None
+            if p is not None:
+                held.append(p)
+                yield from _kept(problem, i, p, written)
+        elif p is None or p.copied:
+            begin = b.target_time if p is None else _during(b, p)[0]
+            if slow is None or slow >= begin:
+                what = "read from" if p is None else "copied from"
+                when = "never there" if slow is None else f"there after step {slow}"
+                yield Violation("residency", f"buffer {i} is {what} slow memory at {begin}, {when}")
+        elif not any(q.offset == p.offset and q.start <= p.start <= q.end + 1 for q in held):
+            where = f"buffer {i} stays from step {p.start} on, where its tensor is not"
+            yield Violation("residency", where)
+        if p is not None and not b.is_output:
+            held.append(p)
+    if b0.live_range[1] >= problem.steps and slow is None:
+        yield Violation(
+            "residency", f"tensor {b0.tensor_id} is wanted after the program, in slow memory"
+        )
+
+
+def _kept(
+    problem: Problem, i: int, p: Placement, written: dict[int | None, list[int]]
+) -> Iterator[Violation]:
+    """An output that is not copied stays for its life; one that is has left when overwritten."""
+    b = problem.buffers[i]
+    last = min(b.live_range[1], problem.steps - 1)
+    if not p.copied and p.end != last:
+        yield Violation("residency", f"buffer {i} is nowhere else, and stays until {p.end}")
+    for t in written[b.alias_id] if b.alias_id is not None else ():
+        if p.copied and b.target_time < t <= p.end:
+            yield Violation("residency", f"buffer {i} is overwritten at {t}, copied until {p.end}")

@@ -1,0 +1,55 @@
+"""Loop schedules for tensor contractions: problems, nests, machine code, and their tuning."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recurra.nest.actions import PAPER, Actions
+    from recurra.nest.compiled import Contraction, compile
+    from recurra.nest.einsum import from_sizes as contraction
+    from recurra.nest.loops import Nest, scheduled, untiled
+    from recurra.nest.problem import Problem
+    from recurra.nest.tune import tuned
+
+_WHERE = {
+    "PAPER": ("actions", "PAPER"),
+    "Actions": ("actions", "Actions"),
+    "Contraction": ("compiled", "Contraction"),
+    "compile": ("compiled", "compile"),
+    "contraction": ("einsum", "from_sizes"),
+    "Nest": ("loops", "Nest"),
+    "scheduled": ("loops", "scheduled"),
+    "untiled": ("loops", "untiled"),
+    "Problem": ("problem", "Problem"),
+    "tuned": ("tune", "tuned"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used: compiling needs NumPy, problems do not."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _WHERE[name]
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})
+
+
+__all__ = [
+    "PAPER",
+    "Actions",
+    "Contraction",
+    "Nest",
+    "Problem",
+    "compile",
+    "contraction",
+    "scheduled",
+    "tuned",
+    "untiled",
+]

@@ -1,0 +1,120 @@
+"""What an agent may do to a nest (LoopTune, section 3.1): move the cursor, swap loops, split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from recurra.errors import ScheduleError
+from recurra.nest.loops import Loop, Nest
+
+MOVES = ("up", "down", "swap_up", "swap_down")
+
+
+@dataclass(frozen=True)
+class Actions:
+    """A set of actions: the four moves, and a split by each factor.
+
+    `max_loops` bounds compute and write loops together, `steps` the actions of an episode. There
+    is no action that stops: a policy that is done oscillates (section 3.1). Without `write_loops`
+    the cursor stays in the compute nest: the order of writes is code only where sums pass through
+    memory, and makes a space of 3,000 programs one of 70,000 nests.
+    """
+
+    factors: tuple[int, ...] = (2, 3, 4, 6, 8, 16, 32)
+    max_loops: int = 16
+    steps: int = 10
+    write_loops: bool = False
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*MOVES, *(f"split_{k}" for k in self.factors))
+
+    def legal(self, nest: Nest) -> tuple[bool, ...]:
+        """A mask over `names`."""
+        return tuple(self.refusal(nest, name) is None for name in self.names)
+
+    def refusal(self, nest: Nest, name: str) -> str | None:
+        """Why `name` may not be applied, or None."""
+        at, end = nest.cursor, len(nest.loops if self.write_loops else nest.compute)
+        match name:
+            case "up":
+                return None if at else "the cursor is on the first loop"
+            case "down":
+                return None if at + 1 < end else "the cursor is on the last loop"
+            case "swap_up" | "swap_down":
+                return _no_swap(nest, at, at - 1 if name == "swap_up" else at + 1)
+            case _:
+                return self._no_split(nest, name)
+
+    def _no_split(self, nest: Nest, name: str) -> str | None:
+        if name not in self.names:
+            return f"there is no such action; there are {', '.join(self.names)}"
+        loop, k = nest.loops[nest.cursor], int(name.removeprefix("split_"))
+        if len(nest.loops) >= self.max_loops:
+            return f"the nest has {self.max_loops} loops, as many as it may have"
+        if loop.size < k or (loop.size == k and not loop.tail):
+            return f"`{loop}` has too few trips to take {k} at a time"
+        return None
+
+    def apply(self, nest: Nest, name: str) -> Nest:
+        """The nest after one action; raises ScheduleError where it is not legal."""
+        if reason := self.refusal(nest, name):
+            raise ScheduleError(
+                f"{name} is not possible here",
+                facts=reason,
+                hint=f"possible: {', '.join(self.successors(nest))}",
+            )
+        return _after(nest, name)
+
+    def successors(self, nest: Nest) -> Mapping[str, Nest]:
+        """The nest after each legal action."""
+        return {name: _after(nest, name) for name in self.names if self.refusal(nest, name) is None}
+
+
+PAPER = Actions(factors=(4, 8, 16), max_loops=10)
+"""The published setting: three factors, ten actions, at most ten loops."""
+
+PRESETS: Mapping[str, Actions] = {"full": Actions(), "paper": PAPER}
+
+
+def _no_swap(nest: Nest, at: int, other: int) -> str | None:
+    first = len(nest.compute)
+    low, high = (0, first) if at < first else (first, len(nest.loops))
+    if not low <= other < high:
+        return "there is no loop on that side, in the same nest"
+    if nest.loops[at].index == nest.loops[other].index:
+        return f"both loops are over {nest.loops[at].index}: nothing would change"
+    return None
+
+
+def _after(nest: Nest, name: str) -> Nest:
+    at = nest.cursor
+    match name:
+        case "up":
+            return replace(nest, cursor=at - 1)
+        case "down":
+            return replace(nest, cursor=at + 1)
+        case "swap_up" | "swap_down":
+            other = at - 1 if name == "swap_up" else at + 1
+            loops = list(nest.loops)
+            loops[at], loops[other] = loops[other], loops[at]
+            return _with(nest, loops, len(nest.compute), other)
+        case _:
+            loops, k = list(nest.loops), int(name.removeprefix("split_"))
+            loops[at : at + 1] = _split(nest, at, k)
+            return _with(nest, loops, len(nest.compute) + (at < len(nest.compute)), at)
+
+
+def _split(nest: Nest, at: int, k: int) -> list[Loop]:
+    """An outer loop that takes `k` trips at a time, and the inner loop of these trips."""
+    loop = nest.loops[at]
+    order = nest.steps if at < len(nest.compute) else nest.write_steps
+    step = order[at if at < len(nest.compute) else at - len(nest.compute)][1]
+    size, tail = divmod(loop.size * step + loop.tail, step * k)
+    return [Loop(loop.index, size, tail), Loop(loop.index, k)]
+
+
+def _with(nest: Nest, loops: list[Loop], border: int, cursor: int) -> Nest:
+    return Nest(nest.problem, tuple(loops[:border]), tuple(loops[border:]), cursor)

@@ -1,0 +1,107 @@
+"""Policy: a network that values actions of a nest, in NumPy; and where it leads, step by step.
+
+An agent sees `state.vector` on a logarithmic scale, and how much of its episode is left: what it is
+after is the nest at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+from recurra.nest.actions import Actions
+from recurra.nest.loops import Nest, untiled
+from recurra.nest.problem import Problem
+from recurra.nest.state import WIDTH, Vector, vector
+
+Weights = Mapping[str, NDArray[np.float32]]
+"""W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""
+
+
+def features(vectors: Vector) -> NDArray[np.float16]:
+    """[states, loops · 20] of [states, loops, 20]: sizes and tails as logarithms."""
+    scaled = vectors.astype(np.float32)
+    scaled[..., 1:3] = np.log2(1 + scaled[..., 1:3]) / 8
+    scaled[..., 4:] /= 4
+    return scaled.reshape(len(scaled), -1).astype(np.float16)
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """The greedy policy of a dueling network (Wang et al., 2016)."""
+
+    weights: Weights
+    actions: Actions
+
+    def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""
+        w, x = self.weights, seen
+        for layer in range(len(w) // 2 - 2):
+            x = np.maximum(x @ w[f"W{layer}"] + w[f"b{layer}"], 0)
+        advantages = x @ w["Wa"] + w["ba"]
+        return x @ w["Wv"] + w["bv"] + advantages - advantages.mean(axis=1, keepdims=True)
+
+    def path(self, problem: Problem) -> list[Nest]:
+        """The nests of one episode, the untiled one first; nothing is measured."""
+        nests, steps = [untiled(problem)], self.actions.steps
+        for done in range(steps):
+            nest = nests[-1]
+            x = features(vector(nest, self.actions.max_loops)[None]).astype(np.float32)
+            left = np.full((1, 1), 1 - done / steps, np.float32)
+            values = self.values(np.concatenate([x, left], axis=1))[0]
+            legal = np.array(self.actions.legal(nest))
+            if not legal.any():
+                break
+            name = self.actions.names[int(np.where(legal, values, -np.inf).argmax())]
+            nests.append(self.actions.apply(nest, name))
+        return nests
+
+    def save(self, path: Path) -> None:
+        """A safetensors file, with its actions."""
+        from safetensors.numpy import save_file
+
+        save_file(dict(self.weights), path, {"actions": json.dumps(asdict(self.actions))})
+
+
+def load(path: Path) -> Policy:
+    """A policy that was saved; raises RecurraError where the file is none."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            given: dict[str, Any] = json.loads(file.metadata()["actions"])
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise RecurraError(f"{path} is no policy", facts=str(error)) from None
+    given["factors"] = tuple(given["factors"])
+    actions = Actions(**given)
+    inputs = actions.max_loops * WIDTH + 1
+    if weights["W0"].shape[0] != inputs or weights["Wa"].shape[1] != len(actions.names):
+        raise RecurraError(
+            f"{path} does not fit its actions",
+            facts=f"its first layer takes {weights['W0'].shape[0]} numbers, not {inputs}",
+        )
+    return Policy(weights, actions)
+
+
+def initial(
+    inputs: int, actions: int, hidden: Sequence[int], seed: int
+) -> dict[str, NDArray[np.float32]]:
+    """Random weights (He et al., 2015)."""
+    random, found = np.random.default_rng(seed), dict[str, NDArray[np.float32]]()
+    sizes = [inputs, *hidden]
+    for k, (n, m) in enumerate(pairwise(sizes)):
+        found[f"W{k}"] = (random.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32)
+        found[f"b{k}"] = np.zeros(m, np.float32)
+    for name, m in (("v", 1), ("a", actions)):
+        found[f"W{name}"] = (random.standard_normal((sizes[-1], m)) * 0.01).astype(np.float32)
+        found[f"b{name}"] = np.zeros(m, np.float32)
+    return found

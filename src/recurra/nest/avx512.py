@@ -1,0 +1,167 @@
+"""AVX-512: vector instructions to EVEX bytes. Mask k is register k; k7 is free for encodings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recurra.nest.x86 import POINTERS, POOL, Encoder, le32
+
+Combine = Callable[[int], bytes]
+
+INDEX = 31  # offsets of a gather's lanes; the generator leaves this register alone
+ZMM, YMM, XMM = 2, 1, 0
+MAP_0F, MAP_0F38, MAP_0F3A = 1, 2, 3
+SCRATCH = 7  # a mask register
+
+
+def evex(
+    opcode: tuple[int, int, int, int], reg: int, vvvv: int, rm: int, length: int, k: int, z: int
+) -> bytes:
+    """Register form; opcode is (map, prefix, W, byte)."""
+    table, prefix, wide, byte = opcode
+    return bytes(
+        (
+            0x62,
+            (~reg >> 3 & 1) << 7 | (~rm >> 4 & 1) << 6 | (~rm >> 3 & 1) << 5
+            | (~reg >> 4 & 1) << 4 | table,
+            wide << 7 | (~vvvv & 15) << 3 | 4 | prefix,
+            z << 7 | length << 5 | (~vvvv >> 4 & 1) << 3 | k,
+            byte,
+            0xC0 | (reg & 7) << 3 | rm & 7,
+        )
+    )  # fmt: skip
+
+
+def evex_memory(
+    opcode: tuple[int, int, int, int], reg: int, base: int, disp: int, unit: int, length: int,
+    k: int = 0, z: int = 0, vvvv: int = 0, index: int | None = None, scale: int = 0,
+) -> bytes:  # fmt: skip
+    """[base + disp], or with `index` [base + index · 2^scale + disp]. A displacement that is a
+    multiple of `unit` takes one byte, where it is small.
+    """
+    table, prefix, wide, byte = opcode
+    x, v = (1, ~vvvv >> 4 & 1) if index is None else (~index >> 3 & 1, ~index >> 4 & 1)
+    head = bytes(
+        (
+            0x62,
+            (~reg >> 3 & 1) << 7 | x << 6 | (~base >> 3 & 1) << 5 | (~reg >> 4 & 1) << 4 | table,
+            wide << 7 | (~vvvv & 15) << 3 | 4 | prefix,
+            z << 7 | length << 5 | v << 3 | k,
+            byte,
+        )
+    )
+    low, sib = base & 7, b""
+    if index is not None:
+        low, sib = 4, bytes((scale << 6 | (index & 7) << 3 | base & 7,))
+    short, rest = divmod(disp, unit)
+    if disp == 0:
+        return head + bytes(((reg & 7) << 3 | low,)) + sib
+    if rest == 0 and -128 <= short < 128:
+        return head + bytes((0x40 | (reg & 7) << 3 | low,)) + sib + bytes((short & 255,))
+    return head + bytes((0x80 | (reg & 7) << 3 | low,)) + sib + le32(disp)
+
+
+class Avx512(Encoder):
+    """512-bit registers, sixteen f32 or eight f64."""
+
+    def packed(self, byte: int) -> tuple[int, int, int, int]:
+        return MAP_0F, self.wide, self.wide, byte
+
+    def scalar(self, byte: int) -> tuple[int, int, int, int]:
+        return MAP_0F, 3 if self.wide else 2, self.wide, byte
+
+    def mask(self, number: int, width: int) -> bytes:
+        """mov eax, bits; kmovw k, eax"""
+        return b"\xb8" + le32((1 << width) - 1) + bytes((0xC5, 0xF8, 0x92, 0xC0 | number << 3))
+
+    def zero(self, r: int) -> bytes:
+        return evex((MAP_0F, 1, 0, 0xEF), r, r, r, ZMM, 0, 0)  # vpxord
+
+    def constant(self, r: int, s: int) -> bytes:
+        return evex_memory(self.packed(0x10), r, POOL, self.slot(s), 64, ZMM)
+
+    def load(self, r: int, t: int, o: int, m: int) -> bytes:
+        return evex_memory(self.packed(0x10), r, POINTERS[t], o, 64, ZMM, m, int(m > 0))
+
+    def store(self, r: int, t: int, o: int, m: int) -> bytes:
+        return evex_memory(self.packed(0x11), r, POINTERS[t], o, 64, ZMM, m)
+
+    def splat(self, r: int, t: int, o: int) -> bytes:
+        opcode = (MAP_0F38, 1, self.wide, 0x19 if self.wide else 0x18)
+        return evex_memory(opcode, r, POINTERS[t], o, self.item, ZMM)
+
+    def first(self, r: int, t: int, o: int) -> bytes:
+        return evex_memory(self.scalar(0x10), r, POINTERS[t], o, self.item, XMM)
+
+    def single(self, r: int, t: int, o: int) -> bytes:
+        return evex_memory(self.scalar(0x11), r, POINTERS[t], o, self.item, XMM)
+
+    def gather(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
+        return self.zero(r) + self._apart(0x92, r, t, o, m, s)
+
+    def scatter(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
+        return self._apart(0xA2, r, t, o, m, s)
+
+    def _apart(self, byte: int, r: int, t: int, o: int, m: int, s: int) -> bytes:
+        """The mask is used up by the instruction, so it gets a copy."""
+        copy = bytes((0xC5, 0xF8, 0x90, 0xC0 | SCRATCH << 3 | m))  # kmovw k7, m
+        everything = bytes((0xC5, 0xC4, 0x46, 0xFF))  # kxnorw k7, k7, k7
+        offsets = evex_memory((MAP_0F, 0, 0, 0x10), INDEX, POOL, self.slot(s), 64, ZMM)
+        opcode = (MAP_0F38, 1, self.wide, byte)
+        scale = 3 if self.wide else 2
+        access = evex_memory(
+            opcode, r, POINTERS[t], o, self.item, ZMM, SCRATCH, 0, index=INDEX, scale=scale
+        )
+        return offsets + (copy if m else everything) + access
+
+    def fma(self, r: int, a: int, b: int, m: int) -> bytes:
+        return evex((MAP_0F38, 1, self.wide, 0xB8), r, a, b, ZMM, m, 0)
+
+    def mul(self, r: int, a: int, b: int) -> bytes:
+        return evex(self.packed(0x59), r, a, b, ZMM, 0, 0)
+
+    def square(self, r: int) -> bytes:
+        return self.mul(r, r, r)
+
+    def add(self, r: int, a: int, m: int) -> bytes:
+        return evex(self.packed(0x58), r, r, a, ZMM, m, 0)
+
+    def max(self, r: int, a: int, m: int) -> bytes:
+        return self._maximum(r, a, ZMM, m)
+
+    def _maximum(self, r: int, a: int, length: int, m: int = 0) -> bytes:
+        """vmaxps gives its last operand where one is NaN: r stays NaN, and NaN of a is copied."""
+        unordered = evex(self.packed(0xC2), SCRATCH, a, a, length, m, 0) + b"\x03"
+        larger = evex(self.packed(0x5F), r, a, r, length, m, 0)
+        return unordered + larger + evex(self.packed(0x28), r, 0, a, length, SCRATCH, 0)
+
+    def sum(self, r: int, a: int) -> bytes:
+        return self._across(r, a, lambda length: evex(self.packed(0x58), r, r, a, length, 0, 0))
+
+    def top(self, r: int, a: int) -> bytes:
+        return self._across(r, a, lambda length: self._maximum(r, a, length))
+
+    def _across(self, r: int, a: int, combine: Combine) -> bytes:
+        """Halves onto each other, until one lane is left."""
+        upper_half = evex((MAP_0F3A, 1, 1, 0x1B), r, 0, a, ZMM, 0, 0) + b"\x01"  # vextractf64x4
+        quarter = evex((MAP_0F3A, 1, 0, 0x19), r, 0, a, YMM, 0, 0) + b"\x01"  # vextractf32x4
+        code = upper_half + combine(YMM) + quarter + combine(XMM)
+        byte = 0x05 if self.wide else 0x04  # vpermilpd, vpermilps
+        for order in (1,) if self.wide else (0b01001110, 0b10110001):
+            code += evex((MAP_0F3A, 1, self.wide, byte), a, 0, r, XMM, 0, 0) + bytes((order,))
+            code += combine(XMM)
+        return code
+
+    def relu(self, r: int, a: int) -> bytes:
+        return self.zero(a) + evex(self.packed(0x5F), r, a, r, ZMM, 0, 0)
+
+    def abs(self, r: int, s: int) -> bytes:
+        return self._bits(0xDB, r, s)
+
+    def negate(self, r: int, s: int) -> bytes:
+        return self._bits(0xEF, r, s)
+
+    def _bits(self, byte: int, r: int, s: int) -> bytes:
+        """r = r op [pool], as integers"""
+        opcode = (MAP_0F, 1, self.wide, byte)
+        return evex_memory(opcode, r, POOL, self.slot(s), 64, ZMM, vvvv=r)

@@ -1,0 +1,75 @@
+"""The contractions of LoopTune's section 2, by name. All tensors are C-contiguous."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recurra.nest.einsum import from_sizes
+from recurra.nest.problem import Access, Affine, Post, Problem, contiguous
+
+
+def matmul(m: int, k: int, n: int, *, dtype: str = "f32", post: Post | None = None) -> Problem:
+    """C[m,n] = Σ A[m,k] B[k,n]"""
+    return from_sizes("mk,kn->mn", (m, k, n), dtype=dtype, post=post)
+
+
+def matvec(m: int, k: int, *, dtype: str = "f32") -> Problem:
+    """C[m] = Σ A[m,k] B[k] (GEMV)"""
+    return from_sizes("mk,k->m", (m, k), dtype=dtype)
+
+
+def vecmat(k: int, n: int, *, dtype: str = "f32") -> Problem:
+    """C[n] = Σ A[k] B[k,n] (GEVM)"""
+    return from_sizes("k,kn->n", (k, n), dtype=dtype)
+
+
+def convolution(
+    n: int, h: int, w: int, c: int, k: int, r: int = 3, *, stride: int = 1, dtype: str = "f32"
+) -> Problem:
+    """C[n,h,w,k] = Σ A[n,stride·h+r,stride·w+s,c] B[r,s,c,k]: channels last, nothing padded."""
+    step = "" if stride == 1 else stride
+    words = f"n({step}h+r)({step}w+s)c,rsck->nhwk"
+    return from_sizes(words, dict(n=n, h=h, r=r, w=w, s=r, c=c, k=k), dtype=dtype)
+
+
+def depthwise(n: int, h: int, w: int, c: int, r: int = 3, *, dtype: str = "f32") -> Problem:
+    """C[n,h,w,c] = Σ A[n,h+r,w+s,c] B[r,s,c]"""
+    sizes = dict(n=n, h=h, r=r, w=w, s=r, c=c)
+    return from_sizes("n(h+r)(w+s)c,rsc->nhwc", sizes, dtype=dtype)
+
+
+def max_pooling(h: int, w: int, c: int, window: int = 2, *, dtype: str = "f32") -> Problem:
+    """C[h,w,c] = max A[window·h+i,window·w+j,c]"""
+    sizes = dict(h=h, i=window, w=w, j=window, c=c)
+    words = f"({window}h+i)({window}w+j)c->hwc"
+    return from_sizes(words, sizes, dtype=dtype, combine="max")
+
+
+def reduction(r: int, c: int, *, dtype: str = "f32") -> Problem:
+    """C[r] = Σ A[r,c]"""
+    return from_sizes("rc->r", (r, c), dtype=dtype)
+
+
+def transposition(r: int, c: int, *, dtype: str = "f32") -> Problem:
+    """C[c,r] = A[r,c]"""
+    return from_sizes("rc->cr", (r, c), dtype=dtype)
+
+
+def broadcast(r: int, c: int, *, dtype: str = "f32") -> Problem:
+    """C[r,c] = A[r]"""
+    a = Access("A", dtype, (r,), (1,), (Affine((("r", 1),)),))
+    at = (Affine((("r", 1),)), Affine((("c", 1),)))
+    return Problem((("r", r), ("c", c)), Access("C", dtype, (r, c), (c, 1), at), (a,))
+
+
+def concatenation(r: int, c: int, d: int, *, dtype: str = "f32") -> tuple[Problem, Problem]:
+    """C[r,c] = A[r,c] and C[r,c+d'] = B[r,d']: two problems that write parts of one tensor."""
+    shape = (r, c + d)
+
+    def part(name: str, width: int, offset: int) -> Problem:
+        p = from_sizes("rc->rc", (r, width), dtype=dtype)
+        at = (Affine((("r", 1),)), Affine((("c", 1),), offset))
+        output = Access("C", dtype, shape, contiguous(shape), at)
+        return replace(p, output=output, inputs=(replace(p.inputs[0], name=name),))
+
+    return part("A", c, 0), part("B", d, c)

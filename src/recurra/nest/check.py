@@ -1,0 +1,147 @@
+"""validate: a new kernel runs in a child process first, so that a bug in it kills nobody else.
+
+The child lays every tensor against pages that may not be touched, once at its end and once at its
+beginning, fills it with small integers, runs the kernel and compares with the oracle, exactly.
+`python -m recurra.nest.check` is the child: a JSON object on standard input, words on output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from recurra.errors import RecurraError
+from recurra.nest.codegen import generate
+from recurra.nest.loops import Nest, parse
+from recurra.nest.meaning import Array, evaluate
+from recurra.nest.native import Code, encode, function
+from recurra.nest.problem import ITEM_BYTES, Access
+from recurra.nest.target import TARGETS
+
+TIMEOUT_S = 300.0
+
+
+class KernelError(RecurraError):
+    """Generated code that crashes, reaches out of its tensors, or computes something else."""
+
+    exit_code = 1
+
+
+def validate(nest: Nest, kernel: Any) -> None:
+    """Raises KernelError unless the kernel, run in a child process, does what the nest means."""
+    own = kernel.program.target in TARGETS
+    validate_code(nest, kernel.program.target, encode(kernel.program) if own else b"")
+
+
+def validate_code(nest: Nest, target: str, code: bytes) -> None:
+    """The same for bytes of machine code; without any, the child compiles with LLVM."""
+    task = {"nest": str(nest), "target": target, "code": code.hex()}
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "recurra.nest.check"],
+            input=json.dumps(task),
+            env={**os.environ, "PYTHONPATH": path, "RECURRA_CHECK": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise _wrong(nest, target, f"it did not end within {TIMEOUT_S:.0f} s") from None
+    if done.returncode < 0:
+        raise _wrong(nest, target, f"it died of {signal.Signals(-done.returncode).name}")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no words"])[-1]
+        raise _wrong(nest, target, f"the child process failed: {last}")
+    if done.stdout.strip():
+        raise _wrong(nest, target, done.stdout.strip())
+
+
+def _wrong(nest: Nest, target: str, facts: str) -> KernelError:
+    return KernelError(
+        f"the {target} code of {nest.order!r} is wrong: {nest.problem.statement}",
+        facts=facts,
+        hint="this is a bug of ours; another schedule or backend may do meanwhile",
+    )
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    nest, code = parse(task["nest"]), bytes.fromhex(task["code"])
+    if code:
+        tensors = len(nest.problem.inputs) + 1
+        loaded = Code(code)
+        call = function(loaded.address, tensors, loaded)
+    else:
+        from recurra.nest.llvm import LlvmKernel, host
+
+        call = LlvmKernel(generate(nest, host())).call
+    for at_end in (True, False):
+        if words := compare(nest, call, at_end=at_end):
+            print(words)
+            return
+
+
+def compare(nest: Nest, call: Any, *, at_end: bool) -> str:
+    """What is wrong with one run of a kernel, in words; nothing if it is right."""
+    p = nest.problem
+    random = np.random.default_rng(1)
+    inputs = [guarded(t, random, at_end=at_end) for t in p.inputs]
+    out, memory = guarded(p.output, random, at_end=at_end)
+    expected = memory.copy()
+    start = (out.__array_interface__["data"][0] - memory.ctypes.data) // memory.itemsize
+    want = as_strided(expected[start:], out.shape, out.strides)
+    evaluate(p, [x for x, _ in inputs], want)
+    call(*(x.__array_interface__["data"][0] for x, _ in (*inputs, (out, memory))))
+    if np.array_equal(memory, expected):
+        return ""
+    places = np.argwhere(out != want)
+    if not len(places):
+        return f"it writes between the elements of {p.output.name}"
+    at = tuple(int(x) for x in places[0])
+    return (
+        f"{len(places)} of {out.size} elements differ; {p.output.name}{list(at)} is {out[at]}, "
+        f"not {want[at]}, for integers from -4 to 4"
+    )
+
+
+_kept: list[mmap.mmap] = []
+
+
+def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tuple[Array, Array]:
+    """An array of integers from -4 to 4 that ends, or begins, at a page that may not be touched.
+
+    The array with the access's strides, and the memory it lies in.
+    """
+    item = ITEM_BYTES[access.dtype]
+    reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
+    low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+    size = (high - low + 1) * item
+    room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
+    _kept.append(pages)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    protect = ctypes.CDLL(None).mprotect
+    for edge in (start, start + mmap.PAGESIZE + room):
+        assert protect(ctypes.c_void_p(edge), mmap.PAGESIZE, 0) == 0, "mprotect failed"
+    offset = mmap.PAGESIZE + (room - size if at_end else 0)
+    memory = np.frombuffer(pages, np.dtype(f"f{item}"), high - low + 1, offset)
+    memory[:] = random.integers(-4, 5, memory.size)
+    strides = [s * item for s in access.strides]
+    return as_strided(memory[-low:], access.shape, strides), memory
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""recurra.nest.compile: a contraction as a function of NumPy arrays or Torch CPU tensors.
+
+Nothing is copied: the kernel reads and writes the arrays where they are, with the strides it was
+compiled for. Nothing is compiled at a call: other shapes, strides or types are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from recurra.config import config
+from recurra.errors import ShapeError
+from recurra.nest.codegen import generate
+from recurra.nest.einsum import axes, from_layouts, from_sizes
+from recurra.nest.entry import entry
+from recurra.nest.loops import Nest, scheduled
+from recurra.nest.native import Kernel
+from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
+from recurra.nest.standard import standard
+from recurra.nest.target import Target, target
+
+Backend = Literal["avx512", "avx2", "llvm"]
+DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+
+
+def compile(
+    what: str | Problem,
+    *examples: Any,
+    sizes: Mapping[str, int] | Sequence[int] | None = None,
+    schedule: str | Nest | None = None,
+    backend: Backend | None = None,
+    dtype: str = "f32",
+    combine: Combine = "sum",
+    post: Post | None = None,
+    initial: bool = False,
+) -> Contraction:
+    """The function that computes a contraction, for one layout of its arrays.
+
+        multiply = compile("mk,kn->mn", sizes={"m": 128, "k": 64, "n": 32})
+        c = multiply(a, b)                      # a [128,64], b [64,32], c [128,32], all f32
+        multiply(a, b, out=c)
+
+    Shapes, strides and type come from `sizes` and `dtype` (C-contiguous), from `examples` (arrays
+    or tensors: the inputs, perhaps the output), or from a Problem. `combine` is how reduced
+    indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
+    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, a standard tile.
+    Raises ShapeError, ScheduleError, BackendError.
+    """
+    if isinstance(what, Problem):
+        problem = what
+    elif examples:
+        problem = _of_examples(what, examples, sizes, (combine, post, initial))
+    elif sizes is None:
+        raise ShapeError(f"nothing tells the sizes of {what!r}", hint="give sizes= or the arrays")
+    else:
+        problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
+    on = _target(backend)
+    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on)
+    if nest.problem != problem:
+        raise ShapeError(
+            "the schedule is of another problem",
+            facts=f"it is of {nest.problem.statement}, wanted is {problem.statement}",
+            hint="give its order instead, as in schedule=nest.order",
+        )
+    return Contraction(nest, on)
+
+
+def _nest(problem: Problem, order: str | None, on: Target) -> Nest:
+    return standard(problem, on) if order is None else scheduled(problem, order)
+
+
+def _target(backend: Backend | None) -> Target:
+    if backend == "llvm":
+        from recurra.nest.llvm import host
+
+        return host()
+    return target(backend)
+
+
+def kernel(nest: Nest, on: Target) -> Any:
+    """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
+
+    With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
+    """
+    program = generate(nest, on)
+    if on.name == "llvm":
+        from recurra.nest.llvm import LlvmKernel
+
+        loaded: Any = LlvmKernel(program)
+    else:
+        loaded = Kernel(program)
+    if config().check:
+        from recurra.nest.check import validate
+
+        validate(nest, loaded)
+    return loaded
+
+
+class Contraction:
+    """A compiled contraction: call it with its inputs, and perhaps `out=`."""
+
+    def __init__(self, nest: Nest, on: Target) -> None:
+        p = self.problem = nest.problem
+        self.nest, self.target = nest, on
+        self.kernel = kernel(nest, on)
+        plain = p.output.strides == contiguous(p.output.shape)
+        self._whole = plain and _all_written(p) and not p.initial
+        self._call: Callable[..., None] = self.kernel.call
+        self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
+        self._output = self._layouts[-1]
+        self._entry = entry(self.kernel.address, self._layouts, self.kernel)
+        """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
+
+    def __repr__(self) -> str:
+        p = self.problem
+        loops = f"order {self.nest.order!r} on {self.target}"
+        return f"<{p.statement} for {' '.join(f'{i}<{n}' for i, n in p.sizes)}, {loops}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self.nest))}</pre>"
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """out [output shape], a new array if none is given, of the inputs' kind.
+
+        Raises ShapeError for arrays of another number, shape, stride, type, kind or place.
+        """
+        if len(inputs) != len(self._layouts) - 1:
+            raise ShapeError(
+                f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
+                facts=f"{len(inputs)} are given",
+            )
+        fresh = out is None
+        if fresh:
+            out = self._new(inputs[0])
+        if self._entry is not None and not self._entry(*map(id, inputs), id(out)):
+            return out
+        addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, out), strict=True)]
+        if not fresh:
+            self._check_out(inputs, addresses, out)
+        self._call(*addresses)
+        return out
+
+    def _check_out(self, inputs: Sequence[Any], addresses: list[int], out: Any) -> None:
+        first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
+        for x, tensor, address in zip(inputs, self._layouts, addresses, strict=False):
+            if type(x) is not type(out):
+                self._check_kinds(inputs, out)
+            if address + tensor.low < last and first < address + tensor.high:
+                raise self._shared(tensor)
+        if isinstance(out, np.ndarray) and not out.flags.writeable:
+            raise ShapeError(f"{self.problem.output.name} is read-only", hint="out=array.copy()")
+
+    def _new(self, like: Any) -> Any:
+        p = self.problem
+        if not self._whole:
+            why = "it takes part in the result" if p.initial else "only some of it is written"
+            if not p.initial and _all_written(p):
+                why = f"its strides are to be {p.output.strides}"
+            raise ShapeError(f"{p.output.name} has to be given", facts=why, hint="out=array")
+        if isinstance(like, np.ndarray):
+            return np.empty(p.output.shape, self._output.dtype)
+        if _is_torch(like):
+            return like.new_empty(p.output.shape)
+        raise _no_array(p.inputs[0].name, like)
+
+    def _check_kinds(self, inputs: Sequence[Any], out: Any) -> None:
+        if len(kinds := sorted({"Torch" if _is_torch(x) else "NumPy" for x in (*inputs, out)})) > 1:
+            raise ShapeError("all arrays of a call are of one kind", facts=f"given: {kinds}")
+
+    def _shared(self, tensor: _Layout) -> ShapeError:
+        return ShapeError(
+            f"{self.problem.output.name} shares memory with {tensor.name}",
+            facts="the kernel would read what it has already written",
+            hint="give out= an array of its own",
+        )
+
+
+class _Layout:
+    """What an array has to be to stand for one tensor of a problem."""
+
+    def __init__(self, t: Access) -> None:
+        self.name, self.shape, self.strides = t.name, t.shape, t.strides
+        self.item = ITEM_BYTES[t.dtype]
+        self.dtype = DTYPES[t.dtype]
+        self.in_bytes = tuple(s * self.item for s in t.strides)
+        self.torch = {"f32": "torch.float32", "f64": "torch.float64"}[t.dtype]
+        reach = [s * (n - 1) for s, n in zip(self.in_bytes, self.shape, strict=True)]
+        self.low = sum(min(r, 0) for r in reach)
+        self.high = sum(max(r, 0) for r in reach) + self.item
+        """The bytes it occupies, from the address of its first element."""
+
+    def address(self, x: Any) -> int:
+        """Where an array's first element is, if it fits."""
+        if isinstance(x, np.ndarray):
+            if x.strides != self.in_bytes or x.shape != self.shape or x.dtype != self.dtype:
+                self.fits(
+                    x.shape, tuple(s / self.item for s in x.strides), str(x.dtype), str(self.dtype)
+                )
+            address = x.__array_interface__["data"][0]
+        elif _is_torch(x):
+            if x.device.type != "cpu" or x.requires_grad or x.is_neg() or x.is_conj():
+                raise _unusable(self.name, x)
+            if x.stride() != self.strides or x.shape != self.shape or str(x.dtype) != self.torch:
+                self.fits(tuple(x.shape), x.stride(), str(x.dtype), self.torch)
+            address = x.data_ptr()
+        else:
+            raise _no_array(self.name, x)
+        if address % self.item:
+            raise ShapeError(
+                f"{self.name} is misaligned",
+                facts=f"its address is no multiple of {self.item} bytes",
+                hint="copy it",
+            )
+        return address
+
+    def fits(
+        self, shape: tuple[int, ...], strides: tuple[float, ...], given: str, dtype: str
+    ) -> None:
+        """Raises ShapeError; strides of axes with one element do not matter."""
+        if given != dtype:
+            raise ShapeError(
+                f"{self.name} has type {given}",
+                facts=f"compiled for {dtype}",
+                hint="convert it, or compile for it: compile(words, *arrays)",
+            )
+        if shape != self.shape:
+            raise ShapeError(f"{self.name} has shape {shape}", facts=f"compiled for {self.shape}")
+        pairs = zip(shape, strides, self.strides, strict=True)
+        if any(n > 1 and a != b for n, a, b in pairs):
+            raise ShapeError(
+                f"{self.name} has strides {tuple(int(s) for s in strides)}",
+                facts=f"compiled for {self.strides} elements",
+                hint="compile for this layout, compile(words, *arrays), or copy the array",
+            )
+
+
+def _all_written(p: Problem) -> bool:
+    at = p.output.at
+    return all(
+        not a.offset and len(a.terms) == 1 and p.extents[a.terms[0][0]] == n
+        for a, n in zip(at, p.output.shape, strict=True)
+    )
+
+
+def _is_torch(x: Any) -> bool:
+    """A Torch tensor, without importing Torch."""
+    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "data_ptr")
+
+
+def _no_array(name: str, x: Any) -> ShapeError:
+    return ShapeError(
+        f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(x).__name__}"
+    )
+
+
+def _unusable(name: str, x: Any) -> ShapeError:
+    if x.requires_grad:
+        return ShapeError(
+            f"{name} wants a gradient", facts="kernels have none", hint=f"{name.lower()}.detach()"
+        )
+    if x.device.type != "cpu":
+        return ShapeError(f"{name} is on {x.device}", facts="kernels run on the CPU", hint=".cpu()")
+    return ShapeError(f"{name} is a lazy view", hint="give a tensor with values: .resolve_neg()")
+
+
+def _of_examples(
+    words: str,
+    examples: Sequence[Any],
+    sizes: Mapping[str, int] | Sequence[int] | None,
+    rest: tuple[Combine, Post | None, bool],
+) -> Problem:
+    names = [f"argument {k}" for k in range(len(examples))]
+    layouts = [_layout(name, x) for name, x in zip(names, examples, strict=True)]
+    dtypes = {dtype for _, _, dtype in layouts}
+    if len(dtypes) > 1:
+        raise ShapeError(
+            "all tensors of a contraction have one type",
+            facts=f"given: {', '.join(sorted(dtypes))}",
+        )
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise ShapeError(
+            "beside arrays, sizes are given by letter", facts=f"given: {tuple(sizes)}",
+            hint=f"sizes={{'m': 4, ..}}; the letters are those of {words!r}",
+        )  # fmt: skip
+    axes(words)
+    combine, post, initial = rest
+    return from_layouts(
+        words,
+        [(shape, strides) for shape, strides, _ in layouts],
+        dtype=dtypes.pop(),
+        combine=combine,
+        post=post,
+        initial=initial,
+        sizes=sizes,
+    )
+
+
+def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Shape, strides in elements, type; an axis of one element gets a contiguous stride."""
+    if isinstance(x, np.ndarray):
+        item = x.itemsize
+        if any(s % item for s in x.strides):
+            raise ShapeError(
+                f"{name} has strides that are no multiple of its elements",
+                facts=f"{x.strides} bytes, for elements of {item}",
+                hint="copy it",
+            )
+        shape, strides = x.shape, tuple(s // item for s in x.strides)
+        dtype = {d: k for k, d in DTYPES.items()}.get(x.dtype, str(x.dtype))
+    elif _is_torch(x):
+        shape, strides = tuple(x.shape), tuple(x.stride())
+        dtype = str(x.dtype).removeprefix("torch.")
+        dtype = {"float32": "f32", "float64": "f64"}.get(dtype, dtype)
+    else:
+        raise _no_array(name, x)
+    plain = contiguous(shape)
+    return (
+        shape,
+        tuple(s if n > 1 else c for s, c, n in zip(strides, plain, shape, strict=True)),
+        dtype,
+    )

@@ -1,0 +1,165 @@
+"""Einsum words to problems: "mk,kn->mn", and "n(2h+r)(2w+s)c,rsck->nhwk" for a strided convolution.
+
+An axis is a letter, or an affine sum of letters in brackets.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+
+from recurra.errors import ShapeError
+from recurra.nest.problem import Access, Affine, Combine, Post, Problem, contiguous
+from recurra.nest.text import affine
+
+_AXIS = re.compile(r"[a-z]|\([^()]*\)")
+_WORD = re.compile(r"(?:[a-z]|\([^()]*\))*")
+OUTPUT = "C"
+_NAMES = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
+    """The axes of every input and of the output; ShapeError where the words are malformed."""
+    left, arrow, right = words.replace(" ", "").partition("->")
+    if not arrow:
+        raise _malformed(words, "there is no -> before the output")
+    parts = [*left.split(","), right]
+    for part in parts:
+        if not _WORD.fullmatch(part):
+            raise _malformed(words, f"{part!r} is not made of letters a to z and bracketed sums")
+    if not all(parts[:-1]):
+        raise _malformed(words, "an input has no axis")
+    read = [tuple(affine(w.strip("()")) for w in _AXIS.findall(part)) for part in parts]
+    known = {i for part in read[:-1] for axis in part for i, _ in axis.terms}
+    if stray := sorted({i for axis in read[-1] for i, _ in axis.terms} - known):
+        raise _malformed(words, f"{stray[0]} is in the output, but in no input")
+    return read[:-1], read[-1]
+
+
+def letters(words: str) -> list[str]:
+    """The indices, in order of first mention: the order in which sizes are given."""
+    inputs, output = axes(words)
+    return list(
+        dict.fromkeys(i for part in (*inputs, output) for axis in part for i, _ in axis.terms)
+    )
+
+
+def from_sizes(
+    words: str,
+    sizes: Mapping[str, int] | Sequence[int],
+    *,
+    dtype: str = "f32",
+    combine: Combine = "sum",
+    post: Post | None = None,
+    initial: bool = False,
+) -> Problem:
+    """The contraction of C-contiguous tensors; sizes by letter, or in order of first mention.
+
+    from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n].
+    """
+    inputs, output = axes(words)
+    extents = _sizes(words, sizes)
+    shapes = [tuple(_reach(axis, extents) for axis in part) for part in (*inputs, output)]
+    layouts = [(shape, contiguous(shape)) for shape in shapes]
+    return _problem((inputs, output), extents, layouts, dtype, (combine, post, initial))
+
+
+def from_layouts(
+    words: str,
+    layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+    *,
+    dtype: str = "f32",
+    combine: Combine = "sum",
+    post: Post | None = None,
+    initial: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> Problem:
+    """The contraction of tensors of these shapes and strides (elements), inputs first.
+
+    Without a layout for the output, it is C-contiguous. Sizes of letters that never stand alone
+    (h and r of "(h+r)" may) are given by `sizes`.
+    """
+    inputs, output = axes(words)
+    if len(layouts) not in (len(inputs), len(inputs) + 1):
+        raise ShapeError(
+            f"{words!r} has {len(inputs)} inputs", facts=f"{len(layouts)} arrays are given"
+        )
+    extents = dict(sizes or {})
+    for part, (shape, _) in zip((*inputs, output), layouts, strict=False):
+        _unify(words, part, shape, extents)
+    extents = _sizes(words, extents)
+    shape = tuple(_reach(axis, extents) for axis in output)
+    every = [*layouts, (shape, contiguous(shape))][: len(inputs) + 1]
+    return _problem((inputs, output), extents, every, dtype, (combine, post, initial))
+
+
+def _problem(
+    parts: tuple[list[tuple[Affine, ...]], tuple[Affine, ...]],
+    extents: Mapping[str, int],
+    layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+    dtype: str,
+    rest: tuple[Combine, Post | None, bool],
+) -> Problem:
+    inputs, output = parts
+    tensors = [
+        Access(name, dtype, shape, strides, at)
+        for name, (shape, strides), at in zip(
+            (*_NAMES[: len(inputs)], OUTPUT), layouts, (*inputs, output), strict=True
+        )
+    ]
+    return Problem(tuple(extents.items()), tensors[-1], tuple(tensors[:-1]), *rest)
+
+
+def _unify(
+    words: str, part: tuple[Affine, ...], shape: tuple[int, ...], extents: dict[str, int]
+) -> None:
+    if len(part) != len(shape):
+        raise ShapeError(
+            f"an array does not fit {words!r}",
+            facts=f"its shape is {shape}, for {len(part)} axes {' '.join(map(str, part))}",
+        )
+    for axis, n in zip(part, shape, strict=True):
+        if len(axis.terms) != 1 or axis.terms[0][1] != 1 or axis.offset:
+            continue
+        index = axis.terms[0][0]
+        if extents.setdefault(index, n) != n:
+            raise ShapeError(
+                f"index {index} of {words!r} has two sizes", facts=f"{extents[index]} and {n}"
+            )
+
+
+def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, int]:
+    order = letters(words)
+    if not isinstance(sizes, Mapping):
+        if len(sizes) != len(order):
+            raise ShapeError(
+                f"{words!r} has {len(order)} sizes: {', '.join(order)}",
+                facts=f"{len(sizes)} are given: {', '.join(map(str, sizes))}",
+            )
+        sizes = dict(zip(order, sizes, strict=True))
+    if missing := [i for i in order if i not in sizes]:
+        raise ShapeError(
+            f"index {missing[0]} of {words!r} has no size",
+            facts=f"sizes: {', '.join(f'{i}={n}' for i, n in sizes.items())}",
+        )
+    if stray := [i for i in sizes if i not in order]:
+        raise ShapeError(f"{words!r} has no index {stray[0]}", facts=f"it has {', '.join(order)}")
+    return {i: _integer(i, sizes[i]) for i in order}
+
+
+def _integer(index: str, n: object) -> int:
+    try:
+        return operator.index(n)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ShapeError(f"the size of {index} is no integer", facts=f"it is {n!r}") from None
+
+
+def _reach(axis: Affine, extents: Mapping[str, int]) -> int:
+    return axis.range(extents)[1] + 1
+
+
+def _malformed(words: str, facts: str) -> ShapeError:
+    return ShapeError(
+        f"{words!r} is not an einsum", facts=facts, hint='as in "mk,kn->mn" or "(2h+r),r->h"'
+    )

@@ -1,0 +1,301 @@
+"""LLVM, the portable way and the encoders' differential oracle: the only import of llvmlite.
+
+Any vector program, for whatever lanes, becomes LLVM IR: registers and pointers are SSA values, and
+loops carry all of them. It compiles some twenty times slower than our encoders do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+from recurra.errors import BackendError
+from recurra.nest.native import function
+from recurra.nest.program import Constant, Program
+from recurra.nest.target import Target
+
+NAME = "kernel"
+
+
+def available() -> bool:
+    """Is llvmlite installed?"""
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+@cache
+def _llvm() -> Any:
+    if not available():
+        raise BackendError(
+            "the LLVM backend needs llvmlite",
+            facts="it is not installed",
+            hint='pip install -c constraints.txt "recurra[nest]"',
+        )
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@cache
+def host() -> Target:
+    """The vector registers of this machine, as LLVM knows it."""
+    llvm = _llvm()
+    known = llvm.get_host_cpu_features()
+    if known.get("avx512f") and known.get("avx512vl"):
+        return Target("llvm", 64, 32, True, frozenset())
+    if known.get("avx2"):
+        return Target("llvm", 32, 16, True, frozenset())
+    return Target("llvm", 16, 32 if known.get("neon") else 16, True, frozenset())
+
+
+def _machine() -> Any:
+    """A new one each time: an execution engine takes its machine along when it goes."""
+    llvm = _llvm()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=1,  # 0 spills everything; above 1 no program was measurably faster
+        jit=True,
+    )
+
+
+class LlvmKernel:
+    """A program compiled by LLVM: called with the addresses of its tensors, inputs first."""
+
+    def __init__(self, p: Program) -> None:
+        llvm = _llvm()
+        self.program = p
+        module = llvm.parse_assembly(text(p))
+        self._engine = llvm.create_mcjit_compiler(module, _machine())
+        self._engine.finalize_object()
+        self.address = self._engine.get_function_address(NAME)
+        self.call = function(self.address, p.tensors, self._engine)
+
+
+def assembled(assembly: str) -> bytes:
+    """What LLVM's assembler makes of lines in Intel's syntax: the oracle of our encoders."""
+    llvm = _llvm()
+    lines = [".intel_syntax noprefix", *assembly.splitlines(), ".att_syntax"]
+    module = llvm.parse_assembly("\n".join(f'module asm "{line}"' for line in lines))
+    sections = llvm.ObjectFileRef.from_data(_machine().emit_object(module)).sections()
+    return next(s.data() for s in sections if s.is_text())
+
+
+def text(p: Program) -> str:
+    """LLVM IR of a program: one function of its tensors' pointers."""
+    return _Writer(p).module()
+
+
+class _Writer:
+    def __init__(self, p: Program) -> None:
+        self.p = p
+        self.scalar = "float" if p.dtype == "f32" else "double"
+        self.suffix = "f32" if p.dtype == "f32" else "f64"
+        self.item = 4 if p.dtype == "f32" else 8
+        self.vector = f"<{p.lanes} x {self.scalar}>"
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.names = 0
+        self.registers: dict[int, str] = {}
+        self.pointers = [f"%t{t}" for t in range(p.tensors)]
+        self.block = "entry"
+        self.loops: list[tuple[Any, ...]] = []
+
+    def module(self) -> str:
+        for word, *rest in self.p.code:
+            getattr(self, f"do_{word}")(*rest)
+        arguments = ", ".join(f"ptr %t{t}" for t in range(self.p.tensors))
+        body = "\n".join(["entry:", *self.lines, "ret void"])
+        return "\n".join(
+            [*sorted(self.declared), f"define void @{NAME}({arguments}) {{", body, "}"]
+        )
+
+    def new(self, value: str) -> str:
+        self.names += 1
+        self.lines.append(f"%v{self.names} = {value}")
+        return f"%v{self.names}"
+
+    def call(self, result: str, name: str, *arguments: str) -> str:
+        types = ", ".join(
+            a.rsplit(" ", 1)[0] if not a.startswith("<") else _type(a) for a in arguments
+        )
+        self.declared.add(f"declare {result} @{name}({types})")
+        code = f"call {result} @{name}({', '.join(arguments)})"
+        if result == "void":
+            self.lines.append(code)
+            return ""
+        return self.new(code)
+
+    def at(self, t: int, offset: int) -> str:
+        return self.new(f"getelementptr i8, ptr {self.pointers[t]}, i64 {offset}")
+
+    def typed(self, r: int) -> str:
+        return f"{self.vector} {self.registers[r]}"
+
+    def mask(self, m: int) -> str:
+        width = self.p.widths[m - 1] if m else self.p.lanes
+        bits = ", ".join(f"i1 {int(k < width)}" for k in range(self.p.lanes))
+        return f"<{self.p.lanes} x i1> <{bits}>"
+
+    def chosen(self, r: int, value: str, m: int) -> None:
+        if m:
+            value = self.new(f"select {self.mask(m)}, {self.vector} {value}, {self.typed(r)}")
+        self.registers[r] = value
+
+    # Instructions
+
+    def do_zero(self, r: int) -> None:
+        self.registers[r] = "zeroinitializer"
+
+    def constant(self, s: int) -> str:
+        c: Constant = self.p.pool[s]
+        bits = c.lanes(self.p.dtype, 1)
+        kind = f"i{8 * self.item}"
+        value = int.from_bytes(bits, "little")
+        return f"<{', '.join([f'{kind} {value}'] * self.p.lanes)}>"
+
+    def integers(self) -> str:
+        return f"<{self.p.lanes} x i{8 * self.item}>"
+
+    def do_constant(self, r: int, s: int) -> None:
+        integers = self.integers()
+        self.registers[r] = self.new(f"bitcast {integers} {self.constant(s)} to {self.vector}")
+
+    def do_load(self, r: int, t: int, o: int, m: int) -> None:
+        pointer = self.at(t, o)
+        if not m:
+            self.registers[r] = self.new(f"load {self.vector}, ptr {pointer}, align {self.item}")
+            return
+        self.registers[r] = self.call(
+            self.vector, f"llvm.masked.load.v{self.p.lanes}{self.suffix}.p0",
+            f"ptr {pointer}", f"i32 {self.item}", self.mask(m), f"{self.vector} zeroinitializer",
+        )  # fmt: skip
+
+    def do_store(self, r: int, t: int, o: int, m: int) -> None:
+        pointer = self.at(t, o)
+        if not m:
+            self.lines.append(f"store {self.typed(r)}, ptr {pointer}, align {self.item}")
+            return
+        self.call(
+            "void", f"llvm.masked.store.v{self.p.lanes}{self.suffix}.p0",
+            self.typed(r), f"ptr {pointer}", f"i32 {self.item}", self.mask(m),
+        )  # fmt: skip
+
+    def element(self, t: int, o: int) -> str:
+        return self.new(f"load {self.scalar}, ptr {self.at(t, o)}, align {self.item}")
+
+    def inserted(self, vector: str, value: str, lane: int) -> str:
+        return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
+
+    def do_first(self, r: int, t: int, o: int) -> None:
+        self.registers[r] = self.inserted("zeroinitializer", self.element(t, o), 0)
+
+    def do_splat(self, r: int, t: int, o: int) -> None:
+        one = self.inserted("poison", self.element(t, o), 0)
+        lanes = f"<{self.p.lanes} x i32> zeroinitializer"
+        self.registers[r] = self.new(
+            f"shufflevector {self.vector} {one}, {self.vector} poison, {lanes}"
+        )
+
+    def do_gather(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> None:
+        value = "zeroinitializer"
+        for lane in range(w):
+            value = self.inserted(value, self.element(t, o + lane * d), lane)
+        self.registers[r] = value
+
+    def do_single(self, r: int, t: int, o: int, lane: int = 0) -> None:
+        value = self.new(f"extractelement {self.typed(r)}, i32 {lane}")
+        self.lines.append(f"store {self.scalar} {value}, ptr {self.at(t, o)}, align {self.item}")
+
+    def do_scatter(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> None:
+        for lane in range(w):
+            self.do_single(r, t, o + lane * d, lane)
+
+    def intrinsic(self, name: str, *arguments: str) -> str:
+        return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
+
+    def do_fma(self, r: int, a: int, b: int, m: int) -> None:
+        self.chosen(r, self.intrinsic("fma", *map(self.typed, (a, b, r))), m)
+
+    def do_add(self, r: int, a: int, m: int) -> None:
+        self.chosen(r, self.new(f"fadd {self.typed(r)}, {self.registers[a]}"), m)
+
+    def do_mul(self, r: int, a: int, b: int) -> None:
+        self.registers[r] = self.new(f"fmul {self.typed(a)}, {self.registers[b]}")
+
+    def do_square(self, r: int) -> None:
+        self.do_mul(r, r, r)
+
+    def do_max(self, r: int, a: int, m: int) -> None:
+        self.chosen(r, self.intrinsic("maximum", self.typed(r), self.typed(a)), m)
+
+    def do_relu(self, r: int, a: int) -> None:
+        self.do_zero(a)
+        self.do_max(r, a, 0)
+
+    def do_sum(self, r: int, a: int) -> None:
+        name = f"llvm.vector.reduce.fadd.v{self.p.lanes}{self.suffix}"
+        value = self.call(self.scalar, name, f"{self.scalar} 0.0", self.typed(r))
+        self.lines[-1] = self.lines[-1].replace("call ", "call reassoc ", 1)
+        self.registers[r] = self.inserted("zeroinitializer", value, 0)
+
+    def do_top(self, r: int, a: int) -> None:
+        name = f"llvm.vector.reduce.fmaximum.v{self.p.lanes}{self.suffix}"
+        self.registers[r] = self.inserted(
+            "zeroinitializer", self.call(self.scalar, name, self.typed(r)), 0
+        )
+
+    def bits(self, word: str, r: int, s: int) -> None:
+        integers = self.integers()
+        value = self.new(f"bitcast {self.typed(r)} to {integers}")
+        value = self.new(f"{word} {integers} {value}, {self.constant(s)}")
+        self.registers[r] = self.new(f"bitcast {integers} {value} to {self.vector}")
+
+    def do_abs(self, r: int, s: int) -> None:
+        self.bits("and", r, s)
+
+    def do_negate(self, r: int, s: int) -> None:
+        self.bits("xor", r, s)
+
+    def do_move(self, t: int, d: int) -> None:
+        self.pointers[t] = self.at(t, d)
+
+    # Loops: every register and pointer is a phi; LLVM drops those that do not change.
+
+    def do_repeat(self, n: int) -> None:
+        self.names += 1
+        head = f"loop{self.names}"
+        self.lines += [f"br label %{head}", f"{head}:"]
+        before = (self.block, dict(self.registers), list(self.pointers))
+        self.loops.append((n, head, len(self.lines), *before))
+        self.lines.append("")
+        self.registers = {r: f"%{head}.r{r}" for r in self.registers}
+        self.pointers = [f"%{head}.t{t}" for t in range(self.p.tensors)]
+        self.block = head
+
+    def do_end(self) -> None:
+        n, head, line, block, registers, pointers = self.loops.pop()
+        count = self.new(f"add i64 %{head}.i, 1")
+        more = self.new(f"icmp ult i64 {count}, {n}")
+        last = self.block
+        phis = [_phi(f"%{head}.i", "i64", ("0", block), (count, last))]
+        for r, value in registers.items():
+            turns = (value, block), (self.registers[r], last)
+            phis.append(_phi(f"%{head}.r{r}", self.vector, *turns))
+        for t, (value, turned) in enumerate(zip(pointers, self.pointers, strict=True)):
+            phis.append(_phi(f"%{head}.t{t}", "ptr", (value, block), (turned, last)))
+        self.lines[line] = "\n".join(phis)
+        self.lines += [f"br i1 {more}, label %{head}, label %{head}.done", f"{head}.done:"]
+        self.block = f"{head}.done"
+
+
+def _phi(name: str, kind: str, *ways: tuple[str, str]) -> str:
+    return f"{name} = phi {kind} " + ", ".join(f"[{value}, %{block}]" for value, block in ways)
+
+
+def _type(argument: str) -> str:
+    """`<16 x float>` of `<16 x float> %v1`"""
+    return argument[: argument.index(">") + 1]

@@ -1,0 +1,76 @@
+"""What a problem means: the oracle, an explicit evaluation over the index space, in float64.
+
+It knows nothing of strides, loops or code: arrays are indexed by NumPy at every index point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.nest.problem import Access, Affine, Problem
+
+Array = NDArray[Any]
+POINTS = 2**22  # index points that are evaluated at once
+
+_POST: Mapping[str, Callable[[Any], Any]] = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "abs": np.abs,
+    "negate": np.negative,
+    "square": np.square,
+}
+
+
+def evaluate(p: Problem, inputs: Sequence[Array], out: Array) -> None:
+    """Writes `out`, [output shape]; elements that the output's access never touches stay."""
+    _evaluate(p, inputs, out, {})
+
+
+def magnitude(p: Problem, inputs: Sequence[Array], out: Array) -> Array:
+    """Σ |terms|, where `evaluate` writes Σ terms: rounding errors are relative to it."""
+    bound = np.abs(out).astype(np.float64)
+    _evaluate(p, [np.abs(x) for x in inputs], bound, {})
+    return bound
+
+
+def _evaluate(p: Problem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]) -> None:
+    free = [i for i, _ in p.sizes if i not in fixed]
+    split = next((i for i in free if i in p.output.indices and p.extents[i] > 1), None)
+    if math.prod(p.extents[i] for i in free) > POINTS and split:
+        for value in range(p.extents[split]):
+            _evaluate(p, inputs, out, fixed | {split: value})
+        return
+    grid: dict[str, Any] = dict(fixed)
+    axes = [i for i in free if i in p.output.indices] + [i for i in free if i in p.reduced]
+    for k, index in enumerate(axes):
+        grid[index] = np.arange(p.extents[index]).reshape([-1] + [1] * (len(axes) - k - 1))
+    shape = [p.extents[i] for i in axes]
+    term = np.ones(shape)
+    for access, x in zip(p.inputs, inputs, strict=True):
+        term = term * np.asarray(x, np.float64)[_at(access, grid)]
+    reduced = tuple(range(len(axes) - sum(i in p.reduced for i in axes), len(axes)))
+    value = term.sum(axis=reduced) if p.combine == "sum" else term.max(axis=reduced)
+    place = np.broadcast_arrays(*_at(p.output, _dropped(grid, axes, len(reduced))))
+    place = tuple(np.broadcast_to(x, value.shape) for x in place)
+    if p.initial:
+        old = np.asarray(out[place], np.float64)
+        value = value + old if p.combine == "sum" else np.maximum(value, old)
+    out[place] = _POST[p.post](value) if p.post else value
+
+
+def _dropped(grid: dict[str, Any], axes: list[str], count: int) -> dict[str, Any]:
+    """The grid of the output's indices alone: the last `count` axes are reduced away."""
+    kept = axes[: len(axes) - count]
+    return {i: x.reshape(x.shape[: x.ndim - count]) if i in kept else x for i, x in grid.items()}
+
+
+def _at(access: Access, grid: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(_value(axis, grid) for axis in access.at)
+
+
+def _value(axis: Affine, grid: dict[str, Any]) -> Any:
+    return axis.offset + sum(c * grid[i] for i, c in axis.terms)

@@ -1,0 +1,216 @@
+"""Measurements that can be trusted on a machine that is never quiet.
+
+The fastest of several runs after a warm-up; hopeless nests are given up after one run; winners are
+measured again, in turns with the base and with a probe of what the machine can do at that moment.
+LoopTune (section 3.2) runs 20 times to warm up and then for 10 ms; the noise of one machine was
+3.5 % so, and 4.6 % with the fastest of three (that is why there is a second round for winners).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import ScheduleError
+from recurra.nest.compiled import DTYPES, kernel
+from recurra.nest.loops import Nest, canonical
+from recurra.nest.meaning import Array
+from recurra.nest.native import Kernel
+from recurra.nest.problem import Access, Problem
+from recurra.nest.program import Instruction, Program
+from recurra.nest.target import TARGETS, Target
+from recurra.nest.timer import run_times
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How one nest is measured: at least `runs` runs and `seconds`, after `warmup` runs.
+
+    A nest whose first run takes more than `hopeless` times the best known is not run again.
+    """
+
+    warmup: int = 1
+    runs: int = 3
+    seconds: float = 0.001
+    hopeless: float = 4.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The fastest run of a kernel, in seconds; `given_up` if there was only one."""
+
+    seconds: float
+    runs: int
+    given_up: bool = False
+
+
+class Workload:
+    """Arrays for one problem, with values and strides as they are used; made once, run often."""
+
+    def __init__(self, problem: Problem, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.problem = problem
+        self.arrays = [_array(t, random) for t in (*problem.inputs, problem.output)]
+        self.addresses = [view.__array_interface__["data"][0] for view, _ in self.arrays]
+
+    @property
+    def inputs(self) -> list[Array]:
+        return [view for view, _ in self.arrays[:-1]]
+
+    @property
+    def out(self) -> Array:
+        return self.arrays[-1][0]
+
+    def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> Measured:
+        """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
+        first = float(run_times(loaded.address, self.addresses, 1)[0])
+        if best is not None and first > protocol.hopeless * best:
+            return Measured(first, 1, given_up=True)
+        if protocol.warmup > 1:
+            run_times(loaded.address, self.addresses, protocol.warmup - 1)
+        runs = max(protocol.runs, min(10_000, int(protocol.seconds / max(first, 1e-7)) + 1))
+        times = run_times(loaded.address, self.addresses, runs)
+        return Measured(float(times.min()), runs)
+
+
+def _array(t: Access, random: np.random.Generator) -> tuple[Array, Array]:
+    """A view with the access's strides, and the memory it lies in."""
+    reach = [s * (n - 1) for s, n in zip(t.strides, t.shape, strict=True)]
+    low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+    memory = random.random(high - low + 1).astype(DTYPES[t.dtype])
+    strides = [s * memory.itemsize for s in t.strides]
+    return np.lib.stride_tricks.as_strided(memory[-low:], t.shape, strides), memory
+
+
+class Evaluator:
+    """GFLOPS of nests of one problem, each measured once; 0 where a nest makes too much code.
+
+    Nests that compile to the same code share one measurement. `calls` counts questions,
+    `measured` the nests that were compiled and run.
+    """
+
+    def __init__(self, problem: Problem, target: Target, protocol: Protocol | None = None) -> None:
+        self.problem, self.target = problem, target
+        self.protocol = protocol or Protocol()
+        self.workload = Workload(problem)
+        self.known: dict[str, float] = {}
+        self.best: float | None = None
+        self.calls = self.measured = 0
+
+    def __call__(self, nest: Nest) -> float:
+        self.calls += 1
+        key = code_key(nest)
+        if key not in self.known:
+            self.known[key] = self._measure(nest)
+        return self.known[key]
+
+    def _measure(self, nest: Nest) -> float:
+        self.measured += 1
+        try:
+            loaded = kernel(nest, self.target)
+        except ScheduleError:
+            return 0.0
+        found = self.workload.measure(loaded, self.protocol, self.best)
+        self.best = min(found.seconds, self.best or found.seconds)
+        return self.problem.flops / found.seconds / 1e9
+
+
+def code_key(nest: Nest) -> str:
+    """What decides a nest's code: its loops that make a difference.
+
+    Write loops count only where sums pass through memory, which nests over one reduction rarely
+    do; they are part of the key where there is a reduction at all.
+    """
+    p = nest.problem
+    loops = canonical(nest.steps, p.extents)
+    words = [f"{i}/{s}" for i, s in loops]
+    if p.reduced and nest.write:
+        words += ["|", *(f"{i}/{s}" for i, s in canonical(nest.write_steps, p.extents))]
+    return " ".join(words)
+
+
+def verified(nest: Nest, target: Target) -> None:
+    """Raises KernelError unless the nest's code computes what its problem means."""
+    from recurra.nest.check import KernelError, compare
+
+    if words := compare(nest, kernel(nest, target).call, at_end=True):
+        raise KernelError(f"the {target} code of {nest.order!r} is wrong", facts=words)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One contestant after `compared`: medians over the rounds of each round's fastest run."""
+
+    seconds: float
+    gflops: float
+    of_peak: float
+    """Of what a probe reached in the same rounds."""
+
+
+def compared(
+    nests: Sequence[Nest], target: Target, *, rounds: int = 9, seconds: float = 0.002
+) -> list[Standing]:
+    """The nests of one problem, measured in turns with a probe of the peak; order reversed every
+    other round. Raises ScheduleError where one makes too much code.
+    """
+    p = nests[0].problem
+    workload, protocol = Workload(p), Protocol(seconds=seconds, hopeless=np.inf)
+    kernels = [kernel(nest, target) for nest in nests]
+    times, peaks = np.empty((rounds, len(nests))), np.empty(rounds)
+    for k in range(rounds):
+        order = list(range(len(nests)))
+        for j in order if k % 2 == 0 else order[::-1]:
+            times[k, j] = workload.measure(kernels[j], protocol).seconds
+        peaks[k] = peak(target, p.dtype, fresh=True)
+    return [
+        Standing(
+            float(np.median(t)),
+            float(np.median(p.flops / t / 1e9)),
+            float(np.median(p.flops / t / 1e9 / peaks)),
+        )
+        for t in times.T
+    ]
+
+
+TRIPS = 2000
+
+
+def peak(target: Target, dtype: str = "f32", *, fresh: bool = False) -> float:
+    """GFLOPS of multiply-adds in registers alone: what no kernel exceeds. Measured, not looked up.
+
+    Measured once per process; again where `fresh`, because clocks drift.
+    """
+    if fresh:
+        _peak.cache_clear()
+    return _peak(target, dtype)
+
+
+@cache
+def _peak(target: Target, dtype: str) -> float:
+    loaded, work = _probe(target, dtype)
+    memory = np.zeros(target.registers * target.bytes, np.uint8)
+    return work / float(run_times(loaded.address, [memory.ctypes.data], 10).min()) / 1e9
+
+
+@cache
+def _probe(target: Target, dtype: str) -> tuple[Any, int]:
+    """A loop of independent multiply-adds, and how many operations it does.
+
+    Registers come from memory and go there, so that no compiler can leave the loop out.
+    """
+    chains, places = target.registers - 4, [target.bytes * r for r in range(target.registers - 2)]
+    code: list[Instruction] = [("load", r, 0, o, 0) for r, o in enumerate(places)]
+    code += [("repeat", TRIPS), *(("fma", r, chains, chains + 1, 0) for r in range(chains))]
+    code += [("end",), *(("store", r, 0, o, 0) for r, o in enumerate(places[:chains]))]
+    lanes = target.lanes(dtype)
+    program = Program(target.name, dtype, lanes, 1, tuple(code), (), ())
+    work = 2 * lanes * chains * TRIPS
+    if target.name in TARGETS:
+        return Kernel(program), work
+    from recurra.nest.llvm import LlvmKernel
+
+    return LlvmKernel(program), work

@@ -1,0 +1,86 @@
+"""Bytes to functions: executable memory, writable only until it is filled (W^X)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from recurra.errors import BackendError
+from recurra.nest.avx2 import Avx2
+from recurra.nest.avx512 import Avx512
+from recurra.nest.program import Program
+from recurra.nest.target import target
+from recurra.nest.x86 import Encoder
+
+ENCODERS: dict[str, Callable[[str], Encoder]] = {"avx512": Avx512, "avx2": Avx2}
+
+
+@cache
+def encoder(name: str, dtype: str) -> Encoder:
+    """The one encoder of a target and an element type; it remembers what it has encoded."""
+    return ENCODERS[name](dtype)
+
+
+def encode(p: Program) -> bytes:
+    """Machine code, also for targets that this machine does not run."""
+    return encoder(p.target, p.dtype).encode(p)
+
+
+class Code:
+    """Machine code in memory; freed with the last reference to it."""
+
+    def __init__(self, code: bytes) -> None:
+        pages = -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.size = len(code)
+        self._memory = mmap.mmap(-1, pages)
+        self._memory.write(code)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        if _libc().mprotect(ctypes.c_void_p(self.address), pages, _READ | _EXECUTE):
+            raise BackendError(
+                "memory cannot be made executable",
+                facts=os.strerror(ctypes.get_errno()),
+                hint='the portable way is backend="llvm"',
+            )
+
+
+_READ, _EXECUTE = 1, 4
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def function(address: int, tensors: int, owner: object) -> Callable[..., None]:
+    """The function of so many pointers at `address`; it keeps alive what owns the code."""
+    call = _signature(tensors)(address)
+    call.owner = owner
+    return call
+
+
+@cache
+def _signature(tensors: int) -> Any:
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * tensors)
+
+
+class Kernel:
+    """A program loaded for execution: called with the addresses of its tensors, inputs first.
+
+    Raises BackendError, before anything runs, if this machine lacks the program's instructions.
+    """
+
+    def __init__(self, p: Program) -> None:
+        target(p.target)
+        self.program = p
+        self.code = Code(encode(p))
+        self.address = self.code.address
+        self.call = function(self.address, p.tensors, self.code)
+
+    @property
+    def size(self) -> int:
+        """Bytes of machine code and constants."""
+        return self.code.size

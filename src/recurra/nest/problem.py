@@ -1,0 +1,275 @@
+"""Problem: a contraction of any number of tensors, as data (LoopTune, section 2).
+
+    C[m,n] = relu(sum(A[m,k] * B[k,n]))      for m<128, k<64, n<32
+
+Every axis of a tensor is touched at an affine sum of indices, `X[n,2*h+r]`, so convolution and
+pooling are contractions too. Indices that the output does not mention are reduced, by sum or max.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+from recurra.errors import ShapeError
+
+Combine = Literal["sum", "max"]
+Post = Literal["relu", "abs", "negate", "square"]
+
+ITEM_BYTES: Mapping[str, int] = {"f32": 4, "f64": 8}
+MAX_INDICES = 10  # loops of the untiled nest; the paper's nests have at most as many
+MAX_INPUTS = 6
+MAX_BYTES = 2**31 - 4096  # of one tensor: what a 32-bit displacement reaches
+
+
+@dataclass(frozen=True)
+class Affine:
+    """offset + Σ coefficient · index: where an axis is touched. No coefficient is 0."""
+
+    terms: tuple[tuple[str, int], ...]
+    offset: int = 0
+
+    def __str__(self) -> str:
+        words = [i if c == 1 else f"-{i}" if c == -1 else f"{c}*{i}" for i, c in self.terms]
+        if self.offset or not words:
+            words.append(str(self.offset))
+        return "+".join(words).replace("+-", "-")
+
+    def range(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """The least and the largest value over all index points."""
+        reach = [c * (sizes[i] - 1) for i, c in self.terms]
+        low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+        return self.offset + low, self.offset + high
+
+
+@dataclass(frozen=True)
+class Access:
+    """One tensor: type, shape and strides (in elements) per axis, and where each is touched."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    at: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[{','.join(map(str, self.at))}]"
+
+    @property
+    def declaration(self) -> str:
+        """`A: f32[4,8]`, and the strides where they are not those of a C-contiguous array."""
+        dims = ",".join(map(str, self.shape))
+        text = f"{self.name}: {self.dtype}[{dims}]"
+        if self.strides == contiguous(self.shape):
+            return text
+        return f"{text} strides ({','.join(map(str, self.strides))})"
+
+    @cached_property
+    def steps(self) -> Mapping[str, int]:
+        """How many elements further each index leads; indices that lead nowhere are left out."""
+        steps: dict[str, int] = {}
+        for axis, stride in zip(self.at, self.strides, strict=True):
+            for index, coefficient in axis.terms:
+                steps[index] = steps.get(index, 0) + coefficient * stride
+        return {index: step for index, step in steps.items() if step}
+
+    @cached_property
+    def base(self) -> int:
+        """The element touched at the origin of the index space."""
+        return sum(a.offset * s for a, s in zip(self.at, self.strides, strict=True))
+
+    @cached_property
+    def indices(self) -> frozenset[str]:
+        return frozenset(i for axis in self.at for i, _ in axis.terms)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """output = post(combine over reduced indices of Π inputs); legal by construction.
+
+    `sizes` are the extents of the indices, in the order of the untiled nest's loops. With
+    `initial`, what the output holds takes part in the reduction. Raises ShapeError where sizes,
+    shapes and accesses do not fit.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    output: Access
+    inputs: tuple[Access, ...]
+    combine: Combine = "sum"
+    post: Post | None = None
+    initial: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @cached_property
+    def extents(self) -> Mapping[str, int]:
+        return dict(self.sizes)
+
+    @cached_property
+    def reduced(self) -> tuple[str, ...]:
+        """The indices that the output does not mention."""
+        return tuple(i for i, _ in self.sizes if i not in self.output.indices)
+
+    @property
+    def dtype(self) -> str:
+        return self.output.dtype
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, two per index point where there is something to do."""
+        return 2 * math.prod(n for _, n in self.sizes)
+
+    def __str__(self) -> str:
+        tensors = "\n".join(t.declaration for t in (*self.inputs, self.output))
+        loops = " ".join(f"{i}<{n}" for i, n in self.sizes)
+        return f"for {loops}\n{tensors}\n{self.statement}"
+
+    @property
+    def statement(self) -> str:
+        """`C[m,n] = relu(sum(A[m,k] * B[k,n]))`"""
+        text = " * ".join(map(str, self.inputs))
+        if self.reduced or self.initial or self.combine != "sum":
+            initial = f", initial={self.output.name}" if self.initial else ""
+            text = f"{self.combine}({text}{initial})"
+        return f"{self.output} = {self.post}({text})" if self.post else f"{self.output} = {text}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a C-contiguous array."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def restrided(access: Access, strides: tuple[int, ...]) -> Access:
+    """The same tensor laid out otherwise."""
+    return replace(access, strides=strides)
+
+
+def check(p: Problem) -> None:
+    """Raises ShapeError, in words, unless every access of `p` stays inside its tensor.
+
+    The output's elements must be distinct: each output axis is touched at one index of its own.
+    """
+    _check_sizes(p)
+    if not 1 <= len(p.inputs) <= MAX_INPUTS:
+        raise ShapeError(
+            f"a contraction has 1 to {MAX_INPUTS} inputs",
+            facts=f"this one has {len(p.inputs)}",
+            hint="contract some of them first",
+        )
+    if p.combine not in get_args(Combine):
+        raise _unknown("combine", p.combine, get_args(Combine))
+    if p.post is not None and p.post not in get_args(Post):
+        raise _unknown("post", p.post, get_args(Post))
+    names = [t.name for t in (*p.inputs, p.output)]
+    if len(set(names)) < len(names):
+        raise ShapeError("every tensor needs a name of its own", facts=f"names: {', '.join(names)}")
+    for tensor in (*p.inputs, p.output):
+        _check_access(tensor, p)
+    _check_output(p.output, p.extents)
+    used = frozenset[str]().union(*(t.indices for t in p.inputs))
+    if idle := [i for i in p.reduced if i not in used]:
+        raise ShapeError(
+            f"index {idle[0]} has a size, but no tensor uses it",
+            facts=f"tensors: {', '.join(map(str, (*p.inputs, p.output)))}",
+            hint=f"leave {idle[0]} out",
+        )
+
+
+def _check_sizes(p: Problem) -> None:
+    names = [i for i, _ in p.sizes]
+    if not names:
+        raise ShapeError("a contraction needs an index", hint="give a scalar an axis of size 1")
+    if len(set(names)) < len(names):
+        raise ShapeError("an index has two sizes", facts=f"indices: {', '.join(names)}")
+    if len(names) > MAX_INDICES:
+        raise ShapeError(
+            "too many loops",
+            facts=f"{len(names)} indices, where a nest begins with at most {MAX_INDICES}",
+            hint="merge axes that are contiguous in all tensors (reshape)",
+        )
+    for index, n in p.sizes:
+        if n < 1:
+            raise ShapeError(
+                f"index {index} has no points", facts=f"its size is {n}, not 1 or more"
+            )
+        if n >= 2**31:
+            raise ShapeError(f"index {index} is too long", facts=f"{n} points, less than 2^31 fit")
+
+
+def _unknown(what: str, given: object, known: tuple[str, ...]) -> ShapeError:
+    return ShapeError(f"there is no {what} {given!r}", facts=f"there are: {', '.join(known)}")
+
+
+def _check_access(t: Access, p: Problem) -> None:
+    if t.dtype not in ITEM_BYTES:
+        raise ShapeError(
+            f"{t.name} has type {t.dtype}, which is not supported",
+            facts=f"supported are {', '.join(ITEM_BYTES)}",
+            hint="convert the array first",
+        )
+    if t.dtype != p.dtype:
+        raise ShapeError(
+            "all tensors of a contraction have one type",
+            facts=f"{t.name} is {t.dtype}, {p.output.name} is {p.dtype}",
+        )
+    if not len(t.shape) == len(t.strides) == len(t.at):
+        raise ShapeError(
+            f"{t} does not fit its tensor",
+            facts=f"it has {len(t.at)} axes, shape {t.shape}, strides {t.strides}",
+        )
+    for k, (axis, n) in enumerate(zip(t.at, t.shape, strict=True)):
+        _check_axis(t, k, axis, n, p)
+    reach = 1 + sum(abs(s) * (n - 1) for s, n in zip(t.strides, t.shape, strict=True))
+    if (size := reach * ITEM_BYTES[t.dtype]) > MAX_BYTES:
+        raise ShapeError(f"{t.name} is too large", facts=f"{size} bytes, at most {MAX_BYTES}")
+
+
+def _check_axis(t: Access, k: int, axis: Affine, n: int, p: Problem) -> None:
+    if n < 1:
+        raise ShapeError(f"axis {k} of {t.name} has no elements", facts=f"shape {t.shape}")
+    for index, coefficient in axis.terms:
+        if index not in p.extents:
+            raise ShapeError(
+                f"index {index} of {t} has no size",
+                facts=f"sizes: {', '.join(f'{i}={m}' for i, m in p.sizes)}",
+                hint=f"give a size for {index}",
+            )
+        assert coefficient, f"{axis} has a coefficient of 0"
+    low, high = axis.range(p.extents)
+    if low < 0 or high >= n:
+        sizes = ", ".join(f"{i}={p.extents[i]}" for i, _ in axis.terms)
+        raise ShapeError(
+            f"{t} reaches past axis {k} of {t.name}",
+            facts=f"the axis has {n} elements; {axis} is {low} to {high}, at {sizes}",
+            hint="sizes that an axis and an index share must agree",
+        )
+
+
+def _check_output(t: Access, sizes: Mapping[str, int]) -> None:
+    seen: set[str] = set()
+    for axis in t.at:
+        if len(axis.terms) > 1 or seen & {i for i, _ in axis.terms}:
+            raise ShapeError(
+                f"{t} is written more than once at some element",
+                facts=f"axis {axis} is not one index that no other axis has",
+                hint="sums of indices may be read, not written",
+            )
+        seen |= {i for i, _ in axis.terms}
+    covered = 0  # how far the axes with smaller strides reach
+    for step, n in sorted((abs(t.steps.get(i, 0)), sizes[i]) for i in seen):
+        if n > 1 and step <= covered:
+            raise ShapeError(
+                f"elements of {t.name} lie on top of each other",
+                facts=f"shape {t.shape} with strides {t.strides}",
+                hint="write to an array of its own, not to a broadcast view",
+            )
+        covered += step * (n - 1)

@@ -1,0 +1,220 @@
+"""Tables: everything that an agent can reach in one problem, measured once, as arrays.
+
+Learners then step thousands of times faster than kernels can be measured, and runs can be repeated
+to the last bit. A table is an oracle, too: `best` is what no policy exceeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+from recurra.nest.actions import Actions
+from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.problem import Problem
+from recurra.nest.search import Evaluate
+from recurra.nest.state import Vector, vector
+from recurra.nest.text import parse
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """States of one problem; state 0 is the untiled nest.
+
+    after[s, a] is the state after an action, s itself where the action is not legal or leads out
+    of the table (`legal[s, a]` says which).
+    """
+
+    problem: Problem
+    actions: Actions
+    orders: tuple[str, ...]
+    cursors: NDArray[np.int32]
+    after: NDArray[np.int32]
+    legal: NDArray[np.bool_]
+    gflops: NDArray[np.float32]
+    peak: float
+    """GFLOPS by which rewards are divided"""
+
+    @property
+    def best(self) -> float:
+        """The most GFLOPS of any state: the oracle."""
+        return float(self.gflops.max())
+
+    def nest(self, state: int) -> Nest:
+        found = scheduled(self.problem, self.orders[state])
+        return Nest(self.problem, found.compute, found.write, int(self.cursors[state]))
+
+    def vector(self, state: int) -> Vector:
+        """[loops, 20], made when it is first asked for."""
+        if state not in self._vectors:
+            self._vectors[state] = vector(self.nest(state), self.actions.max_loops)
+        return self._vectors[state]
+
+    def vectors(self) -> Vector:
+        """[states, loops, 20], of all of them."""
+        loops = self.actions.max_loops
+        return np.stack([vector(self.nest(k), loops) for k in range(len(self.orders))])
+
+    def evaluate(self, nest: Nest) -> float:
+        """GFLOPS by the table: an evaluator for searches and environments."""
+        try:
+            return float(self.gflops[self._places[nest.order]])
+        except KeyError:
+            raise RecurraError(
+                f"the table does not know the nest {nest.order!r}",
+                facts=f"it has {len(self.orders)} states, {self.actions.steps} actions deep",
+            ) from None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {order: k for k, order in enumerate(self.orders)}
+
+    @cached_property
+    def _vectors(self) -> dict[int, Vector]:
+        return {}
+
+    def save(self, path: Path) -> None:
+        """A compressed .npz file; nothing in it is executed when it is loaded."""
+        about = {
+            "format": FORMAT,
+            "problem": str(self.problem),
+            "actions": asdict(self.actions),
+            "orders": self.orders,
+            "peak": self.peak,
+        }
+        arrays: dict[str, Any] = {
+            "cursors": self.cursors,
+            "after": self.after,
+            "legal": self.legal,
+            "gflops": self.gflops,
+        }
+        with path.open("wb") as file:
+            np.savez_compressed(file, about=json.dumps(about), **arrays)
+
+
+def load(path: Path) -> Table:
+    """A table that was saved; raises RecurraError where the file is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(str(arrays.pop("about")))
+        if about["format"] != FORMAT:
+            raise ValueError(f"format {about['format']}, not {FORMAT}")
+    except (OSError, ValueError, KeyError) as error:
+        raise RecurraError(f"{path} is no table of nests", facts=str(error)) from None
+    given: dict[str, Any] = {**about["actions"], "factors": tuple(about["actions"]["factors"])}
+    actions = Actions(**given)
+    problem, orders = parse(about["problem"]), tuple(about["orders"])
+    return Table(problem, actions, orders, **arrays, peak=about["peak"])
+
+
+def tabulate(
+    problem: Problem,
+    actions: Actions,
+    evaluate: Evaluate,
+    peak: float,
+    *,
+    tell: Callable[[int, int], None] | None = None,
+) -> Table:
+    """Evaluates every nest within one episode of the untiled one; `tell`s (done, all)."""
+    states, after, legal = _explored(untiled(problem), actions)
+    known: dict[str, float] = {}
+    for k, nest in enumerate(states):
+        if nest.order not in known:
+            known[nest.order] = evaluate(nest)
+        if tell:
+            tell(k + 1, len(states))
+    return Table(
+        problem,
+        actions,
+        tuple(n.order for n in states),
+        np.array([n.cursor for n in states], np.int32),
+        after,
+        legal,
+        np.array([known[n.order] for n in states], np.float32),
+        peak,
+    )
+
+
+def _explored(
+    start: Nest, actions: Actions
+) -> tuple[list[Nest], NDArray[np.int32], NDArray[np.bool_]]:
+    """The states within one episode, nearest first; where actions lead; which are legal there."""
+    states, place = [start], {(start.order, start.cursor): 0}
+    ways: list[dict[str, int]] = []
+    depth, layer_end = 0, 1
+    while len(ways) < len(states):
+        if len(ways) == layer_end:
+            depth, layer_end = depth + 1, len(states)
+        ways.append({})
+        for name, child in actions.successors(states[len(ways) - 1]).items():
+            key = (child.order, child.cursor)
+            if key not in place and depth < actions.steps:
+                place[key] = len(states)
+                states.append(child)
+            if key in place:
+                ways[-1][name] = place[key]
+    after = np.array(
+        [[way.get(name, k) for name in actions.names] for k, way in enumerate(ways)], np.int32
+    )
+    legal = np.array([[name in way for name in actions.names] for way in ways])
+    return states, after, legal
+
+
+class Episodes:
+    """Many episodes at once over tables: one array operation per step, no measurement.
+
+    States count through all tables. reset() and step(actions) work on `batch` episodes; those that
+    end begin anew, in a table drawn at random.
+    """
+
+    def __init__(self, tables: Sequence[Table], batch: int, seed: int = 0) -> None:
+        self.tables, self.batch = list(tables), batch
+        self.random = np.random.default_rng(seed)
+        sizes = [len(t.orders) for t in tables]
+        self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        pairs = list(zip(tables, self.first, strict=True))
+        self.after = np.concatenate([t.after + start for t, start in pairs])
+        self.legal = np.concatenate([t.legal for t in tables])
+        self.shares = np.concatenate([t.gflops / t.peak for t in tables]).astype(np.float32)
+        """GFLOPS of every state as a share of the peak: rewards are its differences"""
+        self.steps = tables[0].actions.steps
+
+    def vectors(self, states: NDArray[np.int64]) -> Vector:
+        """[len(states), loops, 20]"""
+        which = np.searchsorted(self.first, states, side="right") - 1
+        own = states - self.first[which]
+        return np.stack([self.tables[t].vector(int(s)) for t, s in zip(which, own, strict=True)])
+
+    def reset(self) -> NDArray[np.int64]:
+        """States [batch]: untiled nests of tables drawn at random."""
+        self.left = np.full(self.batch, self.steps)
+        self.states = self._fresh(self.batch)
+        return self.states
+
+    def _fresh(self, count: int) -> NDArray[np.int64]:
+        return self.first[self.random.integers(len(self.tables), size=count)]
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """(states after, rewards, truncated), each [batch]; `states` are those of the next step."""
+        before = self.states
+        after = self.after[before, actions].astype(np.int64)
+        rewards = self.shares[after] - self.shares[before]
+        self.left -= 1
+        ended = self.left <= 0
+        self.states = after.copy()
+        self.states[ended] = self._fresh(int(ended.sum()))
+        self.left[ended] = self.steps
+        return after, rewards, ended

@@ -1,0 +1,76 @@
+"""Target: the registers and lanes that code is generated for, and what this machine can run."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from recurra.errors import BackendError
+from recurra.nest.problem import ITEM_BYTES
+
+
+@dataclass(frozen=True)
+class Target:
+    """A vector machine: `bytes` per register, how many registers, and how it is encoded."""
+
+    name: str
+    bytes: int
+    registers: int
+    masked: bool
+    """Are there mask registers? Otherwise masks and blends cost vector registers."""
+    needs: frozenset[str]
+    """The features, as Linux names them, of the instructions that are used."""
+
+    def lanes(self, dtype: str) -> int:
+        return self.bytes // ITEM_BYTES[dtype]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+AVX512 = Target(
+    "avx512", 64, 32, True, frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw", "fma"})
+)
+AVX2 = Target("avx2", 32, 16, False, frozenset({"avx2", "fma"}))
+TARGETS: Mapping[str, Target] = {t.name: t for t in (AVX512, AVX2)}
+
+
+@cache
+def features() -> frozenset[str]:
+    """What processor and operating system offer; empty where that cannot be told (not Linux)."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    info = Path("/proc/cpuinfo")
+    flags = re.search(r"^flags\s*:(.*)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return frozenset(flags[1].split()) if flags else frozenset()
+
+
+def runnable() -> tuple[Target, ...]:
+    """The targets that this machine can run, widest first."""
+    return tuple(t for t in TARGETS.values() if t.needs <= features())
+
+
+def target(name: str | None = None) -> Target:
+    """The target of that name, or the widest there is; BackendError if it cannot run here."""
+    if name is None:
+        if not runnable():
+            raise BackendError(
+                "no code can be generated for this machine",
+                facts=f"it is {platform.system()} on {platform.machine()}; "
+                "known are x86-64 processors with AVX2 or AVX-512 under Linux",
+                hint='the portable way is backend="llvm" (pip install "recurra[nest]")',
+            )
+        return runnable()[0]
+    if name not in TARGETS:
+        raise BackendError(f"there is no target {name!r}", facts=f"there are: {', '.join(TARGETS)}")
+    if missing := TARGETS[name].needs - features():
+        raise BackendError(
+            f"this machine does not run {name}",
+            facts=f"its processor lacks {', '.join(sorted(missing))}",
+            hint=f"it runs {', '.join(map(str, runnable())) or 'none of the targets'}",
+        )
+    return TARGETS[name]

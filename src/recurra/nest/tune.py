@@ -1,0 +1,243 @@
+"""`recurra tune`: searches a schedule for one contraction and says how good it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from recurra.errors import RecurraError
+from recurra.nest.actions import PRESETS, Actions
+from recurra.nest.einsum import from_sizes
+from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.measure import Evaluator, Standing, compared, verified
+from recurra.nest.problem import Combine, Post, Problem
+from recurra.nest.search import Found, strategy
+from recurra.nest.search import search as searched
+from recurra.nest.standard import standard
+from recurra.nest.target import Target, target
+
+Tell = Callable[[float, float, int], None]
+
+FINALISTS = 3  # of each search
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The finalists of a search, measured in turns.
+
+    They are the untiled nest, the standard one, and the best few that were found from either.
+    """
+
+    target: Target
+    search: str
+    found: Found
+    """From the untiled nest"""
+    refined: Found
+    """From the standard one"""
+    measured: int
+    """Programs that were compiled and run during the search"""
+    finalists: Mapping[str, tuple[Nest, Standing]]
+
+    @property
+    def best(self) -> str:
+        """The name of the fastest."""
+        return min(self.finalists, key=lambda name: self.finalists[name][1].seconds)
+
+    @property
+    def nest(self) -> Nest:
+        return self.finalists[self.best][0]
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": str(self.nest.problem),
+            "target": self.target.name,
+            "search": self.search,
+            "seconds": self.found.seconds + self.refined.seconds,
+            "evaluated": self.found.evaluated + self.refined.evaluated,
+            "measured": self.measured,
+            "finished": self.found.finished and self.refined.finished,
+            "nests": {
+                name: {"order": nest.order, **asdict(standing)}
+                for name, (nest, standing) in self.finalists.items()
+            },
+            "best": self.best,
+        }
+
+
+def tuned(
+    problem: Problem,
+    on: Target | None = None,
+    *,
+    search: str = "beam4bfs",
+    actions: Actions | None = None,
+    seconds: float = 10.0,
+    seed: int = 0,
+    beside: Mapping[str, Nest] | None = None,
+    tell: Tell | None = None,
+) -> Tuned:
+    """Searches from the untiled and from the standard nest, half of the time each; then measures
+    the best few, and what was there before, again.
+
+    `beside` are further finalists, by name.
+
+    Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
+    """
+    on = on or target()
+    evaluate = Evaluator(problem, on)
+    nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
+    results: list[Found] = []
+    for start, name in (("untiled", "found"), ("standard", "refined")):
+        result = searched(
+            strategy(search),
+            nests[start],
+            evaluate,
+            actions or Actions(),
+            seconds=seconds / 2,
+            seed=seed,
+            tell=tell and _later(tell, results),
+        )
+        results.append(result)
+        for k, (_, order) in enumerate(result.ranking[:FINALISTS]):
+            nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
+    for nest in nests.values():
+        verified(nest, on)
+    standings = compared(list(nests.values()), on)
+    finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
+    found, refined = results
+    return Tuned(on, search, found, refined, evaluate.measured, finalists)
+
+
+def _later(tell: Tell, before: Sequence[Found]) -> Tell:
+    """Tells on, counted from the first search."""
+    spent, evaluated = sum(f.seconds for f in before), sum(f.evaluated for f in before)
+    return lambda seconds, best, count: tell(spent + seconds, best, evaluated + count)
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Search a schedule for a contraction, on this machine.
+
+    Example: recurra tune "mk,kn->mn" --sizes 128,128,128 --seconds 5
+    """
+
+    words: Positional[str]
+    """What is contracted: "mk,kn->mn", or "n(2h+r)(2w+s)c,rsck->nhwk"."""
+    sizes: str
+    """Extents in order of first mention, 128,64,32, or by letter, m=128,k=64,n=32."""
+    search: str = "beam4bfs"
+    """greedy1, greedy2, beam<WIDTH>bfs, beam<WIDTH>dfs, random or exhaustive."""
+    policy: Path | None = None
+    """A policy of `recurra tune train`: its nests are finalists, too."""
+    seconds: Annotated[float, arg(metavar="S")] = 10.0
+    """How long the search may take."""
+    actions: Literal["full", "paper"] = "full"
+    """Which splits: by 2, 3, 4, 6, 8, 16, 32, or the paper's 4, 8, 16."""
+    backend: Literal["avx512", "avx2"] | None = None
+    """The vector instructions; by default the widest that this machine runs."""
+    dtype: Literal["f32", "f64"] = "f32"
+    combine: Combine = "sum"
+    """How reduced indices are joined."""
+    post: Post | None = None
+    """A function of each result."""
+    seed: int = 0
+    """Of random searches."""
+    json: bool = False
+    """Print one JSON object; progress is on standard error."""
+    out: Path | None = None
+    """Write the nest to this file, as text."""
+
+    def __call__(self) -> int:
+        extents = read_sizes(self.sizes)
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise RecurraError("a search needs time", facts=f"--seconds {self.seconds}")
+        problem = from_sizes(
+            self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
+        )
+        if self.out is not None:
+            try:
+                self.out.touch()
+            except OSError as error:
+                raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
+        on = target(self.backend)
+        options: dict[str, Any] = {"actions": PRESETS[self.actions], "seed": self.seed}
+        with _progress(self.search, self.seconds) as tell:
+            best = tuned(
+                problem,
+                on,
+                search=self.search,
+                seconds=self.seconds,
+                beside={} if self.policy is None else _policy(self.policy, problem),
+                tell=tell,
+                **options,
+            )
+        if self.out is not None:
+            self.out.write_text(f"{best.nest}\n")
+        print(json.dumps(best.report()) if self.json else _told(best))
+        return 0
+
+
+def _policy(path: Path, problem: Problem) -> dict[str, Nest]:
+    """Where a policy ends."""
+    from recurra.nest.agents.policy import load
+
+    return {"policy": load(path).path(problem)[-1]}
+
+
+def read_sizes(text: str) -> Mapping[str, int] | list[int]:
+    """`128,64,32` or `m=128,k=64,n=32`; raises RecurraError."""
+    words = [word.strip() for word in text.split(",")]
+    if all(re.fullmatch(r"-?\d+", word) for word in words):
+        return [int(word) for word in words]
+    if all(re.fullmatch(r"[a-z]=-?\d+", word) for word in words):
+        return {word[0]: int(word[2:]) for word in words}
+    raise RecurraError(
+        f"not understood: --sizes {text}",
+        facts="sizes are numbers, in order of first mention or by letter",
+        hint="as in --sizes 128,64,32 or --sizes m=128,k=64,n=32",
+    )
+
+
+@contextmanager
+def _progress(name: str, seconds: float) -> Generator[Tell]:
+    """A bar over the time that a search may take, on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        task = bars.add_task(name, total=seconds, note="")
+
+        def tell(spent: float, best: float, count: int) -> None:
+            bars.update(task, completed=spent, note=f"{best:.1f} GFLOPS, {count} nests")
+
+        yield tell
+
+
+def _told(tuned: Tuned) -> str:
+    report, nest = tuned.report(), tuned.nest
+    end = "all it could reach" if report["finished"] else "until its time was up"
+    lines = [
+        str(nest.problem).replace("\n", "\n  "),
+        f"{tuned.search}: {report['evaluated']} nests, {tuned.measured} of them programs "
+        f"of their own, in {report['seconds']:.1f} s, {end}",
+        "",
+        f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
+    ]
+    for name, (one, standing) in tuned.finalists.items():
+        lines.append(
+            f"{name:<10}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
+            f"{standing.of_peak:>8.0%}    {one.order}" + ("  <- best" if one is nest else "")
+        )
+    return "\n".join([*lines, "", str(nest).split("\n\n")[1]])

@@ -1,0 +1,132 @@
+"""What the AVX2 and AVX-512 encoders share: integer code, loops, entry and exit, constants.
+
+A kernel is called with the tensors' pointers, as the System V ABI passes them. Pointers stay in
+registers, counters too, as long as there are any; deeper loops count on the stack.
+Facts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from recurra.nest.program import MASKS, Instruction, Program
+
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
+R8, R9, R10, R11, R12, R13, R14, R15 = range(8, 16)
+ARGUMENTS = (RDI, RSI, RDX, RCX, R8, R9)
+POINTERS = (*ARGUMENTS, R10)  # never rsp, rbp, r12, r13: their operands are encoded otherwise
+POOL = R11
+COUNTERS = (RAX, RCX, R8, R9, R10, RBX, RBP, R12, R13, R14, R15)
+SAVED = (RBX, RBP, R12, R13, R14, R15)
+SLOT = 64  # bytes of the pool per constant; masks come first
+
+
+def le32(value: int) -> bytes:
+    return value.to_bytes(4, "little", signed=True)
+
+
+def add_immediate(r: int, value: int) -> bytes:
+    """add r, value"""
+    if -128 <= value < 128:
+        return bytes((0x48 | r >> 3, 0x83, 0xC0 | r & 7, value & 255))
+    return bytes((0x48 | r >> 3, 0x81, 0xC0 | r & 7)) + le32(value)
+
+
+def push(r: int) -> bytes:
+    return bytes((0x41, 0x50 | r & 7) if r > 7 else (0x50 | r,))
+
+
+def pop(r: int) -> bytes:
+    return bytes((0x41, 0x58 | r & 7) if r > 7 else (0x58 | r,))
+
+
+class Encoder:
+    """Programs of one element type to bytes. Subclasses encode the vector instructions.
+
+    What an instruction encodes to depends on nothing but itself, so it is kept: tuning compiles
+    thousands of programs that share most of their instructions.
+    """
+
+    words: ClassVar[tuple[str, ...]] = (
+        *("zero", "constant", "load", "splat", "first", "gather", "store", "single", "scatter"),
+        *("fma", "add", "max", "mul", "sum", "top", "relu", "square", "abs", "negate"),
+    )
+
+    def __init__(self, dtype: str) -> None:
+        self.wide = int(dtype == "f64")  # also the W bit, and the prefix of packed operations
+        self.item = 8 if self.wide else 4
+        self.methods: Mapping[str, Callable[..., bytes]] = {w: getattr(self, w) for w in self.words}
+        self.known: dict[Instruction, bytes] = {}
+
+    def mask(self, number: int, width: int) -> bytes:
+        """Code at entry that prepares a mask."""
+        raise NotImplementedError
+
+    def mask_constant(self, width: int) -> bytes:
+        """The first slots of the pool: lanes of all ones up to `width`."""
+        ones = b"\xff" * (width * self.item)
+        return ones.ljust(SLOT, b"\0")
+
+    def encode(self, p: Program) -> bytes:
+        """A function of p.tensors pointers that keeps what the ABI says is to be kept."""
+        counters = [r for r in COUNTERS if r not in POINTERS[: p.tensors]]
+        known, body, depth, deepest = self.known, bytearray(), 0, 0
+        starts: list[int] = []
+        for instruction in p.code:
+            word = instruction[0]
+            if word == "repeat":
+                body += self._count(counters, depth, instruction[1])
+                starts.append(len(body))
+                depth += 1
+                deepest = max(deepest, depth)
+            elif word == "end":
+                depth -= 1
+                body += self._down(counters, depth)
+                body += b"\x0f\x85" + le32(starts.pop() - len(body) - 6)  # jnz
+            elif word == "move":
+                body += add_immediate(POINTERS[instruction[1]], instruction[2])
+            else:
+                code = known.get(instruction)
+                if code is None:
+                    code = known[instruction] = self.methods[word](*instruction[1:])
+                body += code
+        return self._framed(p, bytes(body), counters, deepest)
+
+    def _count(self, counters: list[int], depth: int, trips: int) -> bytes:
+        if depth < len(counters):
+            r = counters[depth]
+            return (b"\x41" if r > 7 else b"") + bytes((0xB8 | r & 7,)) + le32(trips)  # mov r32
+        return b"\x48\xc7\x84\x24" + le32(8 * (depth - len(counters))) + le32(trips)
+
+    def _down(self, counters: list[int], depth: int) -> bytes:
+        if depth < len(counters):
+            r = counters[depth]
+            return bytes((0x48 | r >> 3, 0xFF, 0xC8 | r & 7))  # dec r
+        return b"\x48\xff\x8c\x24" + le32(8 * (depth - len(counters)))
+
+    def _framed(self, p: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
+        saved = [r for r in counters[:deepest] if r in SAVED]
+        room = 8 * max(0, deepest - len(counters))
+        entry = b"".join(map(push, saved))
+        if p.tensors > len(ARGUMENTS):  # the seventh pointer is above the return address
+            entry += b"\x4c\x8b\x94\x24" + le32(8 * (len(saved) + 1))  # mov r10, [rsp + ..]
+        leave = b"".join(map(pop, reversed(saved)))
+        if room:
+            entry += b"\x48\x81\xec" + le32(room)  # sub rsp
+            leave = b"\x48\x81\xc4" + le32(room) + leave
+        masks = b"".join(self.mask(k + 1, w) for k, w in enumerate(p.widths))
+        # without vzeroupper, SSE code of the caller is slow for a while
+        leave = b"\xc5\xf8\x77" + leave + b"\xc3"
+        size = len(entry) + 7 + len(masks) + len(body) + len(leave)
+        pad = -size % SLOT
+        lea = b"\x4c\x8d\x1d" + le32(size + pad - len(entry) - 7)  # lea r11, [rip + ..]
+        return entry + lea + masks + body + leave + b"\xcc" * pad + self._pool(p)
+
+    def _pool(self, p: Program) -> bytes:
+        masks = b"".join(self.mask_constant(w) for w in p.widths).ljust(SLOT * MASKS, b"\0")
+        return masks + b"".join(c.lanes(p.dtype, p.lanes).ljust(SLOT, b"\0") for c in p.pool)
+
+    def slot(self, number: int) -> int:
+        """Where a constant is, from the pool's pointer."""
+        return SLOT * (MASKS + number)

@@ -1,0 +1,31 @@
+"""Kernels scheduled out of order inside a small window of the program (ACS)."""
+
+from recurra.window.core import State as State
+from recurra.window.core import Window as Window
+from recurra.window.executor import Executor as Executor
+from recurra.window.executor import Launch as Launch
+from recurra.window.faults import KernelError as KernelError
+from recurra.window.kernel import Kernel as Kernel
+from recurra.window.kernel import Trace as Trace
+from recurra.window.native.twin import NativeWindow as NativeWindow
+from recurra.window.task import MEMORY as MEMORY
+from recurra.window.task import Segment as Segment
+from recurra.window.task import Task as Task
+from recurra.window.task import WindowError as WindowError
+from recurra.window.task import barrier as barrier
+from recurra.window.wrapper import Wrapper as Wrapper
+from recurra.window.wrapper import copy as copy
+from recurra.window.wrapper import fill as fill
+from recurra.window.wrapper import kernel as kernel
+from recurra.window.wrapper import matmul as matmul
+from recurra.window.wrapper import total as total
+from recurra.window.wrapper import ufunc as ufunc
+
+
+def __getattr__(name: str) -> object:
+    """`concurrent` imports PyTorch."""
+    if name == "concurrent":
+        from recurra.window.torch.concurrent import concurrent
+
+        return concurrent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""Arrays → the bytes they touch, by their addresses, without importing who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from recurra.window.task import Segment, WindowError
+
+
+def segments(arrays: Iterable[Any]) -> tuple[Segment, ...]:
+    """Of NumPy arrays, PyTorch tensors on the CPU, and segments; empty ones touch nothing."""
+    return tuple(segment for array in arrays if (segment := segment_of(array)).size)
+
+
+def filled(arrays: Iterable[Any]) -> tuple[Segment, ...]:
+    """Of those whose elements fill their segments: who writes them all writes every byte."""
+    return tuple(
+        segment
+        for array in arrays
+        if (segment := segment_of(array)).size == getattr(array, "nbytes", segment.size)
+    )
+
+
+def segment_of(array: Any) -> Segment:
+    """From the first to the last byte that an array's shape and strides reach.
+
+    Raises WindowError for what has no address here.
+    """
+    if isinstance(array, Segment):
+        return array
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        return _numpy(array, interface)
+    if hasattr(array, "untyped_storage"):
+        return _torch(array)
+    raise WindowError(
+        f"{type(array).__name__} has no address",
+        facts="a kernel touches NumPy arrays, PyTorch tensors on the CPU, or Segments",
+        hint="leave reads and writes out, so that the kernel is a barrier",
+    )
+
+
+def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
+    if array.size == 0:
+        return Segment(0, 0)
+    low = high = interface["data"][0]
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return Segment(low, high - low + array.itemsize)
+
+
+def _torch(tensor: Any) -> Segment:
+    if tensor.device.type != "cpu":
+        raise WindowError(
+            f"a tensor on {tensor.device}", facts="these threads run kernels on the CPU only"
+        )
+    if tensor.numel() == 0:
+        return Segment(0, 0)
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return Segment(tensor.data_ptr(), (reach + 1) * tensor.element_size())

@@ -1,0 +1,346 @@
+"""`recurra window run`, `simulate`, `profile` and `build`."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from recurra.window import paper
+from recurra.window.gpu import GPUS, Gpu
+from recurra.window.kernel import Trace, parse
+from recurra.window.model import Costs, Machine
+from recurra.window.policies import POLICIES
+from recurra.window.profile import profile
+from recurra.window.simulate import simulate
+from recurra.window.task import WindowError
+
+PROGRAM = """A trace as text (a file, or - for standard input), synthetic:NAME (a program with the
+numbers of the paper's), or torch:NAME (a PyTorch program, recorded here)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a PyTorch script, without gradients, inside `window.concurrent()`.
+
+    Example: recurra window run infer.py --threads 2
+    """
+
+    script: Positional[Path]
+    """A Python file."""
+    threads: int = 2
+    """That run operators, the script's own among them."""
+    slots: int = 32
+    """Of the window."""
+    always: bool = False
+    """Defer whatever can be, also where that is not expected to pay."""
+    json: bool = False
+    """At the end, print how many operators were deferred, .., on standard error, as JSON."""
+
+    def __call__(self) -> int:
+        if not self.script.is_file():
+            raise WindowError(f"there is no file {self.script}")
+        try:
+            from recurra.window.torch.concurrent import without_gradients
+        except ModuleNotFoundError as missing:
+            raise WindowError(
+                "recurra window run needs PyTorch", facts=str(missing), hint="pip install torch"
+            ) from None
+        sys.argv = [str(self.script)]
+        sys.path.insert(0, str(self.script.parent))
+        policy = "always" if self.always else "learn"
+        with without_gradients(self.threads, self.slots, policy=policy) as block:
+            runpy.run_path(str(self.script), run_name="__main__")
+        print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
+        return 0
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Run a program of kernels on a model of a GPU, under several policies.
+
+    Example: recurra window simulate torch:ant --policies serial,acs-sw,acs-hw --timeline ant.html
+    """
+
+    program: Positional[Annotated[str, arg(help=PROGRAM)]] = ""
+    policies: str = ",".join(POLICIES)
+    """Which ones, separated by commas; the first is what the others are compared with."""
+    gpu: str = "rtx3070"
+    """Which GPU: rtx3060, rtx3070, rtx4090, h100"""
+    slots: int = 32
+    """N, of the window."""
+    scheduled: int = 0
+    """M, of the host's list (ACS-HW); 0 is twice the window."""
+    streams: int = 8
+    """Streams that the host launches into."""
+    costs: tuple[str, ...] = ()
+    """Other costs than the calibrated ones, in µs: sync=20 launch=2.5"""
+    kernels: int = 900
+    """Of a synthetic program."""
+    batch: int = 0
+    """Of a PyTorch program; 0 is the paper's."""
+    timeline: Path | None = None
+    """Write what ran when: .html to look at, .json for chrome://tracing and Perfetto."""
+    save: Path | None = None
+    """Write the trace as text."""
+    paper: bool = False
+    """Compare with the paper's figures instead (15 s)."""
+    sensitivity: bool = False
+    """Show how much the speed-ups depend on what is assumed instead (a minute)."""
+    json: bool = False
+    """Print one JSON object; progress is on standard error."""
+
+    def __call__(self) -> int:
+        machine = _machine(self.gpu, self.slots, self.scheduled, self.streams, self.costs)
+        if self.paper or self.sensitivity:
+            return self._tables(machine)
+        names = _policies(self.policies)
+        trace = read(self.program, machine.gpu, self.kernels, self.batch)
+        if self.save is not None:
+            _write(self.save, str(trace))
+        runs = [simulate(trace, name, machine) for name in names]
+        rows = [
+            {
+                "policy": run.policy,
+                "us": round(run.us, 2),
+                "speedup": round(runs[0].us / run.us, 3),
+                "occupancy": round(run.occupancy, 4),
+                "mJ": round(run.millijoules, 3),
+                "does": POLICIES[run.policy].words,
+            }
+            for run in runs
+        ]
+        if self.timeline is not None:
+            _draw(self.timeline, runs)
+        if self.json:
+            _print_json(
+                {"trace": trace.name, "kernels": len(trace), **_told(machine), "rows": rows}
+            )
+            return 0
+        print(f"{trace.name}: {len(trace)} kernels on {machine.gpu.name}, {machine.slots} slots")
+        _print_table(rows)
+        return 0
+
+    def _tables(self, machine: Machine) -> int:
+        if self.program:
+            raise WindowError(
+                f"{self.program} and --paper or --sensitivity",
+                facts="those two bring their own programs",
+                hint="leave the program out",
+            )
+        found: dict[str, Any] = {}
+        if self.paper:
+            rows = paper.comparison(machine, self.kernels, _counting())
+            found["paper"] = [
+                {
+                    "what": r.what,
+                    "paper": r.paper,
+                    "ours": round(r.ours, 4),
+                    "within": r.within,
+                    "calibrated": r.calibrated,
+                    "holds": r.holds,
+                }
+                for r in rows
+            ]
+            if not self.json:
+                print(f"{'what':<46} {'paper':>6} {'ours':>6}")
+                print("\n".join(map(str, rows)))
+        if self.sensitivity:
+            rows = paper.sensitivity(kernels=min(self.kernels, 400), tell=_counting())
+            found["sensitivity"] = [
+                {"family": r.family, "assumption": r.assumption}
+                | {p: round(g, 3) for p, g in r.gains.items()}
+                for r in rows
+            ]
+            if not self.json:
+                _print_table(found["sensitivity"])
+        if self.json:
+            _print_json(_told(machine) | found)
+        return 0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Show why a program of kernels leaves a GPU idle: sizes, occupancy, available parallelism.
+
+    Example: recurra window profile torch:humanoid --gpu rtx3060
+    """
+
+    program: Positional[Annotated[str, arg(help=PROGRAM)]]
+    gpu: str = "rtx3070"
+    """Which GPU: rtx3060, rtx3070, rtx4090, h100"""
+    kernels: int = 900
+    """Of a synthetic program."""
+    batch: int = 0
+    """Of a PyTorch program; 0 is the paper's."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def __call__(self) -> int:
+        machine = _machine(self.gpu, 32, 0, 8, ())
+        found = profile(read(self.program, machine.gpu, self.kernels, self.batch), machine)
+        print(json.dumps(found.rows()) if self.json else found)
+        return 0
+
+
+@dataclass(frozen=True)
+class Build:
+    """Compile the native window into the cache, and print where it is.
+
+    Example: recurra window build
+    """
+
+    json: bool = False
+    """Print {"module": path, "lanes": the instructions it compares with}"""
+
+    def __call__(self) -> int:
+        from recurra.window.native.build import TORCH, build
+        from recurra.window.native.twin import load
+
+        window, lanes = build(), load().lanes
+        torch = build(extension=TORCH) if find_spec("torch") else None
+        if self.json:
+            paths = {"window": str(window), "lanes": lanes, "torch": torch and str(torch)}
+            print(json.dumps(paths))
+            return 0
+        print(f"window: {window} ({lanes})")
+        print(f"torch: {torch or 'PyTorch is not installed'}")
+        return 0
+
+
+def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
+    """What a program on the command line stands for. Raises WindowError for nothing known."""
+    kind, colon, name = program.partition(":")
+    if kind == "synthetic" and colon:
+        if name not in paper.WORKLOADS:
+            raise WindowError(
+                f"there is no synthetic program {name!r}",
+                facts=f"there are {', '.join(paper.WORKLOADS)}",
+            )
+        return replace(paper.WORKLOADS[name], kernels=kernels).trace()
+    if kind == "torch" and colon:
+        return _recorded(name, gpu, batch)
+    if program == "-":
+        return parse(sys.stdin.read())
+    if not program or not Path(program).is_file():
+        raise WindowError(
+            f"there is no file {program}" if program else "no program is given",
+            hint="give a trace, synthetic:ant or torch:ant",
+        )
+    try:
+        text = Path(program).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WindowError(f"{program} cannot be read as text", facts=str(error)) from None
+    return parse(text, Path(program).stem)
+
+
+def _recorded(name: str, gpu: Gpu, batch: int) -> Trace:
+    from recurra.window.workloads import make
+
+    try:
+        from recurra.window.torch.lower import lower
+        from recurra.window.torch.record import record
+    except ModuleNotFoundError as missing:
+        raise WindowError(
+            f"torch:{name} needs PyTorch", facts=str(missing), hint="pip install recurra[torch]"
+        ) from None
+    return lower(name, record(make(name, batch=batch).run), gpu)
+
+
+def _machine(gpu: str, slots: int, scheduled: int, streams: int, costs: Sequence[str]) -> Machine:
+    if gpu not in GPUS:
+        raise WindowError(f"there is no GPU {gpu!r}", facts=f"there are {', '.join(GPUS)}")
+    known = [f.name for f in fields(Costs)]
+    given: dict[str, float] = {}
+    for text in costs:
+        name, _, value = text.partition("=")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            given[name] = -1.0
+        if name not in known or not 0 <= given[name] < math.inf:
+            raise WindowError(
+                f"{text!r} is no cost",
+                facts=f"costs are {', '.join(known)}",
+                hint="--costs sync=20",
+            )
+    return Machine(GPUS[gpu], Costs(**given), slots, scheduled or 2 * slots, streams)
+
+
+def _policies(text: str) -> list[str]:
+    names = [name for name in text.replace(" ", "").split(",") if name]
+    strange = [name for name in names if name not in POLICIES]
+    if strange or not names:
+        raise WindowError(
+            f"there is no policy {', '.join(map(repr, strange or [text]))}",
+            facts=f"there are {', '.join(POLICIES)}",
+        )
+    return names
+
+
+def _draw(path: Path, runs: Sequence[Any]) -> None:
+    if path.suffix == ".json":
+        if len(runs) > 1:
+            raise WindowError(
+                f"{path} can hold one policy", facts=f"{len(runs)} are asked for", hint="--policies"
+            )
+        _write(path, runs[0].chrome())
+        return
+    if path.suffix != ".html":
+        raise WindowError(f"{path} is neither .html nor .json")
+    body = "".join(f"<section>{run._repr_html_()}</section>" for run in runs)
+    _write(
+        path,
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>kernels over time'
+        "</title><style>body{font:14px system-ui;margin:2em}section{margin-bottom:2em}</style>"
+        f"</head><body>{body}</body></html>\n",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise WindowError(f"{path} cannot be written", facts=str(error)) from None
+
+
+def _told(machine: Machine) -> dict[str, Any]:
+    return {
+        "gpu": machine.gpu.name,
+        "slots": machine.slots,
+        "scheduled": machine.scheduled,
+        "streams": machine.streams,
+        "sram": machine.sram,
+    }
+
+
+def _counting() -> Callable[[str], object]:
+    """Progress on standard error: one line that counts on a terminal, nothing elsewhere."""
+    done: list[str] = []
+
+    def tell(what: str) -> None:
+        done.append(what)
+        if sys.stderr.isatty():
+            print(f"\r{len(done):3d}  {what:<60}", end="", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(rows[0])
+    cells = [[str(row[c]) for c in columns] for row in rows]
+    wide = [max(len(c), *(len(row[k]) for row in cells)) for k, c in enumerate(columns)]
+    for line in [columns, *cells]:
+        print("  ".join(f"{cell:<{w}}" for cell, w in zip(line, wide, strict=True)).rstrip())
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value))

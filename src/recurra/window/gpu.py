@@ -1,0 +1,144 @@
+"""A GPU by its limits, and the blocks that are resident on it: the device of the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.window.kernel import WARP, Kernel
+from recurra.window.task import WindowError
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Limits of one streaming multiprocessor, and how many there are.
+
+    ghz     cycles of the window's hardware, 10⁹ per second
+    idle    watts of a GPU that does nothing
+    busy    watts more if every warp slot is active: with `idle`, the proxy of energy
+    gbs, tflops  bandwidth in 10⁹ bytes, arithmetic in 10¹² single-precision operations per second
+    """
+
+    name: str
+    sms: int
+    ghz: float
+    warps: int = 48
+    ctas: int = 16
+    registers: int = 65536
+    shared: int = 100 * 1024
+    idle: float = 40.0
+    busy: float = 180.0
+    gbs: float = 448.0
+    tflops: float = 20.3
+
+    def per_sm(self, kernel: Kernel) -> int:
+        """How many blocks of a kernel one multiprocessor holds; 0 if it cannot hold any."""
+        ctas, warps, registers, shared = need(kernel)
+        limits = [self.ctas // ctas, self.warps // warps, self.registers // registers]
+        return min(limits + ([self.shared // shared] if shared else []))
+
+    def slots(self) -> int:
+        """Warps that can be active at once."""
+        return self.sms * self.warps
+
+
+# The chips' own limits, from their makers' data sheets. Tables IV and V of the paper give half the
+# registers and a third of the shared memory: `TABLE_V` is that one.
+GPUS = {
+    g.name: g
+    for g in (
+        Gpu("rtx3060", 28, 1.3, idle=30, busy=140, gbs=360, tflops=12.7),
+        Gpu("rtx3070", 46, 1.4),
+        Gpu("rtx4090", 128, 2.2, ctas=24, idle=60, busy=390, gbs=1008, tflops=82.6),
+        Gpu(
+            "h100",
+            132,
+            1.7,
+            warps=64,
+            ctas=32,
+            shared=227 * 1024,
+            idle=90,
+            busy=610,
+            gbs=3350,
+            tflops=67.0,
+        ),
+    )
+}
+TABLE_V = Gpu("rtx3070 of table V", 46, 1.4, registers=32768, shared=32 * 1024)
+
+
+def need(kernel: Kernel) -> tuple[int, int, int, int]:
+    """What one block takes of a multiprocessor: block slots, warps, registers, shared bytes.
+
+    Registers are handed out to warps, in eights per thread.
+    """
+    registers = kernel.warps * WARP * (-(-kernel.registers // 8) * 8)
+    return 1, kernel.warps, registers, kernel.shared
+
+
+def fits(gpu: Gpu, kernel: Kernel) -> None:
+    """Raises WindowError for a kernel of which not one block is ever resident."""
+    if gpu.per_sm(kernel) < 1:
+        has = (gpu.ctas, gpu.warps, gpu.registers, gpu.shared)
+        words = ("blocks", "warps", "registers", "bytes of shared memory")
+        asks = [
+            f"a block needs {n} {word}, a multiprocessor has {h}"
+            for n, h, word in zip(need(kernel), has, words, strict=True)
+            if n > h
+        ]
+        raise WindowError(
+            f"kernel {kernel.name} does not fit on {gpu.name}",
+            facts="; ".join(asks),
+            hint="give a GPU with more, or the kernel smaller blocks",
+        )
+
+
+class Residency:
+    """The free resources of every multiprocessor. Placing is breadth first, roomiest first."""
+
+    def __init__(self, gpu: Gpu):
+        limits = (gpu.ctas, gpu.warps, gpu.registers, gpu.shared)
+        self._free: Counts = np.repeat(np.array(limits, dtype=np.int64)[:, None], gpu.sms, axis=1)
+
+    def place(self, count: int, needs: tuple[int, int, int, int]) -> Counts:
+        """Makes at most `count` blocks resident; how many on each multiprocessor."""
+        room = self._room(needs)
+        total = int(room.sum())
+        if total > count:
+            room = _level(room, count)
+        if total:
+            self._take(room, needs)
+        return room
+
+    def leave(self, placed: Counts, needs: tuple[int, int, int, int]) -> None:
+        """The blocks of one `place` are done."""
+        self._take(-placed, needs)
+
+    def _room(self, needs: tuple[int, int, int, int]) -> Counts:
+        rows = [free // n for free, n in zip(self._free, needs, strict=True) if n]
+        return np.minimum.reduce(rows)
+
+    def _take(self, placed: Counts, needs: tuple[int, int, int, int]) -> None:
+        for free, n in zip(self._free, needs, strict=True):
+            if n:
+                free -= placed * n
+
+
+def _level(room: Counts, count: int) -> Counts:
+    """`count` blocks on the roomiest multiprocessors: what is left over is as even as can be."""
+    low, high = 0, int(room.max())
+    while low < high:  # the lowest level of water that `count` blocks, poured from above, reach
+        middle = (low + high) // 2
+        if int(np.maximum(room - middle, 0).sum()) <= count:
+            high = middle
+        else:
+            low = middle + 1
+    placed = np.maximum(room - low, 0)
+    missing = count - int(placed.sum())
+    if missing:
+        placed[np.flatnonzero(room >= low)[:missing]] += 1
+    return placed

@@ -1,0 +1,95 @@
+"""How long kernels took → whether, and how, it pays to run them side by side."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Sequence
+
+from recurra.window.kernel import dependences
+from recurra.window.task import Task
+
+NEW = 0.3  # the weight of the newest measurement
+TINY = 20e-6  # s: what takes less is run by the thread that launches it, if nothing holds it up
+OVERHEAD = 25e-6  # s: of a launch through the window; `recurra bench window` measures it
+LEAST_GAIN = 1.1  # below it the window is off
+SAMPLE, MOST_OFF = 64, 4096  # launches: looked at to predict the gain; run without the window
+
+
+class Durations:
+    """Seconds by kind of launch; the newest measurements count most."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Hashable, float] = {}
+
+    def learn(self, kind: Hashable, seconds: float) -> None:
+        """One more measurement."""
+        before = self._seconds.get(kind, seconds)
+        self._seconds[kind] = before + NEW * (seconds - before)
+
+    def expect(self, kind: Hashable) -> float | None:
+        """How long it will take; None if it was never seen."""
+        return self._seconds.get(kind)
+
+    def rows(self) -> list[dict[str, object]]:
+        """For a table."""
+        return [{"kernel": str(k), "µs": round(1e6 * s, 1)} for k, s in self._seconds.items()]
+
+
+class Judgement:
+    """Decides, from what was learned, how the next launch runs."""
+
+    def __init__(self, threads: int, slots: int):
+        self.threads, self.slots = threads, slots
+        self.durations = Durations()
+        self.predicted: float | None = None  # the last sample's gain
+        self.off = 0  # launches that are still to run without the window
+        self._pause = SAMPLE
+        self._recent: list[tuple[Task, Hashable]] = []
+
+    def tiny(self, kind: Hashable) -> bool:
+        """Whether handing it over would cost more than running it."""
+        expected = self.durations.expect(kind)
+        return expected is not None and expected < TINY
+
+    def large(self, kind: Hashable) -> bool:
+        """Whether it is known, and worth more than one thread."""
+        return self.durations.expect(kind) is not None and not self.tiny(kind)
+
+    def launched(self, task: Task, kind: Hashable) -> None:
+        """One more launch through the window; every now and then, predicts whether that pays."""
+        self._recent.append((task, kind))
+        if len(self._recent) < SAMPLE:
+            return
+        tasks = [task for task, _ in self._recent]
+        known = [self.durations.expect(kind) for _, kind in self._recent]
+        self._recent.clear()
+        seconds = [TINY if s is None else s for s in known]
+        self.predicted = gain(tasks, seconds, self.threads, OVERHEAD, self.slots)
+        if self.predicted < LEAST_GAIN:
+            self.off, self._pause = self._pause, min(2 * self._pause, MOST_OFF)
+        else:
+            self._pause = SAMPLE
+
+
+def gain(
+    tasks: Sequence[Task], seconds: Sequence[float], threads: int, overhead: float, slots: int
+) -> float:
+    """How much faster `threads` would run these tasks through a window than one thread in order.
+
+    List scheduling, oldest first; the program launches one task every `overhead` seconds, and every
+    task takes that much more.
+    """
+    upstream = dependences(tasks)
+    end: list[float] = []
+    free = [0.0] * threads
+    window: list[float] = []
+    for k, ups in enumerate(upstream):
+        issued = overhead * (k + 1)
+        if len(window) == slots:
+            issued = max(issued, heapq.heappop(window))
+        ready = max([issued, *(end[u] for u in ups)])
+        start = max(ready, heapq.heappop(free))
+        end.append(start + seconds[k] + overhead)
+        heapq.heappush(free, end[k])
+        heapq.heappush(window, end[k])
+    return sum(seconds) / max(end) if end else 1.0

@@ -1,0 +1,74 @@
+"""Executors and their process: nested ones, the end of the interpreter, and fork."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recurra.window.executor import Executor
+
+_alive: weakref.WeakSet[Executor] = weakref.WeakSet()
+_entered = threading.local()
+_forking: list[Executor] = []
+
+
+def born(executor: Executor) -> None:
+    """It will be drained before the interpreter ends, and before a fork."""
+    _alive.add(executor)
+
+
+def entered(executor: Executor) -> Executor | None:
+    """A `with` block begins in this thread; the executor of the block around it, if there is one.
+
+    Two windows beside each other would not see each other's memory: the inner one's launches go to
+    the outer one.
+    """
+    stack: list[Executor] = _stack()
+    outer = stack[0] if stack else None
+    stack.append(executor)
+    return outer
+
+
+def left(executor: Executor) -> None:
+    """The block ends."""
+    _stack().remove(executor)
+
+
+def _stack() -> list[Executor]:
+    if not hasattr(_entered, "stack"):
+        _entered.stack = []
+    return _entered.stack
+
+
+def _at_exit() -> None:
+    for executor in list(_alive):
+        for error in executor.stop():
+            print(error, file=sys.stderr)
+
+
+def _before_fork() -> None:
+    _forking[:] = list(_alive)
+    for executor in _forking:
+        executor.before_fork()
+
+
+def _in_parent() -> None:
+    for executor in _forking:
+        executor.after_fork_in_parent()
+    _forking.clear()
+
+
+def _in_child() -> None:
+    for executor in _forking:
+        executor.after_fork_in_child()
+    _forking.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

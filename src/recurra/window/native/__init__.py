@@ -1,0 +1,1 @@
+"""The native window: C++, compiled once where a compiler and nanobind are."""

@@ -1,0 +1,64 @@
+// Python's view of the native window: the methods of window/core.py, and a clock for its check.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include "clock.hpp"
+#include "window.hpp"
+
+namespace nb = nanobind;
+using recurra::Accesses;
+using Clock = recurra::CheckClock;
+using recurra::Segment;
+using recurra::Window;
+using recurra::Word;
+
+namespace {
+
+// A tuple of Segment objects -> numbers. Tasks hold no empty segments.
+std::vector<Segment> segments(nb::handle tuple) {
+  std::vector<Segment> found;
+  for (nb::handle one : nb::borrow<nb::tuple>(tuple)) {
+    const Word start = nb::cast<Word>(one.attr("start"));
+    found.push_back({start, start + nb::cast<Word>(one.attr("size"))});
+  }
+  return found;
+}
+
+nb::list slots(const Window& window) {
+  nb::list found;
+  for (const Window::Slot& slot : window.slots()) {
+    found.append(nb::make_tuple(slot.ticket, static_cast<int>(slot.state), slot.upstream));
+  }
+  return found;
+}
+
+nb::tuple pair(const recurra::Timed& t) { return nb::make_tuple(t.ns, t.bits); }
+
+}  // namespace
+
+NB_MODULE(_recurra_window, m) {
+  nb::class_<Window>(m, "Window")
+      .def(nb::init<int, std::size_t>())
+      .def("offer",
+           [](Window& w, nb::handle task) {
+             return w.offer({segments(task.attr("reads")), segments(task.attr("writes"))});
+           })
+      .def("take", &Window::take)
+      .def("claim", &Window::claim)
+      .def("retire", &Window::retire)
+      .def("slots", &slots)
+      .def("offered", &Window::offered)
+      .def("waiting", &Window::waiting);
+  nb::class_<Clock>(m, "CheckClock")
+      .def(nb::init<int, int, int, int>())
+      .def("columns", [](const Clock& c, int repeat) { return pair(c.columns(repeat)); })
+      .def("algorithm1", [](const Clock& c, int repeat) { return pair(c.algorithm1(repeat)); });
+#if defined(__AVX512F__)
+  m.attr("lanes") = "AVX-512";
+#elif defined(__AVX2__)
+  m.attr("lanes") = "AVX2";
+#else
+  m.attr("lanes") = "scalar";
+#endif
+}

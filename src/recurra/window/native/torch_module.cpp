@@ -1,0 +1,380 @@
+// PyTorch without annotations: every ATen operator that a thread calls inside a block comes here
+// first, by a boxed fallback on a dispatch key above all others, and is deferred if that is safe.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <torch/library.h>
+
+#include <frameobject.h>
+
+#include "engine.hpp"
+#include "operators.hpp"
+#include "prediction.hpp"
+
+namespace nb = nanobind;
+using namespace recurra;
+
+namespace {
+
+// What one signature (operator, shapes, types, scalars) has taught.
+struct Learned {
+  struct Output {
+    std::vector<int64_t> sizes, strides;
+    caffe2::TypeMeta type;
+    std::size_t bytes;
+  };
+  std::vector<Output> outputs;
+  bool defer = true;
+  std::atomic<double> us{0};
+};
+
+struct Settings {
+  double tiny_us = 5;
+  bool learn = true;
+};
+
+struct Counts {
+  std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
+};
+
+std::unique_ptr<Engine> engine;
+std::mutex front;  // of all below: one operator is looked at at a time
+Settings settings;
+Counts counts;
+Prediction prediction;
+int threads = 1;
+std::unordered_map<const void*, Kind> kinds;
+std::unordered_map<const void*, c10::OperatorHandle> handles;
+std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
+std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
+
+constexpr double kOverhead = 1.0;     // µs: of an operator that goes through the window
+constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
+
+// Plain tensors on the CPU in memory that PyTorch allocated and nobody else sees.
+bool plain(const at::Tensor& t) {
+  constexpr c10::DispatchKeySet allowed{
+      c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
+      c10::DispatchKey::ADInplaceOrView};
+  if (t.key_set().raw_repr() & ~allowed.raw_repr()) return false;
+  if (t.layout() != c10::kStrided || !t.has_storage()) return false;
+  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
+  const bool ours = !data.get() || data.get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+  return ours && !(exported.size() && exported.count(storage));
+}
+
+// Gives Python's lock back, if this thread has it: who frees a tensor's last owner may need it.
+class WithoutPython {
+ public:
+  WithoutPython() {
+    if (PyGILState_Check()) release_.emplace();
+  }
+
+ private:
+  std::optional<nb::gil_scoped_release> release_;
+};
+
+void drain() {
+  const WithoutPython free;
+  engine->drain();
+}
+
+// The innermost place that is not in torch's own modules.
+Place place() {
+  const nb::gil_scoped_acquire acquire;
+  static std::unordered_map<const void*, bool> of_torch;  // by code, which is kept
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  Place found;
+  while (frame && !found.code) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    auto [known, missing] = of_torch.try_emplace(code, false);
+    if (missing) {
+      const char* file = PyUnicode_AsUTF8(code->co_filename);
+      known->second = file && std::strstr(file, "/torch/") != nullptr;
+      Py_INCREF(code);  // so that its address is never another's
+    }
+    if (!known->second) found = {code, PyFrame_GetLasti(frame)};
+    Py_DECREF(code);
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return found;
+}
+
+std::string told_place(const Place& place) {
+  if (!place.code) return "an unknown line";
+  const nb::gil_scoped_acquire acquire;
+  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(place.code));
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, place.at));
+}
+
+[[noreturn]] void raise(const Failure& why) {
+  engine->tell();
+  TORCH_CHECK(false, why.text);
+}
+
+struct Touched {
+  std::vector<at::Tensor> reads, writes;
+  bool any = false, plain = true, gradient = false;
+};
+
+void touch(Touched& touched, const at::Tensor& t, bool writes) {
+  if (!t.defined()) return;
+  touched.any = true;
+  touched.plain = touched.plain && plain(t);
+  touched.gradient |= t.requires_grad();
+  (writes ? touched.writes : touched.reads).push_back(t);
+}
+
+void touch(Touched& touched, const c10::IValue& v, bool writes) {
+  if (v.isTensor()) {
+    touch(touched, v.toTensor(), writes);
+  } else if (v.isList() && !v.isIntList() && !v.isDoubleList() && !v.isBoolList()) {
+    for (const c10::IValue& one : v.toListRef()) touch(touched, one, writes);
+  }
+}
+
+Accesses accesses(const Touched& touched) {
+  Accesses found;
+  for (const at::Tensor& t : touched.reads) {
+    if (t.numel()) found.reads.push_back(segment_of(t));
+  }
+  for (const at::Tensor& t : touched.writes) {
+    if (t.numel()) found.writes.push_back(segment_of(t));
+  }
+  return found;
+}
+
+c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
+               const Touched& touched) {
+  ++counts.alone;
+  drain();
+  for (const auto* list : {&touched.reads, &touched.writes}) {
+    for (const at::Tensor& t : *list) {
+      if (auto why = engine->spoilt(t)) raise(*why);
+    }
+  }
+  const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+  op.redispatchBoxed(below(keys), stack);
+}
+
+// The first time that a signature is seen: what its outputs are like.
+void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
+           const Touched& touched, const Kind& kind, Learned& learned) {
+  std::vector<Learned::Output> before;
+  auto look = [](const at::Tensor& t) {
+    return Learned::Output{t.sizes().vec(), t.strides().vec(), t.dtype(), t.storage().nbytes()};
+  };
+  for (const at::Tensor& t : touched.writes) before.push_back(look(t));
+  const std::size_t returns = op.schema().returns().size();
+  const auto begin = std::chrono::steady_clock::now();
+  run_alone(op, keys, stack, touched);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  learned.us = std::chrono::duration<double, std::micro>(took).count();
+  ++counts.learned;
+  for (std::size_t k = 0; k < returns; ++k) {
+    const at::Tensor& t = (*stack)[stack->size() - returns + k].toTensor();
+    if (kind.mutates) {  // gives what it wrote, in that order, as large as it was
+      learned.defer = learned.defer && k < touched.writes.size() && t.is_same(touched.writes[k]);
+      continue;
+    }
+    if (!t.defined() || !plain(t) || t.storage_offset() != 0 || t.storage().use_count() > 1) {
+      learned.defer = false;
+      return;
+    }
+    learned.outputs.push_back(look(t));
+  }
+  for (std::size_t k = 0; k < before.size(); ++k) {
+    const Learned::Output after = look(touched.writes[k]);
+    learned.defer = learned.defer && after.sizes == before[k].sizes &&
+                    after.strides == before[k].strides && after.bytes == before[k].bytes;
+  }
+}
+
+std::vector<at::Tensor> promise(const Learned& learned) {
+  std::vector<at::Tensor> promised;
+  for (const Learned::Output& o : learned.outputs) {
+    auto storage = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), o.bytes, at::DataPtr(nullptr, c10::Device(c10::kCPU)),
+        c10::GetCPUAllocator(), true);
+    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), o.type);
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(o.sizes, o.strides);
+    promised.push_back(std::move(t));
+  }
+  return promised;
+}
+
+// When the results of an operator would be there: for the prediction.
+void note(const c10::OperatorHandle& op, const Stack* stack, const Touched& touched, double end) {
+  if (!settings.learn) return;
+  const std::size_t returns = op.schema().returns().size();
+  for (std::size_t k = stack->size() - returns; k < stack->size(); ++k) {
+    prediction.made((*stack)[k].toTensor(), end);
+  }
+  for (const at::Tensor& t : touched.writes) prediction.made(t, end);
+}
+
+void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const Touched& touched,
+           const Kind& kind, Learned& learned) {
+  Call call;
+  call.op = &handles.try_emplace(&op.schema(), op).first->second;
+  call.us = &learned.us;
+  call.where = place();
+  call.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
+                        std::make_move_iterator(stack->end()));
+  stack->resize(base);
+  Accesses found = accesses(touched);
+  if (kind.mutates) {
+    const std::size_t returns = op.schema().returns().size();
+    for (std::size_t k = 0; k < returns; ++k) stack->push_back(touched.writes[k]);
+  } else {
+    call.outputs = promise(learned);
+    for (const at::Tensor& t : call.outputs) {
+      if (t.numel()) found.writes.push_back(segment_of(t));
+      stack->push_back(t);
+    }
+  }
+  call.reads = touched.reads;
+  call.reads.insert(call.reads.end(), touched.writes.begin(), touched.writes.end());
+  call.writes = touched.writes;
+  ++counts.deferred;
+  engine->offer(std::move(found), std::move(call));
+}
+
+// Nothing is in flight, and nothing has failed: without the window, operators can simply be called.
+bool quiet() {
+  engine->drain();
+  return !engine->any_spoilt();
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const WithoutPython free;
+  std::unique_lock lock(front);
+  if (prediction.off > 0 && quiet()) {
+    --prediction.off;
+    ++counts.off;
+    lock.unlock();
+    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    return op.redispatchBoxed(below(keys), stack);
+  }
+  auto known = kinds.find(&op.schema());
+  if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
+  const Kind& kind = known->second;
+  if (kind.way == Kind::views || kind.way == Kind::decomposes) {  // inner operators come here again
+    ++counts.views;
+    lock.unlock();
+    return op.redispatchBoxed(below(keys), stack);
+  }
+  const std::size_t count = op.schema().arguments().size(), base = stack->size() - count;
+  Touched touched;
+  for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], kind.writes[k]);
+  TORCH_CHECK(!(touched.gradient && c10::GradMode::is_enabled()),
+              "operator ", op.schema().name(), " would need a gradient inside window.concurrent()");
+  if (!touched.any || kind.way == Kind::now) {
+    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    lock.unlock();
+    return op.redispatchBoxed(below(keys), stack);
+  }
+  std::uint64_t signature = reinterpret_cast<std::uint64_t>(&op.schema());
+  bool known_shapes = kind.way == Kind::defers && touched.plain && usual_modes();
+  if (kind.silent >= 0) {
+    known_shapes = known_shapes && !(*stack)[base + static_cast<std::size_t>(kind.silent)].toBool();
+  }
+  for (std::size_t k = 0; known_shapes && k < count; ++k) {
+    known_shapes = mix(signature, (*stack)[base + k]);
+  }
+  if (!known_shapes) return run_alone(op, keys, stack, touched);
+  if (memory.size() > kMost) {  // shapes that never come again
+    drain();
+    memory.clear();
+  }
+  auto [found, first] = memory.try_emplace(signature, nullptr);
+  if (first) {
+    auto learned = std::make_unique<Learned>();
+    try {
+      learn(op, keys, stack, touched, kind, *learned);
+    } catch (...) {
+      memory.erase(signature);
+      throw;
+    }
+    memory[signature] = std::move(learned);
+    return;
+  }
+  Learned& learned = *found->second;
+  if (!learned.defer) return run_alone(op, keys, stack, touched);
+  double end = 0;
+  if (settings.learn) {
+    end = prediction.launch(touched.reads, touched.writes, learned.us, threads, kOverhead);
+    if (learned.us < settings.tiny_us && engine->free_for(accesses(touched))) {
+      ++counts.inlined;
+      const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+      op.redispatchBoxed(below(keys), stack);
+      return note(op, stack, touched, end);
+    }
+  }
+  defer(op, stack, base, touched, kind, learned);
+  note(op, stack, touched, end);
+}
+
+thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+NB_MODULE(_recurra_torch, m) {
+  recurra::told = told_place;
+  m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
+    engine = std::make_unique<Engine>(all - 1, slots);
+    threads = all;
+    settings = {tiny_us, learn};
+    counts = {};
+    prediction = {};
+    exported.clear();
+  });
+  m.def("enter", [] { included = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(kKey); });
+  m.def("leave", [] { included.reset(); });
+  m.def("drain", [] { if (engine) drain(); });
+  m.def("finish", []() -> std::optional<std::string> {
+    auto why = engine ? engine->end() : nullptr;
+    return why ? std::optional(why->text) : std::nullopt;
+  });
+  m.def("end", [] {
+    const WithoutPython free;
+    engine.reset();
+  });
+  m.def("forked", [] {
+    engine.release();  // its threads are the parent's
+    included.reset();
+  });
+  m.def("export", [](std::uint64_t storage) -> std::optional<std::string> {
+    if (!engine) return std::nullopt;  // in a forked child
+    const auto* address = reinterpret_cast<const c10::StorageImpl*>(storage);
+    auto why = engine->told(address);
+    exported.insert(address);
+    return why ? std::optional(why->text) : std::nullopt;
+  });
+  m.def("counts", [] {
+    nb::dict d;
+    d["deferred"] = counts.deferred;
+    d["inlined"] = counts.inlined;
+    d["views and parts"] = counts.views;
+    d["alone"] = counts.alone;
+    d["learned"] = counts.learned;
+    d["window off"] = counts.off;
+    d["by workers"] = engine ? engine->by_workers.load() : 0;
+    d["predicted gain"] = prediction.gain;
+    return d;
+  });
+}

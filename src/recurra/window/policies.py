@@ -1,0 +1,315 @@
+"""How kernels reach the GPU: one stream, many, the window in software or hardware, and its rivals.
+
+Each policy is a function that sets a simulation going.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from recurra.window.core import Window
+from recurra.window.hardware import HardwareWindow
+from recurra.window.model import Simulation
+
+UPSTREAM_OF_A_BARRIER = 5  # kernels that one barrier packet can name
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What it does, in words, and how it begins."""
+
+    words: str
+    begin: Callable[[Simulation], None]
+
+
+def serial(sim: Simulation) -> None:
+    """One stream: the host runs ahead, every kernel waits for the one before it."""
+    issued: set[int] = set()
+    after: dict[int, float] = {0: 0.0}  # the kernel that may start, and from when on
+
+    def try_start(k: int) -> None:
+        if k in issued and k in after:
+            sim.at(after.pop(k), lambda: sim.start(k))
+
+    def deliver(k: int) -> None:
+        issued.add(k)
+        try_start(k)
+
+    def done(k: int) -> None:
+        after[k + 1] = sim.now + sim.costs.dispatch
+        try_start(k + 1)
+
+    sim.on_done = done
+    sim.host(lambda k: sim.costs.launch, deliver)
+
+
+def streams(sim: Simulation) -> None:
+    """Streams assigned ahead of time, events between them; the assignment costs nothing here."""
+    place, before = assign_streams(sim.upstream, sim.machine.streams)
+    waits = Waits(sim, sim.start)
+
+    def cost(k: int) -> float:
+        crossing = sum(place[u] != place[k] for u in sim.upstream[k])
+        return sim.costs.launch + 2 * crossing * sim.costs.event
+
+    def deliver(k: int) -> None:
+        signal = sim.costs.signal + sim.costs.dispatch
+        delays = {u: signal for u in sim.upstream[k] if place[u] != place[k]}
+        if k in before:
+            delays[before[k]] = sim.costs.dispatch
+        waits.add(k, delays)
+
+    sim.on_done = waits.done
+    sim.host(cost, deliver)
+
+
+def software(sim: Simulation) -> None:
+    """ACS-SW: the window itself in one host thread, and a thread per stream that launches a ready
+    kernel, waits for it, and retires it (section IV-B)."""
+    costs, machine = sim.costs, sim.machine
+    window = Window(machine.slots)
+    fifo: list[int] = []
+    module, driver = Clock(), Clock()
+    taken: set[int] = set()  # kernels in the window, or being compared with it
+    free = list(range(machine.streams))
+    held: dict[int, int] = {}  # kernel → its stream
+
+    def fill() -> None:
+        """The window module: one check after the other, as long as there are slots."""
+        while fifo and len(taken) < machine.slots:
+            k = fifo.pop(0)
+            taken.add(k)
+            sim.at(module.after(sim.now, costs.check), lambda k=k: insert(k))
+
+    def insert(k: int) -> None:
+        assert window.offer(sim.trace.tasks[k]) == k
+        launch()
+
+    def launch() -> None:
+        while free and (k := window.take()) is not None:
+            stream = free.pop()
+            locked = driver.after(sim.now, costs.launch * costs.driver)
+            issued = max(sim.now + costs.launch, locked)
+            sim.at(issued + costs.dispatch, lambda k=k: sim.start(k))
+            held[k] = stream
+
+    def synchronised(k: int) -> None:
+        window.retire(k)
+        taken.remove(k)
+        free.append(held.pop(k))
+        fill()
+        launch()
+
+    def deliver(k: int) -> None:
+        fifo.append(k)
+        fill()
+
+    sim.on_done = lambda k: sim.at(sim.now + costs.sync, lambda: synchronised(k))
+    sim.host(lambda k: 0.0, deliver)
+
+
+def hardware(sim: Simulation) -> None:
+    """ACS-HW: the host sends kernels with the upstream kernels that it knows of, the GPU's window
+    does the rest (section IV-C)."""
+    machine, cycle = sim.machine, 1e-3 / sim.machine.gpu.ghz
+    window = HardwareWindow(machine.slots, machine.scheduled)
+    queue: list[int] = []  # packets that have reached the GPU
+    unit = Clock()
+
+    def insert() -> None:
+        while queue and window.takes(queue[0]):
+            k = queue.pop(0)
+            stale = {u for u in sim.upstream[k] if u >= k - machine.scheduled}
+            dispatch(window.insert(k, stale), machine.slots * cycle)
+
+    def dispatch(ready: list[int], work: float) -> None:
+        time = unit.after(sim.now, work) + sim.costs.dispatch
+        for k in ready:
+            sim.at(time, lambda k=k: sim.start(k))
+
+    def done(k: int) -> None:
+        dispatch(window.retire(k), (machine.slots - 1) * cycle)
+        insert()
+
+    def deliver(k: int) -> None:
+        queue.append(k)
+        insert()
+
+    sim.on_done = done
+    sim.host(lambda k: sim.costs.check + sim.costs.packet, deliver)
+
+
+def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], None]:
+    """CUDA graphs: one for all kernels up to the next result that the host waits for."""
+
+    def begin(sim: Simulation) -> None:
+        waits = Waits(sim, sim.start)
+        open_: list[int] = []
+        last = len(sim.trace) - 1
+
+        def deliver(k: int) -> None:
+            open_.append(k)
+            if k == last or sim.trace.kernels[k].host:
+                kernels = tuple(open_)
+                open_.clear()
+                sim.at(sim.now + sim.costs.graph, lambda: launch(kernels))
+
+        def launch(kernels: tuple[int, ...]) -> None:
+            for k in kernels:
+                waits.add(k, {u: sim.costs.dispatch for u in sim.upstream[k]}, sim.costs.dispatch)
+
+        sim.on_done = waits.done
+        sim.host(lambda k: per_node(sim), deliver)
+
+    return begin
+
+
+def persistent(sim: Simulation) -> None:
+    """One kernel whose blocks run every task: no launches, but all blocks ask for the most."""
+    waits = Waits(sim, sim.start)
+    sim.on_done = waits.done
+    sim.host(
+        lambda k: sim.costs.packet, lambda k: waits.add(k, dict.fromkeys(sim.upstream[k], 0.0))
+    )
+
+
+def atmi(sim: Simulation) -> None:
+    """ATMI: the whole graph is described first; queues then pass packets in order, and barrier
+    packets hold them up until the upstream kernels are done."""
+    place, _ = assign_streams(sim.upstream, sim.machine.streams)
+    waits = Waits(sim, lambda k: passed(k))
+    queues: list[list[int]] = [[] for _ in range(sim.machine.streams)]
+    open_: list[int] = []
+    last = len(sim.trace) - 1
+    held: set[int] = set()
+
+    def deliver(k: int) -> None:
+        open_.append(k)
+        if k == last or sim.trace.kernels[k].host:
+            for j in open_:
+                queues[place[j]].append(j)
+            open_.clear()
+            for q in range(len(queues)):
+                read(q)
+
+    def read(q: int) -> None:
+        """The packet processor at the head of a queue that nothing holds up."""
+        if queues[q] and q not in held:
+            held.add(q)
+            k = queues[q][0]
+            packets = -(-len(sim.upstream[k]) // UPSTREAM_OF_A_BARRIER)
+            waits.add(k, dict.fromkeys(sim.upstream[k], 0.0), packets * sim.costs.barrier)
+
+    def passed(k: int) -> None:
+        q = place[k]
+        queues[q].pop(0)
+        held.discard(q)
+        sim.at(sim.now + sim.costs.dispatch, lambda: sim.start(k))
+        read(q)
+
+    sim.on_done = waits.done
+    sim.host(lambda k: sim.costs.described, deliver)
+
+
+def parents(sim: Simulation) -> None:
+    """CDP: a kernel with one upstream kernel is launched by it; any other by the host, which waits
+    for all that it must follow."""
+    waits = Waits(sim, sim.start)
+
+    def delivered(k: int) -> None:
+        upstream = sim.upstream[k]
+        if len(upstream) == 1:
+            waits.add(k, {upstream[0]: sim.costs.child})
+        else:
+            delay = sim.costs.sync + sim.costs.launch + sim.costs.dispatch
+            waits.add(k, dict.fromkeys(upstream, delay), sim.costs.dispatch)
+
+    def cost(k: int) -> float:
+        return sim.costs.launch if len(sim.upstream[k]) != 1 else 0.0
+
+    sim.on_done = waits.done
+    sim.host(cost, delivered)
+
+
+class Clock:
+    """A unit that does one thing after the other."""
+
+    def __init__(self) -> None:
+        self.free = 0.0
+
+    def after(self, now: float, work: float) -> float:
+        """When `work` is done that is asked for now."""
+        self.free = max(self.free, now) + work
+        return self.free
+
+
+class Waits:
+    """Kernels that start, each by `go`, some time after the last of those they wait for."""
+
+    def __init__(self, sim: Simulation, go: Callable[[int], None]):
+        self.sim, self.go = sim, go
+        self.left: dict[int, int] = {}
+        self.ready: dict[int, float] = {}
+        self.downstream: dict[int, list[tuple[int, float]]] = {}
+        self.finished: dict[int, float] = {}
+
+    def add(self, k: int, delays: Mapping[int, float], own: float = 0.0) -> None:
+        """Kernel k starts `own` from now, and `delays[u]` after the end of every u."""
+        self.ready[k] = self.sim.now + own
+        self.left[k] = len(delays)
+        for u, delay in delays.items():
+            if u in self.finished:
+                self._pass(k, self.finished[u] + delay)
+            else:
+                self.downstream.setdefault(u, []).append((k, delay))
+        if not delays:
+            self._go(k)
+
+    def done(self, k: int) -> None:
+        """Kernel k has ended."""
+        self.finished[k] = self.sim.now
+        for other, delay in self.downstream.pop(k, []):
+            self._pass(other, self.sim.now + delay)
+
+    def _pass(self, k: int, time: float) -> None:
+        self.ready[k] = max(self.ready[k], time)
+        self.left[k] -= 1
+        if not self.left[k]:
+            self._go(k)
+
+    def _go(self, k: int) -> None:
+        self.sim.at(self.ready[k], lambda: self.go(k))
+
+
+def assign_streams(
+    upstream: tuple[tuple[int, ...], ...], count: int
+) -> tuple[list[int], dict[int, int]]:
+    """Each kernel's stream: that of an upstream kernel which is its stream's last, else the one
+    with the fewest kernels; and each kernel's predecessor in its stream."""
+    last: list[int | None] = [None] * count
+    length = [0] * count
+    place: list[int] = []
+    before: dict[int, int] = {}
+    for k, ups in enumerate(upstream):
+        own = [place[u] for u in ups if last[place[u]] == u]
+        s = own[0] if own else min(range(count), key=lambda q: length[q])
+        previous = last[s]
+        if previous is not None:
+            before[k] = previous
+        place.append(s)
+        last[s], length[s] = k, length[s] + 1
+    return place, before
+
+
+POLICIES: dict[str, Policy] = {
+    "serial": Policy("one stream", serial),
+    "streams": Policy("several streams, assigned ahead of time", streams),
+    "acs-sw": Policy("the window on the host", software),
+    "acs-hw": Policy("the window on the GPU", hardware),
+    "graph": Policy("a CUDA graph, built every time", graph_of(lambda sim: sim.costs.node)),
+    "graph-reused": Policy("a CUDA graph, built before", graph_of(lambda sim: 0.0)),
+    "persistent": Policy("persistent threads", persistent),
+    "atmi": Policy("a graph of barrier packets, described every time", atmi),
+    "cdp": Policy("kernels launched by kernels", parents),
+}

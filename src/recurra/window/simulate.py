@@ -1,0 +1,40 @@
+"""A trace, a policy and a machine → when every kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from recurra.window.kernel import Kernel, Trace
+from recurra.window.model import Machine, Simulation
+from recurra.window.policies import POLICIES
+from recurra.window.task import WindowError
+from recurra.window.timeline import Run
+
+
+def simulate(trace: Trace, policy: str, machine: Machine | None = None) -> Run:
+    """The trace under one of `policies.POLICIES`.
+
+    Raises WindowError for a policy that is none, and for kernels that do not fit on the GPU.
+    """
+    if policy not in POLICIES:
+        raise WindowError(
+            f"there is no policy {policy!r}", facts=f"there are {', '.join(POLICIES)}"
+        )
+    machine = machine or Machine()
+    as_placed = None
+    if policy == "persistent":
+        as_placed = persistent_blocks(trace.kernels, machine)
+    simulation = Simulation(trace, machine, as_placed)
+    POLICIES[policy].begin(simulation)
+    return simulation.run(policy)
+
+
+def persistent_blocks(kernels: Sequence[Kernel], machine: Machine) -> list[Kernel]:
+    """Each kernel as tasks of one persistent kernel: it asks for the most that any of them asks."""
+    most: Mapping[str, int] = {
+        field: max(getattr(kernel, field) for kernel in kernels)
+        for field in ("threads", "registers", "shared")
+    }
+    fetch = machine.costs.fetch
+    return [replace(kernel, us=kernel.us + fetch, **most) for kernel in kernels]

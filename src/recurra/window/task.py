@@ -1,0 +1,90 @@
+"""What a kernel touches, the segments of memory it reads and writes, and what that orders.
+
+    gemm(a, b) → c    reads 0x1000+4096, 0x2000+4096   writes 0x3000+4096
+
+Two tasks must keep their order if one writes what the other reads or writes: read after write,
+write after read, write after write. The paper (ACS, Algorithm 1) compares only the writes of the
+newcomer with what the window holds, and so misses read after write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from recurra.errors import RecurraError
+
+END = 2**64 - 1  # addresses are 64 bits wide; the last byte belongs to nobody
+
+
+class WindowError(RecurraError):
+    """A task, trace or machine that cannot be, or a window used against its rules."""
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    """Bytes start ≤ address < start + size of one flat address space.
+
+    Who has allocations without addresses gives each its own range of numbers.
+    Raises WindowError if it does not fit into 64 bits.
+    """
+
+    start: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.size < 0 or self.stop > END:
+            raise WindowError(
+                f"{self.start:#x} with {self.size} bytes is no segment of memory",
+                facts=f"it must lie between 0 and {END:#x}",
+            )
+
+    @property
+    def stop(self) -> int:
+        """The first address behind it."""
+        return self.start + self.size
+
+    def __str__(self) -> str:
+        return f"{self.start:#x}+{self.size}"
+
+
+MEMORY = Segment(0, END)  # what is touched if nobody knows what is touched
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel launch, as far as its order is concerned. Empty segments are dropped."""
+
+    name: str
+    reads: tuple[Segment, ...] = ()
+    writes: tuple[Segment, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", tuple(s for s in self.reads if s.size))
+        object.__setattr__(self, "writes", tuple(s for s in self.writes if s.size))
+
+    def must_follow(self, earlier: Task) -> bool:
+        """Whether this task waits for one that stands before it in the program."""
+        return (
+            overlap(self.reads, earlier.writes)  # read after write
+            or overlap(self.writes, earlier.reads)  # write after read
+            or overlap(self.writes, earlier.writes)  # write after write
+        )
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *_listed("reads", self.reads), *_listed("writes", self.writes)])
+
+
+def barrier(name: str) -> Task:
+    """A task that may touch anything: all before it ends first, nothing after it starts before."""
+    return Task(name, (MEMORY,), (MEMORY,))
+
+
+def overlap(some: Iterable[Segment], others: Iterable[Segment]) -> bool:
+    """Whether any two segments, both of more than no bytes, share a byte."""
+    spans = [(o.start, o.stop) for o in others]
+    return any(s.start < stop and start < s.stop for s in some for start, stop in spans)
+
+
+def _listed(word: str, segments: tuple[Segment, ...]) -> list[str]:
+    return [f"{word}={','.join(map(str, segments))}"] if segments else []

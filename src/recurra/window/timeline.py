@@ -1,0 +1,136 @@
+"""What a simulation found: when kernels ran, how full the GPU was; numbers, JSON, a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+WIDE, ROW, CURVE = 1000, 12, 60  # of the picture
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Span:
+    """Kernel `kernel` of the trace, from its first block's start to its last block's end, µs."""
+
+    kernel: int
+    name: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trace under a policy.
+
+    us      from the program's first action to its last kernel's end
+    slots   warps that could be active
+    watts   of the idle GPU, and more if all warps are active
+    warps   (time, active warps from then on), in order of time
+    """
+
+    policy: str
+    trace: str
+    us: float
+    slots: int
+    watts: tuple[float, float]
+    spans: tuple[Span, ...] = field(repr=False)
+    warps: tuple[tuple[float, int], ...] = field(repr=False)
+
+    @property
+    def occupancy(self) -> float:
+        """Active warps over possible ones, averaged over time."""
+        ends = [t for t, _ in self.warps[1:]] + [self.us]
+        area = sum(
+            warps * (stop - start) for (start, warps), stop in zip(self.warps, ends, strict=True)
+        )
+        return area / (self.us * self.slots)
+
+    @property
+    def millijoules(self) -> float:
+        """A proxy of energy: idle power for the whole time, and more with every active warp."""
+        idle, busy = self.watts
+        return self.us * (idle + busy * self.occupancy) / 1000
+
+    def chrome(self) -> str:
+        """The timeline as JSON that chrome://tracing and Perfetto open; lanes hold no overlaps."""
+        lanes = lanes_of(self.spans)
+        events: list[dict[str, Any]] = [
+            {
+                "name": s.name,
+                "ph": "X",
+                "pid": 0,
+                "tid": lane,
+                "ts": s.start,
+                "dur": s.stop - s.start,
+            }
+            for s, lane in zip(self.spans, lanes, strict=True)
+        ]
+        events += [
+            {"name": "active warps", "ph": "C", "pid": 0, "ts": t, "args": {"warps": warps}}
+            for t, warps in self.warps
+        ]
+        return json.dumps({"traceEvents": events})
+
+    def svg(self) -> str:
+        """Active warps over time, and below them the kernels that ran."""
+        lanes = lanes_of(self.spans)
+        shown = min(max(lanes, default=0) + 1, MOST_ROWS)
+        scale = WIDE / self.us
+        bars = "".join(
+            f'<rect x="{s.start * scale:.2f}" y="{CURVE + 6 + lane * ROW}" '
+            f'width="{max((s.stop - s.start) * scale, 0.5):.2f}" height="{ROW - 2}" '
+            f'fill="hsl({_hue(s.name)} 55% 55%)"><title>{escape(s.name)} ({s.kernel}): '
+            f"{s.start:.1f} to {s.stop:.1f} µs</title></rect>"
+            for s, lane in zip(self.spans, lanes, strict=True)
+            if lane < shown
+        )
+        height = CURVE + 6 + shown * ROW
+        return (
+            f'<svg viewBox="0 0 {WIDE} {height}" width="100%" role="img" '
+            f'aria-label="kernels over time">{self._curve(scale)}{bars}</svg>'
+        )
+
+    def _curve(self, scale: float) -> str:
+        points = [f"0,{CURVE}"]
+        y = float(CURVE)
+        for t, warps in self.warps:
+            x = t * scale
+            points.append(f"{x:.1f},{y:.1f}")
+            y = CURVE * (1 - warps / self.slots)
+            points.append(f"{x:.1f},{y:.1f}")
+        points += [f"{WIDE},{y:.1f}", f"{WIDE},{CURVE}"]
+        return f'<polygon points="{" ".join(points)}" fill="currentColor" fill-opacity="0.3"/>'
+
+    def _repr_html_(self) -> str:
+        words = (
+            f"<b>{escape(self.trace)}, {escape(self.policy)}</b>: {self.us:.0f} µs, "
+            f"{self.occupancy:.0%} of the warps active, {self.millijoules:.2f} mJ"
+        )
+        return f"<div>{words}<br>{self.svg()}</div>"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.trace} under {self.policy}: {self.us:.1f} µs, occupancy {self.occupancy:.2f}, "
+            f"{self.millijoules:.2f} mJ"
+        )
+
+
+def lanes_of(spans: Sequence[Span]) -> list[int]:
+    """For each span the lowest lane in which nothing else runs then."""
+    lanes: dict[int, int] = {}
+    free: list[float] = []
+    for at, span in sorted(enumerate(spans), key=lambda p: p[1].start):
+        lane = next((k for k, end in enumerate(free) if end <= span.start), len(free))
+        if lane == len(free):
+            free.append(0.0)
+        free[lane] = span.stop
+        lanes[at] = lane
+    return [lanes[k] for k in range(len(spans))]
+
+
+def _hue(name: str) -> int:
+    return sum(31**k * ord(c) for k, c in enumerate(name[:12])) % 360

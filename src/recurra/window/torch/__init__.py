@@ -1,0 +1,1 @@
+"""The door to PyTorch: traces of its programs."""

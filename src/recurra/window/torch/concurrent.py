@@ -1,0 +1,211 @@
+"""PyTorch without annotations: operators inside a block run side by side where memory lets them.
+
+    with torch.no_grad(), recurra.window.concurrent(threads=2):
+        y = model(x)
+
+Every ATen operator that the thread calls is intercepted natively. The first time that a signature
+is seen (operator, shapes, strides, types, scalars) it runs at once, and the shape of its result is
+learned; from then on its result is returned before it is computed. Views and shapes are never
+waited for; values are: by `.item()`, `.numpy()`, printing and whatever else reads them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils import dlpack
+
+from recurra.fragments import table_html
+from recurra.window.faults import KernelError
+from recurra.window.native.build import TORCH
+from recurra.window.native.twin import load
+from recurra.window.task import WindowError
+
+# What reads or gives away a tensor's memory without the dispatcher.
+READERS = (
+    "numpy",
+    "__array__",
+    "tolist",
+    "data_ptr",
+    "untyped_storage",
+    "_typed_storage",
+    "storage",
+    "storage_type",
+    "__dlpack__",
+    "__reduce_ex__",
+    "share_memory_",
+    "pin_memory",
+)
+TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
+
+_lock = threading.Lock()
+_threads: list[int] = []  # inside a block
+_native: list[Any] = []  # the module, while a block is open
+_kept: list[Any] = []  # storages whose memory was given away
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block did: how many operators were deferred, run at once, alone, ..."""
+
+    counts: dict[str, float] = field(default_factory=dict[str, float])
+
+    def __str__(self) -> str:
+        return "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+
+    def _repr_html_(self) -> str:
+        return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
+
+
+@contextmanager
+def concurrent(
+    threads: int = 2,
+    slots: int = 32,
+    *,
+    policy: Literal["learn", "always"] = "learn",
+    folder: Path | None = None,
+) -> Generator[Block]:
+    """Operators of this thread run on `threads` threads, itself included, until the block ends.
+
+    Results are equal to the last bit. Gradients are refused: use torch.no_grad() or
+    inference_mode(). `policy` "learn" runs operators of few µs at once, and the window is off while
+    it would gain less than a tenth; "always" defers whatever can be. Blocks inside a block are part
+    of it; another thread's block waits for the end of this one. How many threads one operator uses
+    itself is left to torch.set_num_threads: 1 is best here, but may change last bits against more.
+
+    Raises WindowError if gradients are on or the native part is not built; at the end KernelError
+    for an operator that failed and whose result nobody has read.
+    """
+    if not 1 <= slots <= 64 or threads < 1:
+        raise WindowError(
+            f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
+        )
+    if torch.is_grad_enabled():
+        raise WindowError(
+            "gradients are on inside window.concurrent()",
+            facts="results that come later have no history",
+            hint="with torch.no_grad(), window.concurrent(): ...",
+        )
+    me = threading.get_ident()
+    if me in _threads:
+        yield Block()
+        return
+    module = load(folder, TORCH)
+    block = Block()
+    with _lock, ExitStack() as undo:
+        undo.enter_context(_readers_wait(module))
+        undo.enter_context(_not_compiled())
+        module.begin(threads, slots, policy == "learn", TINY_US)
+        _threads.append(me)
+        _native.append(module)
+        module.enter()
+        undo.callback(_leave, module, block)
+        yield block
+        module.drain()
+        block.counts.update(module.counts())
+        failed = module.finish()
+        if failed is not None:
+            raise KernelError(failed)
+
+
+@contextmanager
+def without_gradients(
+    threads: int, slots: int, *, policy: Literal["learn", "always"]
+) -> Generator[Block]:
+    """`concurrent`, with gradients off."""
+    with torch.no_grad(), concurrent(threads, slots, policy=policy) as block:
+        yield block
+
+
+def _leave(module: Any, block: Block) -> None:
+    module.leave()
+    if _native:
+        module.end()
+        _threads.clear()
+        _native.clear()
+    _kept.clear()
+
+
+@contextmanager
+def _readers_wait(module: Any) -> Generator[None]:
+    """Inside, whatever touches memory without the dispatcher waits for it to be computed."""
+    kind = torch.Tensor
+    own = {name: kind.__dict__.get(name) for name in (*READERS, "data")}
+    for name in READERS:
+        setattr(kind, name, _waiting(getattr(kind, name), module))
+    data: Any = kind.data
+
+    def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        module.drain()
+        data.__set__(tensor, value)
+
+    setattr(kind, "data", property(data.__get__, set_data))  # noqa: B010
+    door: Any = dlpack
+    given, door.to_dlpack = door.to_dlpack, _waiting(door.to_dlpack, module)
+    try:
+        yield
+    finally:
+        door.to_dlpack = given
+        for name, method in own.items():
+            if method is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, method)
+
+
+def _waiting(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    def wait(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        _export(tensor, module)
+        return method(tensor, *args, **kwargs)
+
+    return wait
+
+
+def _export(tensor: torch.Tensor, module: Any) -> None:
+    """Everything is done; from now on this memory may change, or be looked at, behind our back."""
+    module.drain()
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return
+    storage: Any = torch._C.TensorBase.untyped_storage(tensor)  # pyright: ignore[reportPrivateUsage]
+    _kept.append(storage)
+    failed = module.export(storage._cdata)
+    if failed is not None:
+        raise KernelError(failed)
+
+
+@contextmanager
+def _not_compiled() -> Generator[None]:
+    """Compiled functions run operator by operator: their code takes addresses by itself."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _before_fork() -> None:
+    for module in _native:
+        module.drain()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # whoever held it may not be here
+    for module in _native:
+        module.forked()
+    _native.clear()
+    _threads.clear()
+
+
+atexit.register(_before_fork)  # a thread that ends with the process may be inside a block
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)

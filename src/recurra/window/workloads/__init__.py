@@ -1,0 +1,44 @@
+"""Programs like the paper's, written here in PyTorch: inference and simulation, small kernels.
+
+None is the published model: they have its structure (what depends on what, what depends on data) at
+sizes of the same order, with weights from a seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.window.task import WindowError
+
+_WHERE: Mapping[str, tuple[str, ...]] = {
+    "physics": ("ant", "grasp", "humanoid", "cheetah", "walker"),
+    "dynamic": ("instanas", "routing", "condconv"),
+    "cells": ("nasnet", "amoebanet", "squeezenet", "randomwire"),
+}
+NAMES = tuple(name for names in _WHERE.values() for name in names)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`run()` computes one result, a tensor or several; the same for the same seed."""
+
+    name: str
+    family: str
+    run: Callable[[], Any]
+
+
+def make(name: str, *, batch: int = 0, seed: int = 0) -> Workload:
+    """A workload by name. `batch` 0 is the paper's: 1 image, or 2048 environments.
+
+    Raises WindowError for a name that is none, and a batch that is negative.
+    """
+    family = next((family for family, names in _WHERE.items() if name in names), None)
+    if family is None:
+        raise WindowError(f"there is no workload {name!r}", facts=f"there are {', '.join(NAMES)}")
+    if batch < 0:
+        raise WindowError(f"a batch of {batch}", facts="it is at least 1, or 0 for the paper's")
+    module = importlib.import_module(f"{__name__}.{family}")
+    return Workload(name, family, module.program(name, batch, seed))

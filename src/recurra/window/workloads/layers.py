@@ -1,0 +1,74 @@
+"""Layers that mobile networks are made of. Inference only: normalisation uses stored statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Separable(nn.Module):
+    """relu, depthwise convolution k×k, convolution 1×1, normalisation; `times` in a row."""
+
+    def __init__(self, channels: int, kernel: int, times: int = 1, stride: int = 1):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(
+                    channels,
+                    channels,
+                    kernel,
+                    stride if k == 0 else 1,
+                    kernel // 2,
+                    groups=channels,
+                    bias=False,
+                ),
+                nn.Conv2d(channels, channels, 1, bias=False),
+                nn.BatchNorm2d(channels),
+            )
+            for k in range(times)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(F.relu(x))
+        return x
+
+
+class Inverted(nn.Module):
+    """MobileNet's block: wider by `expand`, depthwise k×k, narrow again, plus what came in."""
+
+    def __init__(self, channels: int, kernel: int, expand: int):
+        super().__init__()
+        wide = channels * expand
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, wide, 1, bias=False),
+            nn.BatchNorm2d(wide),
+            nn.ReLU6(),
+            nn.Conv2d(wide, wide, kernel, padding=kernel // 2, groups=wide, bias=False),
+            nn.BatchNorm2d(wide),
+            nn.ReLU6(),
+            nn.Conv2d(wide, channels, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
+
+
+def image_program(
+    make: Callable[[], nn.Module], batch: int, seed: int, size: int = 32
+) -> Callable[[], Tensor]:
+    """A network from a seed, on random images [batch or 1, 3, size, size], without gradients."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make().eval()
+        images = torch.randn(batch or 1, 3, size, size)
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return network(images)
+
+    return run

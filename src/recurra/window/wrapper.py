@@ -1,0 +1,112 @@
+"""Kernels with what they touch: the paper's wrapper, whose function of the launch arguments gives
+the segments (section IV-A, figures 16 and 17).
+
+    @window.kernel(reads=lambda a, b, out: (a, b), writes=lambda a, b, out: (out,))
+    def add(a, b, out):
+        np.add(a, b, out=out)
+
+A kernel that does not say both is a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.window.access import filled, segments
+from recurra.window.task import Segment, Task, barrier
+
+Touched = Callable[..., Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A function, and what a call of it reads and writes: functions of the same arguments that give
+    arrays or segments; None if it is not known.
+
+    threaded   it takes `threads=`, how many threads it may use itself
+    """
+
+    name: str
+    function: Callable[..., Any]
+    reads: Touched | None = None
+    writes: Touched | None = None
+    threaded: bool = False
+
+    def task(self, *args: Any, **kwargs: Any) -> Task:
+        """What a launch with these arguments touches."""
+        if self.reads is None or self.writes is None:
+            return barrier(self.name)
+        reads, writes = self.reads(*args, **kwargs), self.writes(*args, **kwargs)
+        return Task(self.name, segments(reads), segments(writes))
+
+    def written(self, *args: Any, **kwargs: Any) -> tuple[Segment, ...]:
+        """What a launch with these arguments is sure to write, to the last byte, if it succeeds."""
+        if self.reads is None or self.writes is None:
+            return ()
+        return filled(self.writes(*args, **kwargs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, at once."""
+        return self.function(*args, **kwargs)
+
+
+def named(function: Callable[..., Any]) -> str:
+    """What a function is called in messages."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def kernel(
+    *, reads: Touched | None = None, writes: Touched | None = None, threaded: bool = False
+) -> Callable[[Callable[..., Any]], Wrapper]:
+    """Makes a kernel of the function below: see `Wrapper`."""
+
+    def wrap(function: Callable[..., Any]) -> Wrapper:
+        return Wrapper(named(function), function, reads, writes, threaded)
+
+    return wrap
+
+
+def ufunc(function: Any) -> Wrapper:
+    """Any NumPy ufunc: called as f(x, .., out), arrays of one shape or broadcast to it."""
+
+    def call(*arrays: Any) -> None:
+        function(*arrays[:-1], out=arrays[-1])
+
+    return Wrapper(
+        function.__name__,
+        call,
+        reads=lambda *arrays: (x for x in arrays[:-1] if hasattr(x, "__array_interface__")),
+        writes=lambda *arrays: arrays[-1:],
+    )
+
+
+@kernel(reads=lambda a, b, out: (a, b), writes=lambda a, b, out: (out,))
+def matmul(a: Any, b: Any, out: Any) -> None:
+    """out = a @ b. [m, k], [k, n] → [m, n], as numpy.matmul."""
+    import numpy as np
+
+    np.matmul(a, b, out=out)
+
+
+@kernel(reads=lambda x, out, axis=None: (x,), writes=lambda x, out, axis=None: (out,))
+def total(x: Any, out: Any, axis: int | tuple[int, ...] | None = None) -> None:
+    """out = Σ x over the axes; all of them by default."""
+    import numpy as np
+
+    np.sum(x, axis=axis, out=out)
+
+
+@kernel(reads=lambda x, out: (x,), writes=lambda x, out: (out,))
+def copy(x: Any, out: Any) -> None:
+    """out = x, broadcast if need be."""
+    import numpy as np
+
+    np.copyto(out, x)
+
+
+@kernel(reads=lambda value, out: (), writes=lambda value, out: (out,))
+def fill(value: Any, out: Any) -> None:
+    """out = value everywhere."""
+    out[...] = value

@@ -1,0 +1,177 @@
+"""`recurra map ..` as a user meets it, what it draws, and the bench."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recurra import cli
+from recurra.bench import mapping
+from recurra.mapping import engines, native
+from recurra.mapping.library import instance
+from recurra.mapping.pictures import colour, layout, page, png
+from recurra.mapping.solvers import solver_of
+from recurra.mapping.validate import validate
+from recurra.memory.problem import Problem
+from recurra.memory.problem_text import (
+    problem_to_json,
+    read_problem,
+    solution_from_json,
+)
+
+PYTHON = engines.engine("python")
+
+
+@pytest.fixture(autouse=True)
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is built on this machine is not seen."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = cli.main(["map", *words])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = instance("ppo_step")
+    file = tmp_path / "p.json"
+    file.write_text(problem_to_json(problem))
+    out, html, image = (tmp_path / n for n in ("s.json", "s.html", "s.png"))
+    words = ["solve", str(file), "--seconds", "0.3", "--out", str(out), "--html", str(html)]
+    code, shown, told = run(capsys, *words, "--png", str(image), "--json")
+    found = json.loads(shown)
+    assert code == 0
+    assert "engine: Python; the native one, far faster, is not built: recurra map build" in told
+    solution = solution_from_json(problem, out.read_text())
+    assert validate(problem, solution) == found["reward_ps"]
+    assert found["share"] <= found["bound"] < 0.79
+    assert found["placed"] == sum(p is not None for p in solution.placements)
+    assert html.read_text().count('<rect class="b"') == found["placed"]
+    assert image.read_bytes().startswith(b"\x89PNG")
+    code, shown, _ = run(capsys, "solve", "ppo_step", "--solver", "greedy", "--seconds", "1")
+    assert code == 0
+    assert re.search(r"gains 0\.\d{4} of all there is to gain; no mapping gains more than", shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["solve", "nothing.json"], 2, "there is no file nothing.json\n  nor is it an instance"),
+        (["solve", "ppo_step", "--solver", "magic"], 2, "there is no solver 'magic'"),
+        (["solve", "ppo_step", "--fast-size", "much"], 2, "'much' is no amount of memory"),
+        (["solve", "ppo_step", "--seconds", "-1"], 2, "a search needs time, not -1.0 seconds"),
+        (["solve", "ppo_step", "--engine", "native"], 1, "the native engine is not built"),
+        (["solve", "empty.json"], 2, "empty.json:1: not JSON"),
+        (["solve", "some.csv"], 2, "how much fast memory there is"),
+        (["solve", "some.csv", "--fast-size", "1KiB"], 2, "some.csv:2: buffer a of 4096 B"),
+        (["solve", "ppo_step", "--solver", "greedy", "--out", "no/where"], 2, "cannot be written"),
+        (["import", "nothing"], 2, "nothing is nothing to import"),
+        (["import", "none.py:make"], 2, "none.py cannot be read"),
+        (["import", "model.py:other"], 2, "model.py has no function other"),
+        (["import", "model.py:wrong"], 2, "wrong in model.py gives int"),
+        (["import", "broken.pb"], 2, "malformed HLO"),
+        (["import", "ppo_step", "--machine", "abacus"], 2, "there is no machine 'abacus'"),
+    ],
+)
+def test_mistakes_are_told(
+    words: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.json").write_text("")
+    Path("some.csv").write_text("id,lower,upper,size\na,0,2,4096\n")
+    Path("broken.pb").write_bytes(b"\x0a\xff")
+    Path("model.py").write_text(MODEL)
+    found, _, told = run(capsys, *words)
+    assert found == code
+    assert message in told
+    assert "Traceback" not in told
+
+
+MODEL = """
+import jax, jax.numpy as jnp
+
+def make():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    return (lambda a, b: jnp.tanh(a @ b) @ b), (x, x)
+
+def wrong():
+    return 1
+"""
+
+
+def test_importing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+    code, shown, _ = run(capsys, "import", "model.py:make", "--fast-size", "64KiB")
+    assert (code, shown.splitlines()[-1]) == (0, "written to problem.json")
+    problem = read_problem(Path("problem.json"))
+    assert (problem.name, problem.fast_size, len(problem.buffers) > 4) == ("make", 65536, True)
+    Path("pack.csv").write_text("id,lower,upper,size\na,0,2,4\nb,1,3,4\n")
+    assert run(capsys, "import", "pack.csv", "--fast-size", "8B", "--out", "pack.json")[0] == 0
+    assert read_problem(Path("pack.json")).total == 2
+
+
+def test_building(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "build", lambda: tmp_path / "engine.so")
+    assert run(capsys, "build")[:2] == (0, f"built {tmp_path}/engine.so\n")
+    monkeypatch.undo()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, _, told = run(capsys, "build")
+    assert (code, "there is no no-such-compiler on the path" in told) == (1, True)
+
+
+def test_pictures() -> None:
+    problem = instance("ppo_step")
+    solution = solver_of("greedy")(problem, 1, engine=PYTHON)
+    drawn = layout(problem, solution)
+    placed = [p for p in solution.placements if p is not None]
+    assert drawn.count("<title>") == len(placed)
+    assert drawn.count("copied in") + drawn.count("copied out") == sum(p.copied for p in placed)
+    whole = page(problem, solution, [(0.1, 10**7), (0.5, 10**8)], 10**8)
+    assert "http" not in whole
+    assert "bound 0.4112" in whole
+    image = png(problem, solution, 50, 40)
+    at = image.index(b"IDAT")
+    length = int.from_bytes(image[at - 4 : at], "big")
+    pixels = zlib.decompress(image[at + 4 : at + 4 + length])
+    assert len(pixels) == 40 * (1 + 3 * 50)
+    assert len({colour(k) for k in range(1000)}) > 900
+
+
+def test_the_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(mapping, "LIBRARY", {"ppo_step": None})
+    monkeypatch.setattr(mapping, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(mapping, "steps", few_steps)
+    assert cli.main(["bench", "mapping", "--json", "--quick"]) == 0
+    report: Any = json.loads(capsys.readouterr().out)
+    shares = [row for row in report["rows"] if row["metric"] == "reward_share"]
+    assert [row["peer"] for row in shares] == list(mapping.PEERS)
+    assert all(0 < row["ours"] <= row["limit"] for row in shares)
+    (prod,) = (row for row in report["rows"] if "prod" in row["peer"])
+    assert prod["ratio"] >= 1
+
+
+def few_steps(problem: Problem, chosen: engines.Engine) -> list[Any]:
+    return []
+
+
+def test_the_bench_counts_steps() -> None:
+    rows = mapping.steps(instance("ppo_step"), PYTHON)
+    assert [row.metric for row in rows] == ["steps_per_s"]
+    assert 0.2 < rows[0].ratio < 5  # one engine beside itself

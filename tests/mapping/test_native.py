@@ -1,0 +1,132 @@
+"""The native engine is the Python one, step by step; where it is not built, nothing breaks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapping.instances import random_problem
+from mapping.test_game import random_rounds
+from recurra.mapping import engines, native
+from recurra.mapping.arrange import Arranger
+from recurra.mapping.flat import flat
+from recurra.mapping.game import Action, Game
+from recurra.memory.problem import Problem
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
+)
+randoms = st.integers(0, 2**32).map(Random)
+
+
+def play_both(engine: engines.Engine, problem: Problem, random: Random, steps: int) -> None:
+    """Random actions, undos and backups; after each, legal moves and rewards are the same."""
+    ours, theirs = Game(flat(problem)), engine.game(flat(problem))
+    for _ in range(steps):
+        assert (ours.index, ours.reward) == (theirs.index, theirs.reward)
+        if ours.done:
+            assert ours.solution() == theirs.solution()
+            ours.reset()
+            theirs.reset()
+        legal = ours.legal()
+        assert legal == theirs.legal()
+        if not legal:
+            assert ours.backup() == theirs.backup()
+        elif ours.index and random.random() < 0.2:
+            assert ours.undo() == theirs.undo()
+        else:
+            action = random.choice(list(legal))
+            assert ours.step(action) == theirs.step(action)
+
+
+@needs_compiler
+def test_games_are_equal(native_engine: engines.Engine) -> None:
+    random = Random(1)
+    for _ in range(100):  # 20,000 steps in all
+        play_both(
+            native_engine, random_problem(random, 40, random.choice([8, 16, 40])), random, 200
+        )
+
+
+@pytest.mark.fuzz
+@needs_compiler
+def test_games_are_equal_for_a_million_steps(native_engine: engines.Engine) -> None:
+    random = Random(2)
+    for _ in range(1000):
+        play_both(native_engine, random_problem(random, 60), random, 1000)
+
+
+@needs_compiler
+@settings(max_examples=150)
+@given(randoms)
+def test_whole_games_are_equal(native_engine: engines.Engine, random: Random) -> None:
+    problem = random_problem(random, 20)
+    ours, theirs = Game(flat(problem)), native_engine.game(flat(problem))
+    wishes = [random.randrange(4) for _ in problem.buffers]
+    assert ours.play(wishes) == theirs.play(wishes)
+    assert ours.solution() == theirs.solution()
+    ours.rewind(3)
+    theirs.rewind(3)
+    assert (ours.index, ours.reward) == (theirs.index, theirs.reward)
+    ours.reset()
+    theirs.reset()
+    assert ours.play_on(wishes) == theirs.play_on(wishes)
+    assert ours.index == theirs.index
+    ours.reset()
+    theirs.reset()
+    draws = [random.randrange(6) for _ in range(7)]
+    assert ours.play_random(draws, 9) == theirs.play_random(draws, 9)
+    assert ours.play_random(draws) == theirs.play_random(draws)
+    assert ours.solution() == theirs.solution()
+
+
+@needs_compiler
+@settings(max_examples=150)
+@given(randoms)
+def test_arrangements_are_equal(native_engine: engines.Engine, random: Random) -> None:
+    problem = random_problem(random, 20)
+    ours, theirs = Arranger(flat(problem)), native_engine.arranger(flat(problem))
+    order = random.sample(range(len(problem.storages)), len(problem.storages))
+    assert ours.arrange(order) == theirs.arrange(order)
+    for _ in range(3):
+        rounds = random_rounds(random, len(problem.storages), 10)
+        assert ours.improve(rounds) == theirs.improve(rounds)
+        assert (ours.reward, ours.best) == (theirs.reward, theirs.best)
+        assert ours.current() == theirs.current()
+        assert ours.solution() == theirs.solution()
+
+
+@needs_compiler
+def test_what_is_not_legal_is_not_played(native_engine: engines.Engine) -> None:
+    problem = random_problem(Random(0), fast_size=0)
+    for game in (Game(flat(problem)), native_engine.game(flat(problem))):
+        with pytest.raises(AssertionError, match="COPY is not legal for buffer 0"):
+            game.step(Action.COPY)
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(native.BuildError, match="there is no no-such-compiler on the path"):
+        native.build(tmp_path)
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(native.BuildError, match="false could not build"):
+        native.build(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "not built: recurra map build" in engines.engine().told
+    assert engines.engine("python").told == "engine: Python, as asked"
+    with pytest.raises(native.BuildError, match=r"is not there\n  hint: recurra map build"):
+        engines.engine("native")
+    path = native.library_path()
+    path.parent.mkdir()
+    path.write_text("not a library")
+    with pytest.raises(native.BuildError, match="is not a native engine"):
+        engines.engine()

@@ -1,0 +1,205 @@
+"""Solvers' answers hold, bounds bound, what is exact is optimal, and nothing stops them badly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapping.instances import random_problem
+from recurra.errors import RecurraError
+from recurra.mapping import engines
+from recurra.mapping.bounds import bound
+from recurra.mapping.flat import flat
+from recurra.mapping.keys import FEATURES, features, keys
+from recurra.mapping.library import instance
+from recurra.mapping.search import Search, solver
+from recurra.mapping.solvers import SOLVERS, solver_of
+from recurra.mapping.solvers.exact import prove
+from recurra.mapping.validate import InvalidSolution, validate, violations
+from recurra.memory.problem import Placement, Problem, Solution, nothing
+from recurra.memory.problem_text import problem_from_csv
+
+randoms = st.integers(0, 2**32).map(Random)
+PYTHON = engines.engine("python")
+SHORT = 0.05  # seconds
+
+
+def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:
+    found = Search(problem, seconds, 0, None, PYTHON)
+    proved = prove(found)
+    return found.solution, proved
+
+
+@pytest.mark.parametrize("name", [n for n in SOLVERS if n != "pack"])
+def test_every_answer_holds(name: str) -> None:
+    random = Random(name)
+    for _ in range(8):
+        told = answered(name, random_problem(random))
+        assert told == sorted(set(told))
+
+
+def answered(name: str, problem: Problem) -> list[int]:
+    """What a solver tells on its way; its answer is the last of it."""
+    told: list[int] = []
+    tell = told.append
+    answer = solver_of(name)(problem, SHORT, 1, lambda _, reward: tell(reward), PYTHON)
+    reward = validate(problem, answer)
+    assert reward in ([told[-1] if told else 0] if name != "prod" else [0, *told])
+    assert answer.reward(problem) <= bound(problem).reward
+    return told
+
+
+@settings(max_examples=60)
+@given(randoms)
+def test_bounds_bound_what_is_optimal(random: Random) -> None:
+    problem = random_problem(random, 5, random.randint(2, 9))
+    if len(problem.buffers) > 7:
+        return
+    best, proved = exact(problem)
+    assert proved
+    reward = validate(problem, best)
+    lp, milp = bound(problem, "lp").reward, bound(problem, "milp").reward
+    assert reward <= milp <= lp + 1 <= problem_most(problem) + 1
+
+
+def test_bounds_do_not_depend_on_the_unit() -> None:
+    text = "id,lower,upper,size\na,0,2,6\nb,0,2,6\nc,1,3,6\nd,2,3,6\n"
+    packing = problem_from_csv(text, 12)
+    assert exact(packing)[0].reward(packing) == bound(packing).reward == 3
+    larger = replace(packing, buffers=tuple(replace(b, benefit=10**9) for b in packing.buffers))
+    assert bound(larger).reward == pytest.approx(3 * 10**9, abs=4000)
+
+
+def problem_most(problem: Problem) -> int:
+    """Everything wherever it gains, by trying."""
+    total = 0
+    for t, uses in enumerate(problem.uses):
+        none = problem.latency(t, [False] * len(uses))
+        total += max(
+            none - problem.latency(t, inside) for inside in product([False, True], repeat=len(uses))
+        )
+    return total
+
+
+@settings(max_examples=40)
+@given(randoms)
+def test_exact_is_not_beaten(random: Random) -> None:
+    problem = random_problem(random, 6, random.randint(2, 9))
+    if len(problem.buffers) > 8:
+        return
+    best = exact(problem)[0].reward(problem)
+    for name in ("random", "greedy", "lns", "priority", "mcts"):
+        assert solver_of(name)(problem, 0.02, 0, None, PYTHON).reward(problem) <= best
+
+
+@settings(max_examples=12)
+@given(randoms)
+def test_exact_is_what_trying_everything_finds(random: Random) -> None:
+    problem = random_problem(random, 3, random.randint(1, 4))
+    if len(problem.buffers) > 3:
+        return
+    steps, best = range(problem.steps), 0
+    every: list[list[Placement | None]] = []
+    for i in range(len(problem.buffers)):
+        options: list[Placement | None] = [None]
+        for offset, s, e, copied in product(range(4), steps, steps, (False, True)):
+            p = Placement(offset, s, e, copied)
+            alone = Solution(tuple(p if j == i else None for j in range(len(problem.buffers))))
+            found = {v.constraint for v in violations(problem, alone)}
+            if not found & {"target time", "fast memory"}:
+                options.append(p)
+        every.append(options)
+    for placements in product(*every):
+        solution = Solution(placements)
+        if solution.reward(problem) > best and not violations(problem, solution):
+            best = solution.reward(problem)
+    answer, proved = exact(problem)
+    assert proved
+    assert validate(problem, answer) == best
+
+
+def test_seeds_decide() -> None:
+    problem = instance("ppo_step")
+
+    def first(seed: int) -> list[int]:
+        found: list[int] = []
+
+        def tell(_: float, reward: int) -> None:
+            found.append(reward)
+            if len(found) == 3:
+                raise KeyboardInterrupt
+
+        solver_of("random")(problem, 60, seed, tell, PYTHON)
+        return found
+
+    assert first(3) == first(3) != first(4)
+
+
+def test_an_interrupt_gives_the_best_so_far() -> None:
+    @solver
+    def interrupted(found: Search) -> None:
+        solver_answer = solver_of("greedy")(found.problem, 1, 0, None, PYTHON)
+        found.offer(solver_answer.reward(found.problem), lambda: solver_answer)
+        raise KeyboardInterrupt
+
+    problem = instance("ppo_step")
+    assert interrupted(problem, 1, engine=PYTHON).reward(problem) > 0.5 * problem.total
+
+    @solver
+    def exhausted(found: Search) -> None:
+        raise MemoryError
+
+    assert exhausted(problem, 1, engine=PYTHON) == nothing(problem)
+
+
+def test_an_answer_that_does_not_hold_is_not_given() -> None:
+    @solver
+    def wrong(found: Search) -> None:
+        count = len(found.problem.buffers)
+        everything = Solution((Placement(0, 0, 0, False),) * count)
+        found.offer(everything.reward(found.problem), lambda: everything)
+
+    with pytest.raises(InvalidSolution, match="ppo_step: target time"):
+        wrong(instance("ppo_step"), 1, engine=PYTHON)
+
+
+def test_wrong_wishes_are_refused() -> None:
+    with pytest.raises(RecurraError, match="no solver 'magic'\n  there are: default, prod"):
+        solver_of("magic")
+    with pytest.raises(RecurraError, match="needs time, not 0 seconds"):
+        solver_of("random")(instance("ppo_step"), 0)
+
+
+def test_keys_and_features_are_numbers() -> None:
+    for k in range(20):
+        f = flat(random_problem(Random(k)))
+        assert features(f).shape == (len(f.grouped), FEATURES)
+        for values in (*keys(f).values(), features(f)):
+            assert np.isfinite(values).all()
+
+
+def test_a_fast_memory_for_everything_is_used_for_everything() -> None:
+    problem = instance("ppo_step")
+    free = tuple(replace(b, demand=0) for b in problem.buffers)
+    roomy = Problem("roomy", 2**40, problem.instructions, free)
+    answer = solver_of("greedy")(roomy, 1, engine=PYTHON)
+    assert answer.reward(roomy) == roomy.total == bound(roomy).reward
+
+
+def test_the_engine_is_chosen_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def chosen() -> engines.Engine:
+        asked.append(1)
+        return PYTHON
+
+    monkeypatch.setattr(engines, "engine", chosen)
+    solver_of("greedy")(instance("ppo_step"), 1)
+    assert asked

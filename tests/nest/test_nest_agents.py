@@ -1,0 +1,161 @@
+"""Agents: on a small table that a stub made, learning beats chance, and can be repeated."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recurra import cli
+from recurra.errors import RecurraError
+from recurra.nest import catalogue
+from recurra.nest.actions import Actions
+from recurra.nest.agents import dqn
+from recurra.nest.agents.dqn import Settings, shares_of_best, train
+from recurra.nest.agents.policy import Policy, features, initial, load
+from recurra.nest.loops import Nest
+from recurra.nest.state import WIDTH
+from recurra.nest.table import Episodes, Table, tabulate
+
+FEW = Actions((4, 8), max_loops=10, steps=4)
+TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
+SHORT = Settings(rounds=400, batch=16, hidden=(64, 64), learn_from=64, target_every=50)
+
+
+def tile(nest: Nest) -> float:
+    """Two splits under the reduction are worth most; the way there first costs something."""
+    order = nest.order.split(" | ")[0].split()
+    inside = order[order.index("k") + 1 :] if "k" in order else []
+    return 10.0 + 20 * len(inside) - 6 * sum("/" in word for word in order[:2]) + len(order)
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[Table]:
+    sizes = [(64, 64, 64), (128, 64, 96), (96, 160, 64)]
+    return [tabulate(catalogue.matmul(*s), FEW, tile, 100.0) for s in sizes]
+
+
+def by_chance(tables: list[Table], seed: int = 0) -> float:
+    """The mean share of the best at the end of random episodes."""
+    random, episodes = np.random.default_rng(seed), Episodes(tables, 200, seed)
+    states, best = (
+        episodes.reset(),
+        np.concatenate([np.full(len(t.orders), t.best) for t in tables]),
+    )
+    gflops = np.concatenate([t.gflops for t in tables])
+    for _ in range(FEW.steps):
+        scores = np.where(episodes.legal[states], random.random((200, len(FEW.names))), -1)
+        states, _, _ = episodes.step(scores.argmax(axis=1))
+    return float((gflops[states] / best[states]).mean())
+
+
+@pytest.fixture(scope="module")
+def policy(tables: list[Table]) -> Policy:
+    return train(tables, SHORT)
+
+
+def test_learning_beats_chance(policy: Policy, tables: list[Table]) -> None:
+    assert np.mean(shares_of_best(policy, tables)) > by_chance(tables) + 0.1
+    assert min(shares_of_best(policy, tables)) > 0.9
+
+
+def test_training_can_be_repeated(tables: list[Table]) -> None:
+    first, again = train(tables, TINY), train(tables, TINY)
+    for name, w in first.weights.items():
+        np.testing.assert_array_equal(w, again.weights[name])
+
+
+def test_progress_is_told(tables: list[Table]) -> None:
+    told: list[int] = []
+    train(tables, TINY, tell=lambda rounds, _: told.append(rounds), every=8)
+    assert told == [8, 16]
+
+
+def test_acting_and_learning_use_one_network() -> None:
+    weights = initial(201, 7, (16, 8), 3)
+    seen = np.random.default_rng(0).random((5, 201), dtype=np.float32)
+    np.testing.assert_allclose(
+        Policy(weights, FEW).values(seen), dqn._values(weights, seen), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
+    """Rewards of an episode add up; the last transitions are shorter, and end it."""
+    episodes = Episodes(tables, 4, seed=1)
+    walk, random = dqn._Walk.begin(episodes), np.random.default_rng(0)
+    found: list[dict[str, np.ndarray]] = []
+    for _ in range(FEW.steps):
+        scores = np.where(episodes.legal[episodes.states], random.random((4, len(FEW.names))), -1)
+        found.append(walk.step(scores.argmax(axis=1), 3))
+    assert [len(t["state"]) for t in found] == [0, 0, 4, 12]
+    shares = episodes.shares
+    for t in found:
+        np.testing.assert_allclose(
+            t["reward"], shares[t["after"]] - shares[t["state"]], rtol=1e-4, atol=1e-6
+        )
+    assert found[2]["left"].tolist() == [4] * 4
+    assert found[2]["after_left"].tolist() == [1] * 4
+    assert found[3]["left"].tolist() == [3] * 4 + [2] * 4 + [1] * 4
+    assert found[3]["after_left"].tolist() == [0] * 12
+
+
+def test_only_legal_actions_are_taken(policy: Policy, tables: list[Table]) -> None:
+    for table in tables:
+        path = policy.path(table.problem)
+        assert len(path) == FEW.steps + 1
+        for before, after in pairwise(path):
+            assert after in FEW.successors(before).values()
+
+
+def test_features_are_small_numbers() -> None:
+    x = np.zeros((1, 10, WIDTH), np.float32)
+    x[0, 0, :5] = 1, 255, 3, 1, 2
+    assert features(x)[0, :5].tolist() == [1, 1, 0.25, 1, 0.5]
+
+
+def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_path: Path) -> None:
+    policy.save(tmp_path / "p.safetensors")
+    again = load(tmp_path / "p.safetensors")
+    assert again.actions == policy.actions
+    assert again.path(tables[0].problem) == policy.path(tables[0].problem)
+    (tmp_path / "none").write_text("none")
+    with pytest.raises(RecurraError, match="is no policy"):
+        load(tmp_path / "none")
+    Policy(policy.weights, Actions()).save(tmp_path / "other")
+    with pytest.raises(RecurraError, match="does not fit its actions"):
+        load(tmp_path / "other")
+
+
+SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "nest"
+    assert cli.main(["tune", "train", "--folder", str(folder), *SMALL, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["tables"], report["held_out"], report["rounds"]) == (1, 1, 4)
+    assert len((folder / "curve.jsonl").read_text().splitlines()) == len(report["curve"]) == 4
+    assert load(folder / "policy.safetensors").actions.steps == 2
+    assert len(list(folder.glob("*.npz"))) == 2
+    arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
+    assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0
+    assert "policy" in json.loads(capsys.readouterr().out)["nests"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "train", "--tables", "1"],
+         "training needs two tables, an action and a round at least"),
+        (["tune", "train", "--folder", "/proc/none", *SMALL], "/proc/none cannot be made"),
+        (["tune", "mk,kn->mn", "--sizes", "8,8,8", "--policy", "/none"], "/none is no policy"),
+    ],
+)  # fmt: skip
+def test_wrong_input(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.splitlines()[0] == message

@@ -1,0 +1,72 @@
+"""The bench's peers compute what ours do; how rows are put together. Nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from recurra.bench import nest as bench
+from recurra.bench.harness import Row
+from recurra.bench.nest_peers import inputs_of, peers
+from recurra.bench.nest_tvm import blocks
+from recurra.nest import catalogue
+from recurra.nest.loops import Nest
+from recurra.nest.meaning import evaluate
+from recurra.nest.problem import Problem
+from recurra.nest.target import runnable
+
+KINDS = [
+    ("matmul", catalogue.matmul(5, 6, 7), {}, 3),
+    ("matvec", catalogue.matvec(5, 6), {}, 3),
+    ("convolution", catalogue.convolution(1, 4, 5, 3, 6), {}, 2),
+    ("convolution", catalogue.convolution(1, 4, 5, 3, 6, stride=2), {"stride": 2}, 2),
+    ("depthwise", catalogue.depthwise(1, 4, 5, 8), {}, 2),
+    ("pooling", catalogue.max_pooling(4, 5, 8), {"window": 2}, 3),
+    ("reduction", catalogue.reduction(4, 9), {}, 3),
+    ("transposition", catalogue.transposition(4, 9), {}, 3),
+]
+
+
+@pytest.mark.parametrize(("kind", "p", "options", "count"), KINDS, ids=lambda x: str(x)[:12])
+def test_peers_compute_the_same(
+    kind: str, p: Problem, options: Mapping[str, int], count: int
+) -> None:
+    inputs = inputs_of(p)
+    want = np.zeros(p.output.shape)
+    evaluate(p, inputs, want)
+    found = peers(kind, inputs, options)
+    assert len(found) == count
+    for peer in found:
+        peer.run(1)
+        np.testing.assert_allclose(peer.answer()["C"], want, rtol=1e-4, atol=1e-5)
+
+
+def test_every_kernel_has_peers() -> None:
+    assert {kind for kind, _, _ in bench.KERNELS} <= {kind for kind, *_ in KINDS}
+    assert all(k < len(bench.KERNELS) for k in bench.QUICK_KERNELS)
+
+
+def test_means_are_geometric() -> None:
+    def row(case: str, ours: float, ratio: float) -> Row:
+        return Row(case, "call_ms", ours, "numpy", ours * ratio, ratio, (1, 1), None, "exact")
+
+    (mean,) = bench.means([row("a", 1.0, 0.5), row("b", 4.0, 2.0)])
+    assert mean.case == "matmul, geometric mean of 2 sizes"
+    assert (mean.ours, mean.ratio) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert mean.ci95 == (pytest.approx(0.5), pytest.approx(2.0))
+
+
+def test_random_nests_are_checked() -> None:
+    nests = list(bench._random_nests(runnable()[0], 3))
+    assert len(nests) == 3
+    assert all(isinstance(nest, Nest) for nest in nests)
+
+
+def test_blocks_of_tvm_divide_the_sizes() -> None:
+    assert blocks(80, 240) == [(20, 16), (8, 48)]
+    for m, n in ((64, 64), (176, 208), (256, 256)):
+        for rows, columns in blocks(m, n):
+            assert m % rows == n % columns == columns % 16 == 0
+            assert rows * columns // 16 <= 28

@@ -1,0 +1,97 @@
+"""Measurement: what is run, how often, and what is remembered. No test depends on a speed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recurra.nest import catalogue, measure, timer
+from recurra.nest.codegen import generate
+from recurra.nest.einsum import from_sizes
+from recurra.nest.llvm import host
+from recurra.nest.loops import scheduled, untiled
+from recurra.nest.measure import Evaluator, Protocol, Workload, code_key, compared, peak
+from recurra.nest.native import Kernel
+from recurra.nest.target import runnable
+
+ON = runnable()[0]
+MATMUL = catalogue.matmul(33, 20, 40)
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+@pytest.mark.parametrize("words", ["a->a", "a,a,a,a,a,a->a"])
+def test_a_timer_runs_as_often_as_it_says(
+    words: str, in_python: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two and seven pointers; every run adds 1 to each element."""
+    if in_python:
+        monkeypatch.setattr(timer, "features", frozenset)
+    p = from_sizes(words, (5,), initial=True)
+    work = Workload(p)
+    for x in work.inputs:
+        x[:] = 1
+    work.out[:] = 0
+    kernel = Kernel(generate(untiled(p), ON))
+    times = timer.run_times(kernel.address, work.addresses, 12)
+    assert times.shape == (12,)
+    assert (times > 0).all()
+    assert (work.out == 12).all()
+
+
+def test_ticks_are_seconds() -> None:
+    assert 1e-10 < timer.seconds_per_tick() < 1e-8
+
+
+def test_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def fake(address: int, pointers: Any, runs: int) -> Any:
+        asked.append(runs)
+        return np.full(runs, 1e-3)
+
+    monkeypatch.setattr(measure, "run_times", fake)
+    work = Workload(MATMUL)
+    kernel = Kernel(generate(untiled(MATMUL), ON))
+    found = work.measure(kernel, Protocol(warmup=5, runs=3, seconds=0.01))
+    assert (found.seconds, found.runs, found.given_up, asked) == (1e-3, 11, False, [1, 4, 11])
+    asked.clear()
+    hopeless = work.measure(kernel, Protocol(hopeless=4.0), best=1e-4)
+    assert (hopeless.runs, hopeless.given_up, asked) == (1, True, [1])
+
+
+def test_nests_of_the_same_code_are_measured_once() -> None:
+    evaluate = Evaluator(MATMUL, ON)
+    first = evaluate(scheduled(MATMUL, "m k n"))
+    assert first > 0
+    assert evaluate(scheduled(MATMUL, "m/8 m k n")) == first
+    assert evaluate(scheduled(MATMUL, "m/8 k m n")) > 0
+    assert (evaluate.calls, evaluate.measured) == (3, 2)
+
+
+def test_too_much_code_is_worth_nothing() -> None:
+    p = catalogue.matmul(255, 255, 255)
+    nest = scheduled(p, "m/100 k/100 n/100 m/30 k/30 n/30 m/7 k/7 n/7 m k n")
+    assert Evaluator(p, ON)(nest) == 0.0
+
+
+def test_keys() -> None:
+    assert code_key(scheduled(MATMUL, "m/8 m k n")) == "m/1 k/1 n/1 | m/1 n/1"
+    turned = catalogue.transposition(4, 5)
+    assert code_key(scheduled(turned, "r c | c r")) == code_key(scheduled(turned, "r c | r c"))
+
+
+def test_contestants_are_compared_with_a_probe() -> None:
+    nests = [untiled(MATMUL), scheduled(MATMUL, "m/6 k m n")]
+    standings = compared(nests, ON, rounds=3, seconds=1e-4)
+    for s in standings:
+        assert s.gflops == pytest.approx(MATMUL.flops / s.seconds / 1e9)
+        assert s.of_peak > 0
+    assert peak(host()) > 0
+
+
+def test_peaks_are_measured_again_if_asked() -> None:
+    first = peak(ON)
+    assert peak(ON) == first
+    assert peak(ON, fresh=True) > 0

@@ -1,0 +1,68 @@
+"""`recurra tune`: what it prints, writes and refuses. No test depends on a speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recurra import cli
+from recurra.nest.loops import parse
+
+SHORT = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.2"]
+
+
+def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "nest.txt"
+    assert cli.main([*SHORT, "--json", "--out", str(file), "--search", "random"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["problem"].startswith("for m<24 k<16 n<40\n")
+    assert {"untiled", "standard", "found", "found 2", "refined"} <= set(report["nests"])
+    for row in report["nests"].values():
+        assert row["gflops"] == pytest.approx(2 * 24 * 16 * 40 / row["seconds"] / 1e9)
+        assert row["of_peak"] > 0
+    nest = parse(file.read_text())
+    assert nest.order == report["nests"][report["best"]]["order"]
+
+
+def test_words(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--sizes", "h=6,r=3,c=4,k=20", "--post", "relu", "--actions", "paper"]
+    code = cli.main(["tune", "(2h+r)c,rck->hk", *sizes, "--seconds", "0.2", "--search", "greedy1"])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.startswith(
+        "for h<6 r<3 c<4 k<20\n  A: f32[13,4]\n  B: f32[3,4,20]\n  C: f32[6,20]\n"
+        "  C[h,k] = relu(sum(A[2*h+r,c] * B[r,c,k]))\ngreedy1: "
+    )
+    assert "of peak" in out
+    assert "T[h,k] += A[2*h+r,c] * B[r,c,k]" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mk,kn->mn", "--sizes", "24,16"], "'mk,kn->mn' has 3 sizes: m, k, n"),
+        (["mk,kn->mn", "--sizes", "24,x,40"], "not understood: --sizes 24,x,40"),
+        (["mk,kn->mn", "--sizes", "24,-1,40"], "index k has no points"),
+        (["mk,kn", "--sizes", "24,16,40"], "'mk,kn' is not an einsum"),
+        (["mk,kn->mn", "--sizes", "8,8,8", "--search", "magic"], "there is no search 'magic'"),
+        (["mk,kn->mn", "--sizes", "8,8,8", "--seconds", "0"], "a search needs time"),
+        (["mk,kn->mn", "--sizes", "8,8,8", "--seconds", "0.1", "--out", "/none/x"],
+         "/none/x cannot be written"),
+    ],
+)  # fmt: skip
+def test_wrong_input(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tune", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[0] == message
+    assert shown.out == ""
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["tune", "--help"])
+    assert ended.value.code == 0
+    assert 'recurra tune "mk,kn->mn" --sizes 128,128,128' in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""Threads behind a window give the program's results, tell of faults once, and always end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_tasks import BYTES, random_program
+
+from recurra.window import (
+    Executor,
+    Segment,
+    Task,
+    WindowError,
+    copy,
+    fill,
+    kernel,
+    matmul,
+    total,
+    ufunc,
+)
+from recurra.window.access import segment_of
+from recurra.window.happened import conflicts, violations
+from recurra.window.learning import SAMPLE, TINY, Judgement, gain
+from recurra.window.native.build import built
+
+add = ufunc(np.add)
+
+
+@pytest.fixture(params=["window in Python", "native window"])
+def native(request: pytest.FixtureRequest) -> bool:
+    """Both windows, the native one where it is built."""
+    return request.param == "native window" and built() is not None
+
+
+def as_kernel(memory: np.ndarray, number: int, task: Task) -> tuple[Any, list[Any], list[Any]]:
+    """A random task on real bytes: mixes what it reads into what it writes, a byte at a time."""
+    reads = [memory[s.start : min(s.stop, BYTES)] for s in task.reads]
+    writes = [memory[s.start : min(s.stop, BYTES)] for s in task.writes]
+
+    @kernel(reads=lambda r, w: r, writes=lambda r, w: w)
+    def mix(r: list[np.ndarray], w: list[np.ndarray]) -> None:
+        seen = sum((int(x.sum()) for x in r), number)
+        if number % 5 == 0:
+            time.sleep(1e-5)
+        for part in w:
+            part[...] = np.arange(len(part)) * 7 + seen
+
+    return mix, reads, writes
+
+
+@pytest.mark.parametrize("policy", ["learn", "always", "never"])
+def test_random_programs_as_in_order(policy: Any, native: bool) -> None:
+    for seed in range(25):
+        rng = random.Random(seed)
+        program = random_program(seed, 60)
+        plain, memory = np.zeros(BYTES, np.uint8), np.zeros(BYTES, np.uint8)
+        for number, task in enumerate(program):
+            mix, reads, writes = as_kernel(plain, number, task)
+            mix(reads, writes)
+        slots, threads = rng.randint(1, 64), rng.randint(1, 4)
+        options = dict(queue=rng.randint(1, 9), policy=policy, native=native, record=True)
+        with Executor(threads, slots, **options) as run:
+            for number, task in enumerate(program):
+                mix, reads, writes = as_kernel(memory, number, task)
+                run.launch(mix, reads, writes)
+        assert (memory == plain).all()
+        assert len(run.tasks) == len(program)
+        assert not violations(run.tasks, run.events, slots=slots)
+
+
+def test_kernels_run_side_by_side(native: bool) -> None:
+    """Each waits until the other runs: only two threads can end this."""
+    there = [threading.Event(), threading.Event()]
+
+    @kernel(reads=lambda k, out: (), writes=lambda k, out: (out,))
+    def meet(k: int, out: np.ndarray) -> None:
+        there[k].set()
+        assert there[1 - k].wait(20)
+        out[...] = k
+
+    a, b = np.zeros(1), np.ones(1)
+    with Executor(2, native=native, policy="always") as run:
+        run.launch(meet, 0, a)
+        run.launch(meet, 1, b)
+    assert (a[0], b[0]) == (0, 1)
+    assert run.counts.by_workers + run.counts.by_the_caller == 2
+
+
+def test_without_workers_the_caller_runs_everything() -> None:
+    a = np.zeros(4)
+    with Executor(1, policy="always") as run:
+        for k in range(5):
+            run.launch(add, a, float(k), a)
+        assert run.read(a)[0] == 10
+        assert run.counts.by_the_caller == 5
+
+
+@pytest.mark.parametrize("policy", ["learn", "always", "never"])
+def test_ready_made_kernels(policy: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b, c, d = (rng.standard_normal((8, 8)) for _ in range(4))
+    e, s = np.empty(8), np.empty(())
+    with Executor(2, policy=policy) as run:
+        run.launch(matmul, a, b, out=c)
+        run.launch(ufunc(np.tanh), c, c)
+        run.launch(ufunc(np.multiply), c, 2.0, d)
+        run.launch(total, d, e, axis=0)
+        run.launch(total, d, s)
+        run.launch(copy, e, a[0])
+        run.launch(fill, 3.0, a[1])
+    expected = 2 * np.tanh(np.matmul(rng_a(), rng_b()))
+    np.testing.assert_allclose(d, expected)
+    np.testing.assert_allclose(e, expected.sum(0))
+    np.testing.assert_allclose(s, expected.sum())
+    np.testing.assert_allclose(a[0], expected.sum(0))
+    assert (a[1] == 3).all()
+
+
+def rng_a() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((8, 8))
+
+
+def rng_b() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    rng.standard_normal((8, 8))
+    return rng.standard_normal((8, 8))
+
+
+def test_what_is_not_known_is_a_barrier() -> None:
+    a = np.zeros(2)
+    seen: list[float] = []
+
+    def look() -> None:
+        seen.append(float(a.sum()))
+
+    with Executor(3, policy="always", record=True) as run:
+        run.launch(fill, 1.0, a[:1])
+        run.launch(fill, 1.0, a[1:])
+        run.launch(look)
+        run.launch(fill, 5.0, a)
+    assert seen == [2.0]
+    assert {(0, 2), (1, 2), (2, 3)} <= {(e, late) for e, late, _ in conflicts(run.tasks)}
+
+
+@pytest.mark.parametrize(
+    ("array", "low", "size"),
+    [
+        (np.zeros((4, 4))[1:3, 1:3], 40, 48),
+        (np.zeros(8)[::-1], 0, 64),
+        (np.zeros(8)[1::3], 8, 56),
+        (np.zeros((4, 0)), None, 0),
+        (torch.zeros(4, 4)[1:3, 1:3], 20, 24),
+        (torch.zeros(0), None, 0),
+        (torch.zeros(4).expand(3, 4), 0, 16),
+        (Segment(5, 6), None, 6),
+    ],
+)
+def test_where_arrays_lie(array: Any, low: int | None, size: int) -> None:
+    found = segment_of(array)
+    assert found.size == size
+    if low is not None:
+        base = array
+        while getattr(base, "base", None) is not None:
+            base = base.base
+        begin = base.untyped_storage().data_ptr() if torch.is_tensor(array) else base.ctypes.data
+        assert found.start - begin == low
+
+
+def test_what_has_no_address() -> None:
+    with pytest.raises(WindowError, match="list has no address"):
+        segment_of([1, 2])
+    with pytest.raises(WindowError, match="tensor on meta"):
+        segment_of(torch.zeros(3, device="meta"))
+
+
+def test_tiny_kernels_are_run_at_once() -> None:
+    a = np.zeros(1)
+    with Executor(2) as run:
+        for _ in range(SAMPLE - 1):
+            run.launch(fill, 1.0, a)
+            run.drain()
+        assert run.counts.inlined > SAMPLE // 2
+        assert "inlined" in str(run)
+        assert "fill" in run._repr_html_()
+
+
+def test_the_window_is_off_where_it_cannot_pay() -> None:
+    """A chain of sleeps has no parallelism."""
+    a = np.zeros(1)
+    with Executor(2, record=True) as run:
+        for _ in range(3 * SAMPLE):
+            run.launch(add, a, 1.0, a)
+    assert a[0] == 3 * SAMPLE
+    assert run.judgement.predicted is not None
+    assert run.judgement.predicted < 1.1
+    assert run.counts.without_window >= SAMPLE
+    assert not violations(run.tasks, run.events)
+
+
+def test_what_pays_stays_on() -> None:
+    judgement = Judgement(threads=2, slots=32)
+    for k in range(4 * SAMPLE):
+        task = Task("long", writes=(Segment(8 * (k % 2), 8),))
+        judgement.durations.learn("long", 1e-3)
+        judgement.launched(task, "long")
+    assert judgement.predicted == pytest.approx(2, rel=0.1)
+    assert judgement.off == 0
+
+
+def test_what_is_learned() -> None:
+    judgement = Judgement(2, 32)
+    assert not judgement.tiny("k")
+    assert not judgement.large("k")
+    judgement.durations.learn("k", TINY / 2)
+    assert judgement.tiny("k")
+    for _ in range(30):
+        judgement.durations.learn("k", 4 * TINY)
+    assert judgement.large("k")
+    assert judgement.durations.expect("k") == pytest.approx(4 * TINY, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("chains", "threads", "slots", "expected"),
+    [(1, 4, 32, 1.0), (4, 4, 32, 4.0), (4, 2, 32, 2.0), (4, 4, 1, 1.0), (8, 4, 2, 2.0)],
+)
+def test_gain_is_that_of_list_scheduling(
+    chains: int, threads: int, slots: int, expected: float
+) -> None:
+    tasks = [Task("k", writes=(Segment(8 * (k % chains), 8),)) for k in range(400)]
+    assert gain(tasks, [1.0] * 400, threads, 0.0, slots) == pytest.approx(expected, rel=0.03)
+    slower = gain(tasks, [1.0] * 400, threads, 0.5, slots)
+    assert slower <= expected / 1.4
+
+
+def test_kernels_that_use_threads_are_told_how_many() -> None:
+    given: list[int] = []
+
+    @kernel(reads=lambda x: (), writes=lambda x: (x,), threaded=True)
+    def wide(x: np.ndarray, threads: int = 0) -> None:
+        given.append(threads)
+        deadline = time.thread_time() + 4 * TINY
+        while time.thread_time() < deadline:
+            pass
+
+    a = np.zeros(2)
+    with Executor(3, policy="always") as run:
+        run.launch(wide, a)
+        run.drain()
+        run.launch(wide, a)  # known to be long, and nothing else is there
+        run.drain()
+    assert given == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Executor(0), "0 threads"),
+        (lambda: Executor(2, slots=65), "1 to 64"),
+        (lambda: Executor(2, queue=0), "at least one"),
+    ],
+)
+def test_executors_that_cannot_be(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(WindowError, match=says):
+        make()

@@ -1,0 +1,429 @@
+"""PyTorch without annotations: equal to the last bit, waiting where it must."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_torch import bits, inputs, run
+
+from recurra import window
+from recurra.cli import main
+from recurra.window import KernelError, WindowError
+from recurra.window.native.build import TORCH, build, cache_folder
+from recurra.window.native.twin import load
+from recurra.window.torch.concurrent import READERS, concurrent
+from recurra.window.workloads import NAMES, make
+from test_style import ROOT, env
+
+HAS_COMPILER = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept: it takes twenty seconds
+pytestmark = pytest.mark.skipif(
+    not HAS_COMPILER or find_spec("nanobind") is None, reason="no C++ compiler, or no nanobind"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> Iterator[None]:
+    """Built once, loaded from then on; one intra-op thread and no gradients."""
+    build(FOLDER, TORCH)
+    load(FOLDER, TORCH)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(before)
+
+
+def equal_programs(seeds: range) -> dict[str, float]:
+    """Runs each program twice; what the blocks counted, all in all."""
+    start = inputs()
+    counts: dict[str, float] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # outputs that are resized
+        for seed in seeds:
+            expected = bits(run(seed, start))
+            rng = random.Random(seed)
+            options: Any = dict(policy=rng.choice(["always", "always", "learn"]))
+            with concurrent(rng.randint(1, 4), rng.randint(1, 64), **options) as block:
+                found = run(seed, start)
+            assert bits(found) == expected, f"program {seed}"
+            for name, count in block.counts.items():
+                counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def test_random_programs_are_equal_to_the_last_bit() -> None:
+    counts = equal_programs(range(2000))
+    assert counts["deferred"] > 20 * 2000
+    assert counts["by workers"] > 1000
+    assert counts["alone"] > 2000
+
+
+@pytest.mark.fuzz
+def test_many_random_programs() -> None:
+    equal_programs(range(2000, 22_000))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_workloads_are_equal_to_the_last_bit(name: str) -> None:
+    workload = make(name, batch=8 if name in NAMES[:5] else 1)
+    expected = workload.run()
+    with concurrent(2, policy="always") as block:
+        for _ in range(2):
+            found = workload.run()
+    if isinstance(found, torch.Tensor):
+        found, expected = [found], [expected]
+    assert bits(found) == bits(expected)
+    assert block.counts["deferred"] > 30
+
+
+SLOW = torch.randn(400, 400, generator=torch.Generator().manual_seed(0)) / 20
+
+
+def in_flight() -> torch.Tensor:
+    """A sum that is not computed yet, after work of a millisecond or so."""
+    x = SLOW
+    for _ in range(3):
+        x = torch.tanh(x @ SLOW)
+    return x.sum(1)[:4]
+
+
+READ: dict[str, Callable[[torch.Tensor], Any]] = {
+    "item": lambda x: x[0].item(),
+    "float": lambda x: float(x[0]),
+    "bool": lambda x: bool(x[0] > -1e9),
+    "if": lambda x: 1 if x[0] > -1e9 else 0,
+    "numpy": lambda x: x.numpy().tolist(),
+    "asarray": lambda x: np.asarray(x).tolist(),
+    "numpy of a view": lambda x: x[1:].numpy().tolist(),
+    "tolist": lambda x: x.tolist(),
+    "iteration": lambda x: [float(y) for y in x],
+    "print": str,
+    "format": lambda x: f"{x[0]:.3f}",
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)).tolist(),
+    "save": lambda x: saved(x).tolist(),
+    "deepcopy": lambda x: copy.deepcopy(x).tolist(),
+    "copy": lambda x: copy.copy(x).tolist(),
+    "dlpack": lambda x: torch.from_dlpack(x).tolist(),
+    "to_dlpack": lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).tolist(),
+    "numpy's dlpack": lambda x: np.from_dlpack(x).tolist(),
+    "data_ptr": lambda x: np.ctypeslib.as_array(pointer(x), (4,)).tolist(),
+    "untyped_storage": lambda x: bytes(x.untyped_storage().tolist()),
+    "storage": lambda x: x.clone().storage().tolist(),
+    "equal": lambda x: torch.equal(x, x.clone()),
+    "allclose": lambda x: torch.allclose(x, x.clone()),
+    "tensor": lambda x: torch.tensor([x[0], x[1]]).tolist(),
+    "index": lambda x: [10, 20, 30][int(x[0] * 0)],
+    "mask": lambda x: x[x > -1e9].shape,
+    "data": lambda x: with_data(x).tolist(),
+}
+
+
+def saved(x: torch.Tensor) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+def pointer(x: torch.Tensor) -> Any:
+    import ctypes
+
+    return ctypes.cast(x.data_ptr(), ctypes.POINTER(ctypes.c_float))
+
+
+def with_data(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1  # reads x, while x gets other memory
+    x.data = torch.zeros(4)
+    return y
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_readers_wait(name: str) -> None:
+    expected = READ[name](in_flight())
+    with concurrent(2, policy="always"):
+        in_flight()  # learned
+        for _ in range(3):
+            assert READ[name](in_flight()) == expected
+
+
+def test_nothing_stays_patched() -> None:
+    before = {name: getattr(torch.Tensor, name) for name in (*READERS, "data")}
+    door = torch.utils.dlpack.to_dlpack
+    with concurrent():
+        assert torch.Tensor.numpy is not before["numpy"]
+    assert {name: getattr(torch.Tensor, name) for name in (*READERS, "data")} == before
+    assert torch.utils.dlpack.to_dlpack is door
+    assert "numpy" not in torch.Tensor.__dict__
+
+
+def test_results_come_before_they_are_computed() -> None:
+    """Shapes are there at once, and views; values with the end of the block at the latest."""
+    with concurrent(1, policy="always") as block:
+        for _ in range(2):
+            y = in_flight()
+            assert y.shape == (4,)
+            view = y.view(2, 2).t()
+    assert block.counts["deferred"] >= 7
+    assert view.flatten().tolist() == in_flight().view(2, 2).t().flatten().tolist()
+
+
+def test_gradients_are_refused() -> None:
+    with torch.enable_grad(), pytest.raises(WindowError, match="gradients are on"):
+        concurrent().__enter__()
+    weight = torch.ones(3, requires_grad=True)
+    with concurrent():
+        assert (weight * 2).tolist() == [2, 2, 2]
+        with torch.enable_grad(), pytest.raises(RuntimeError, match=r"aten::mul would need a grad"):
+            weight * 2
+    with torch.inference_mode(), concurrent(policy="always"):
+        for _ in range(2):
+            y = weight * 2
+        assert y.is_inference()
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_autocast_stays_what_it_is() -> None:
+    x = torch.randn(8, 8)
+
+    def program() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return (x @ x).float() + 1
+
+    expected = program()
+    with concurrent(2, policy="always"):
+        for _ in range(3):
+            found = program()
+    assert torch.equal(found, expected)
+
+
+def test_batch_statistics_are_written_in_order() -> None:
+    """The schema of native_batch_norm does not say that it writes them."""
+
+    def program() -> list[torch.Tensor]:
+        norm = torch.nn.BatchNorm1d(4)
+        seen = [norm(SLOW[k : k + 8, :4]) for k in range(20)]
+        return [*seen, norm.running_mean + 0, norm.running_var + 0]
+
+    expected = program()
+    with concurrent(3, policy="always"):
+        program()
+        found = program()
+    assert bits(found) == bits(expected)
+
+
+# faults: an index that is out of range is known only when it is looked up
+
+
+def looked_up(at: torch.Tensor) -> torch.Tensor:
+    return torch.index_select(SLOW, 0, at)
+
+
+WRONG = torch.tensor([1, 4000])
+
+
+def test_a_fault_surfaces_at_the_first_reader() -> None:
+    with concurrent(2, policy="always"):
+        _ = looked_up(torch.tensor([1, 2])) * 2  # learned
+        bad = looked_up(WRONG)  # the line is in looked_up
+        follows = bad * 2
+        good = looked_up(torch.tensor([3, 4])) * 2
+        assert torch.equal(good, SLOW[3:5] * 2)
+        with pytest.raises(RuntimeError, match=r"operator aten::index_select failed") as error:
+            follows.sum().item()
+        with pytest.raises(KernelError, match="aten::index_select"):
+            bad.numpy()
+    assert "index out of range" in str(error.value)
+    line = looked_up.__code__.co_firstlineno + 1
+    assert f"test_window_torch.py:{line}" in str(error.value)
+
+
+def test_a_fault_that_nobody_reads_is_told_at_the_end() -> None:
+    looked_up(torch.tensor([1, 2]))
+
+    def block() -> None:
+        with concurrent(2, policy="always"):
+            looked_up(torch.tensor([1, 2]))
+            looked_up(WRONG)
+            assert torch.equal(SLOW + 1, SLOW + 1)
+
+    with pytest.raises(KernelError, match="index_select"):
+        block()
+    with concurrent(2, policy="always"):  # the next one knows nothing of it
+        assert looked_up(torch.tensor([1, 2])).shape == (2, 400)
+
+
+def test_the_blocks_own_error_comes_first() -> None:
+    def block() -> None:
+        with concurrent(2, policy="always"):
+            looked_up(torch.tensor([1, 2]))
+            looked_up(WRONG)
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        block()
+    assert (torch.ones(3) + 1).tolist() == [2, 2, 2]
+
+
+def test_blocks_in_blocks_are_one() -> None:
+    with concurrent(2, policy="always") as outer:
+        in_flight()
+        with concurrent(4, policy="always"):
+            y = in_flight()
+        z = y + 1
+    assert torch.equal(z, in_flight() + 1)
+    assert outer.counts["deferred"] >= 7
+
+
+def test_blocks_of_several_threads_take_turns() -> None:
+    found: list[torch.Tensor] = []
+
+    def work() -> None:
+        with torch.no_grad(), concurrent(2, policy="always"):
+            in_flight()
+            found.append(in_flight())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(torch.equal(x, in_flight()) for x in found)
+
+
+def test_tensors_may_die_in_flight() -> None:
+    """Python objects of tensors are freed by whoever held them last, without a deadlock."""
+    with concurrent(3, slots=4, policy="always"):
+        for k in range(300):
+            x = torch.full((64, 64), float(k))
+            x.tag = object()  # it has a Python object of its own
+            y = x @ x
+            del x
+        assert float(y[0, 0]) == 64 * 299**2
+
+
+def test_the_window_is_off_where_it_cannot_pay() -> None:
+    x = torch.ones(64, 64) / 64
+    with concurrent(2) as block:
+        y = x
+        for _ in range(2000):
+            y = y @ x  # a chain
+    assert block.counts["window off"] > 500
+    assert 0 < block.counts["predicted gain"] < 1.1
+    assert torch.equal(y, x)
+    assert "window off" in str(block)
+    assert "deferred" in block._repr_html_()
+
+
+@pytest.mark.parametrize(("threads", "slots"), [(0, 8), (1, 0), (1, 65)])
+def test_blocks_that_cannot_be(threads: int, slots: int) -> None:
+    with pytest.raises(WindowError, match="1 to 64 slots"):
+        concurrent(threads, slots).__enter__()
+
+
+def test_it_is_there_by_its_public_name() -> None:
+    assert window.concurrent is concurrent
+    with pytest.raises(AttributeError, match="no attribute 'parallel'"):
+        window.parallel  # noqa: B018
+
+
+def script(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    prelude = (
+        "import os, torch\nfrom recurra import window\n"
+        "torch.set_num_threads(1); torch.set_grad_enabled(False)\n"
+        "x = torch.ones(300, 300) / 300\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", prelude + text],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=env() | variables,
+        cwd=ROOT,
+    )
+
+
+def test_fork_finds_nothing_in_flight(tmp_path: Path) -> None:
+    done = script(
+        "from pathlib import Path\n"
+        f"with window.concurrent(2, policy='always', folder=Path({str(FOLDER)!r})):\n"
+        "    for _ in range(20): y = x @ x\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os._exit(0 if abs(float(y[0, 0]) - 1 / 300) < 1e-6 else 3)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "    y = y @ x\n"
+        "print(round(300 * float(y[0, 0]), 3))\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
+
+
+def test_a_forked_child_may_go_on() -> None:
+    done = script(
+        "from pathlib import Path\n"
+        "import sys\n"
+        f"folder = Path({str(FOLDER)!r})\n"
+        "with window.concurrent(2, policy='always', folder=folder):\n"
+        "    for _ in range(20): y = x @ x\n"
+        "    child = os.fork()\n"
+        "    y = y @ x\n"
+        "    y.numpy()\n"
+        "with window.concurrent(2, policy='always', folder=folder):\n"
+        "    for _ in range(20): y = y @ x\n"
+        "if child: assert os.waitpid(child, 0)[1] == 0\n"
+        "print(round(300 * float(y[0, 0]), 3))\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n1.0\n", "")
+
+
+def test_the_interpreter_ends_inside_a_block() -> None:
+    done = script(
+        "from pathlib import Path\n"
+        f"window.concurrent(2, policy='always', folder=Path({str(FOLDER)!r})).__enter__()\n"
+        "for _ in range(200): y = x @ x\n"
+        "print('end')\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_a_script_is_run_inside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "infer.py"
+    path.write_text(
+        "import torch\nx = torch.ones(50, 50)\nfor _ in range(30): y = x @ x\nprint(float(y.sum()))"
+    )
+    assert main(["window", "run", str(path), "--always", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "125000.0\n"
+    assert json.loads(told.err)["deferred"] >= 29
+    assert main(["window", "run", str(tmp_path / "nothing.py")]) == 2
+
+
+def test_without_a_build_it_names_the_command(tmp_path: Path) -> None:
+    done = script("with window.concurrent(): pass", XDG_CACHE_HOME=str(tmp_path))
+    assert "PyTorch without annotations is not built" in done.stderr
+    assert "recurra window build" in done.stderr
+    assert cache_folder() != tmp_path
