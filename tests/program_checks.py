@@ -156,8 +156,8 @@ def compiled(
             results = end.value
             break
     got = [
-        np.transpose(results[new], restore_order(case.graph[o].domain.dims, c.axes[new]))
-        for o, new in ((o, c.outputs[o]) for o in case.graph.outputs)
+        np.transpose(results[c.outputs[o]], restore_order(case.graph[o].domain.dims, c.axes[o]))
+        for o in case.graph.outputs
     ]
     same(case, got, want, f"{backend.name} {options}", exact)
     return got

@@ -104,3 +104,16 @@ def test_shapes_are_numbers_or_tuples():
     found = ctx.run({}, backend="numpy")
     np.testing.assert_array_equal(found["a"], found["b"])
     np.testing.assert_array_equal(found["c"], found["d"])
+
+
+def test_one_equation_has_every_name_that_is_logged():
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((i, I),):
+        x = rc.like(rc.f32, domain=(i,))
+        x[0] = 1.0
+        x[i + 1] = x * 2.0
+        rc.log(a=x - 1.0, b=x - 1.0)
+    seen: list[float] = []
+    program = ctx.compile({I: 3}, backend="numpy")
+    program.run(on_step=lambda lo, told: seen.extend([*told["a"], *told["b"]]))
+    np.testing.assert_array_equal(sorted(seen), [0, 0, 1, 1, 3, 3])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 import recurra as rc
-from random_rows import MOST, ROWS, Rows, write
+from random_rows import MOST, Rows, expected, write
 from recurra import interp
 from recurra.lang.safety import check
 from recurra.rewrite.until import Ending, end_rows
@@ -14,48 +16,59 @@ from recurra.rewrite.until import Ending, end_rows
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
 
-def expected(rows: Rows, sums: Rows, first: int) -> dict[str, np.ndarray]:
-    """From every row alone, at its own length."""
-    lengths = rows.lengths(first)
-    alone = [sums.alone(b, int(n)) for b, n in enumerate(lengths)]
-    names = list(sums.names)
-    found = {n: [r[sums.names[n]] for r in alone] for n in names}
-    out = {n: sum(xs) / lengths.sum() for n, xs in found.items() if n in ("loss", "d_w")}
-    out["y"] = np.stack([np.pad(y[0], (0, MOST - len(y[0]))) for y in found["y"]])
-    for n in ("last", "long"):
-        out[n] = np.concatenate(found[n])
-    return out
+def ended(rows: Rows):
+    check(rows.graph, rows.bounds, {"T": MOST})
+    return end_rows(rows.graph, "T", Ending("done", rows.first_point, MOST))
 
 
-def ended(rows: Rows, first: int):
-    check(rows.graph, {"B": ROWS}, {"T": MOST})
-    return end_rows(rows.graph, "T", Ending("done", first, MOST))
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_every_row_is_what_it_is_alone(seed: int) -> None:
-    rows, sums = write(seed, mean=True), write(seed, mean=False)
-    first = seed % 3
-    graph = ended(rows, first)
-    inputs = {n: x for n, x in rows.inputs.items() if n in graph.nodes}
-    got = interp.run(graph, {"B": ROWS}, inputs)
-    by_name = dict(zip(rows.graph.outputs, graph.outputs, strict=True))
-    want = expected(rows, sums, first)
-    assert want.keys() == rows.names.keys()
+def same(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> None:
+    assert got.keys() == want.keys()
     for name, x in want.items():
-        have = got[by_name[rows.names[name]]]
-        np.testing.assert_allclose(have, x, rtol=2e-4, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(got[name], x, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 3))
+def by_interpreter(seed: int) -> None:
+    rows, sums = write(seed, mean=True), write(seed, mean=False)
+    graph = ended(rows)
+    inputs = {n: x for n, x in rows.inputs.items() if n in graph.nodes}
+    got = interp.run(graph, rows.bounds, inputs)
+    by_name = dict(zip(rows.graph.outputs, graph.outputs, strict=True))
+    same({n: got[by_name[e]] for n, e in rows.names.items()}, expected(rows, sums))
+
+
+def by_backend(seed: int, backend: str) -> None:
+    rows, sums = write(seed, mean=True), write(seed, mean=False)
+    program = rows.compile(backend=backend)
+    mine = {n: x for n, x in rows.inputs.items() if n in program.source_graph.nodes}
+    same(program.run(inputs=mine), expected(rows, sums))
+
+
+WENT_WRONG = (1011,)
+
+
+@pytest.mark.parametrize("seed", [*range(30), *WENT_WRONG])
+def test_every_row_is_what_it_is_alone(seed: int) -> None:
+    by_interpreter(seed)
+
+
+@pytest.mark.parametrize("seed", [*range(0, 24, 3), *WENT_WRONG])
 @BACKENDS
 def test_backends(seed: int, backend: str) -> None:
-    rows, sums = write(seed, mean=True), write(seed, mean=False)
-    program = rows.compile(seed % 3, backend=backend)
-    mine = {n: x for n, x in rows.inputs.items() if n in program.source_graph.nodes}
-    got = program.run(inputs=mine)
-    for name, x in expected(rows, sums, seed % 3).items():
-        np.testing.assert_allclose(got[name], x, rtol=2e-4, atol=2e-5, err_msg=name)
+    by_backend(seed, backend)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(1000, 3000, 100)])
+def test_every_row_is_what_it_is_alone_long(seeds: range) -> None:
+    for seed in seeds:
+        by_interpreter(seed)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(1000, 1100))
+@BACKENDS
+def test_backends_long(seed: int, backend: str) -> None:
+    by_backend(seed, backend)
 
 
 def on_host(backend: str, ends: tuple[int, ...], bound: int, dynamic: bool = True):
@@ -98,6 +111,71 @@ def test_the_host_is_not_called_once_all_rows_have_ended(backend: str) -> None:
     got, calls = on_host(backend, (3, 5, 2), 9)
     assert calls == 3 * 5
     np.testing.assert_array_equal(got["n"][:, 0], [3, 5, 2])
+
+
+def test_a_row_that_overflows_past_its_end_is_not_in_gradients() -> None:
+    """A row that goes on past its end until all have ended may grow beyond all numbers."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(np.full(4, 0.5, np.float32))
+        x = rc.like(rc.f32[4], domain=(b, t))
+        x[b, 0] = rc.constant(np.ones(4, np.float32)) * (b + 1.0)
+        x[b, t + 1] = x * rc.constant(np.array([1000.0, 0.5], np.float32)).index(b)
+        loss = (x @ w).tanh()[0:B, 0:T].sum()
+        loss.backward(wrt=[w])
+        rc.output(d_w=w.grad)
+        last = rc.constant(np.array([1, 30])).index(b)
+        end = rc.until(rc.value(t) >= last, max=40)
+    rows = 1000.0 ** np.arange(2), 2 * 0.5 ** np.arange(31)
+    want = sum((x / np.cosh(np.minimum(2 * x, 100)) ** 2).sum() for x in rows)
+    got = ctx.compile({B: 2, T: end}, backend="numpy").run()["d_w"]
+    np.testing.assert_allclose(got, np.full(4, want), rtol=1e-5)
+
+
+@BACKENDS
+def test_what_no_row_may_ask_for_is_not_asked_for_past_its_end(backend: str) -> None:
+    """An index that leaves its table, a divisor that becomes zero."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        table = rc.constant(np.arange(1.0, 6.0, dtype=np.float32))
+        k = rc.like(rc.i32, domain=(b, t))
+        k[b, 0] = rc.value(b, "i32")
+        k[b, t + 1] = k + 1
+        y = table.take(k)
+        behind = table.take(k[b, rc.max(t - 1, 0) : t + 1]).sum()
+        ahead = table.take(k[b, t:T]).sum()
+        rest = rc.value(7) % (5 - k)
+        rc.output(y=y, behind=behind, ahead=ahead, rest=rest, all=y[0:B, 0:T].sum())
+        end = rc.until(k >= 4, max=9)
+    got = ctx.compile({B: 3, T: end}, backend=backend).run()
+    y = np.zeros((3, 9))
+    want = {"y": y, "behind": y.copy(), "ahead": y.copy(), "rest": y.copy()}
+    for row in range(3):
+        mine = np.arange(row + 1.0, 6.0)
+        n = len(mine)
+        want["y"][row, :n] = mine
+        want["behind"][row, :n] = mine + np.concatenate([[0], mine[:-1]])
+        want["ahead"][row, :n] = mine[::-1].cumsum()[::-1]
+        want["rest"][row, :n] = 7 % (6 - mine)
+    want["all"] = want["y"].sum()
+    for name, x in want.items():
+        np.testing.assert_array_equal(got[name], x, err_msg=name)
+
+
+def test_the_maximum_of_no_points_is_not_in_gradients() -> None:
+    """What is past the end of a row is the maximum of nothing."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(np.float32(0.5))
+        x = rc.value(t, "f32") - rc.value(b, "f32")
+        ahead = x[b, t:T]
+        rc.output(square=rc.einsum("k,k->", ahead, ahead))
+        loss = (ahead.max() * w)[0:B, 0:T].sum()
+        loss.backward(wrt=[w])
+        rc.output(d_w=w.grad)
+        end = rc.until(x >= 2.0, max=9)
+    got = ctx.compile({B: 3, T: end}, backend="numpy").run()["d_w"]
+    assert got == 2 * (3 + 4 + 5)
 
 
 @BACKENDS

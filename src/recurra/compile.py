@@ -47,7 +47,7 @@ class Compiled:
     plan: Plan
     program: Program
     outputs: Mapping[str, str]  # of the source graph -> of the program
-    axes: Mapping[str, Axes]  # of each output of the program
+    axes: Mapping[str, Axes]  # of each output of the source graph
 
 
 def compile_graph(
@@ -135,5 +135,5 @@ def compile_graph(
     ):
         stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    placed = {new: where[old] for new, old in zip(g.outputs, before.outputs, strict=True)}
+    placed = {o: where[old] for o, old in zip(graph.outputs, before.outputs, strict=True)}
     return Compiled(stages, s, p, program, outputs, placed)

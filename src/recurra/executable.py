@@ -199,15 +199,15 @@ class Executable:
 
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
-        axes = self.compiled.axes[self.outputs[output]]
+        axes = self.compiled.axes[output]
         order = restore_order(self.source_graph[output].domain.dims, axes)
         xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
         return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
 
     def metrics(self, s: Step) -> dict[str, Any]:
         """The scalars of one launch, by the user's names."""
-        names = {self.outputs[o]: name for name, o in self.logs.items()}
-        return {names[o]: x for o, x in s.outputs.items() if o in names and x.ndim == 1}
+        made = {name: s.outputs.get(self.outputs[o]) for name, o in self.logs.items()}
+        return {name: x for name, x in made.items() if x is not None and x.ndim == 1}
 
     def outermost(self, graph: Graph) -> tuple[str, int]:
         """The dim of the outermost loop of a program with parameters, and its points."""

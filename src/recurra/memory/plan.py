@@ -220,7 +220,15 @@ class _Planner:
         d = node.domain[loop.dim]
         points = list(range(evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)))[:: loop.step]
         holds = [bool(evaluate(when[0], {**self.sizes, loop.dim: p})) for p in points]
-        return init if holds and holds[0] and not any(holds[1:]) else None
+        if not holds or not holds[0] or any(holds[1:]):
+            return None
+        return init if self.begins(r.source, loop) >= self.begins(r.sink, loop) else None
+
+    def begins(self, statement: str, loop: Loop) -> int:
+        """The first time at which a statement runs in a loop."""
+        d = domain_of(self.graph, statement)[loop.dim]
+        lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
+        return (lo if loop.step > 0 else 1 - hi) + loop.shift[statement]
 
     def overrun(self, r: Read, s: Slice, dim: str) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""

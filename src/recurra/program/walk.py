@@ -249,8 +249,7 @@ class Walk:
         """A store with one point of a loop filled, for all points of the loops in it."""
         store = self.plan.stores[n]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
-        env = {x.dim: (t if x.step > 0 else -t) for x, t in state.clocks}
-        env[loop.dim] = point
+        env = {**self.point(n, state), loop.dim: point}
         starts = tuple(self.slot(a, env[a.dim]) for a in store.kept[: k + 1])
         value, inner = past.value(n), tuple(a.slots for a in store.kept[k + 1 :])
         if isinstance(value, Kept):

@@ -14,8 +14,10 @@ from typing import Any
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Index, Slice, index_at, index_symbols
 from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ir.types import is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
+from recurra.ops.elementwise import Mod
 from recurra.ops.indexing import OneHot, Pick, Place, Take
 from recurra.ops.movement import Cut, Expand, Flip, Transpose
 from recurra.ops.reduction import ArgMax, identity, lowest
@@ -177,5 +179,16 @@ def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, floa
                 for c in s
                 if c not in out
             ]
+        case _:
+            return []
+
+
+def partial(op: Op, dtypes: Sequence[str]) -> list[tuple[int, float]]:
+    """(operand, a value that will do) for operands of which the op does not take every number."""
+    match op:
+        case Take():
+            return [(1, 0)]
+        case Mod() if not is_float(dtypes[1]):
+            return [(1, 1)]
         case _:
             return []

@@ -252,6 +252,19 @@ class Reads(Rows):
         op = el.Where(labels=join_labels((letters, axes, ""), axes))
         return replace(x, ref=self.emit(op, (mask, x.ref, other), f"{x.ref.name}_alive"))
 
+    def present(self, x: Operand, fill: float) -> Operand:
+        """`x` with `fill` wherever its row has no point: beside it, and along its axes."""
+        for axis, size in enumerate(x.shape):
+            x = self.masked(x, axis, fill) if self.ended(size) else x
+        source = self.g[x.ref.name]
+        times = [r for r in source.domain if r.dim in self.timed]
+        if source.name not in self.graph.nodes or not times:
+            return x
+        box = source.domain
+        here = self._all([self.any_before(r.sym, source, r.dim, box) for r in times], box)
+        y = self._where_alive(here, self.g.read(source.name), box, fill)
+        return replace(x, ref=Ref(y.name, x.ref.index), whole=None)
+
     def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
         box = self.static(source.domain)

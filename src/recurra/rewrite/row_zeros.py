@@ -4,7 +4,9 @@
     d_y[b,t] = d_l · w                    zero if d_l is: one scalar per point is masked
 
 `settled` is what holds: the greatest sets of equations that are zero, and finite, past the end,
-given those that are masked. `plan` proposes what to mask; it is only believed if that settles it.
+given those that are masked. A recurrence that goes on past its end may grow until it overflows: it
+is finite only if something bounds it, h[t+1] = tanh(w h). `plan` proposes what to
+mask; it is only believed if that settles it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
 
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.order import components
 from recurra.ir.types import Type, is_float, is_shift
 from recurra.ops import elementwise as el
 from recurra.ops import movement as move
@@ -37,7 +41,8 @@ _TOTAL = (
     *(*_PRODUCT, *_ODD[:4], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
     *(ArgMax, Any_, All, OneHot, Value, Uniform, Data),
-)  # finite of finite operands
+)  # finite of finite operands, unless they grow from step to step
+_BOUNDED = (el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform)
 
 ZERO, FINITE = "zero", "finite"
 Fact = tuple[str, str]  # (ZERO or FINITE, equation)
@@ -52,6 +57,7 @@ class Zeros:
     graph: Graph
     times: frozenset[str]
     masked: set[str] = field(default_factory=set[str])
+    grows: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         self.holds = self.settled()
@@ -98,6 +104,8 @@ class Zeros:
         kind, name = fact
         n = self.graph[name]
         every = [(kind, a.name) for a in n.args]
+        if self._of_nothing(n):
+            return []
         if kind == FINITE:
             return [every] if isinstance(n.op, _TOTAL) or self._safe_div(n) else []
         later = [self._later(n, a) for a in n.args]
@@ -116,6 +124,13 @@ class Zeros:
                 return [every[:1]] if later[0] else []
             case _:
                 return []
+
+    def _of_nothing(self, n: Node) -> bool:
+        """Is it the extremum of what is empty past the end, x[b,t:T]? It is infinite there."""
+        if not isinstance(n.op, (Max, Min)):
+            return False
+        shape = self.graph.read_type(n.args[0]).shape
+        return any(self.times & symbols(shape[k]) for k in n.op.axes)
 
     def _safe_div(self, n: Node) -> bool:
         """A division by what does not vary with time: it is not zero where rows have points."""
@@ -139,7 +154,9 @@ class Zeros:
 
     def settled(self) -> frozenset[Fact]:
         """All that holds: what fails is taken away until nothing more does."""
-        facts = {(kind, name) for kind in (ZERO, FINITE) for name in self.graph.nodes}
+        self.grows = self.growing()
+        facts = {(ZERO, n) for n in self.graph.nodes}
+        facts |= {(FINITE, n) for n in self.graph.nodes if n not in self.grows}
         readers = self.graph.readers
         todo = list(facts)
         while todo:
@@ -156,6 +173,19 @@ class Zeros:
             return known
         return any(all(f in facts for f in need) for need in self.needs(fact))
 
+    def growing(self) -> set[str]:
+        """Equations whose values past the end of a row depend on themselves, and nothing bounds."""
+
+        def unbounded(name: str) -> bool:
+            n = self.graph[name]
+            return self.given((FINITE, name)) is None and not isinstance(n.op, _BOUNDED)
+
+        def operands(name: str) -> list[str]:
+            return [a.name for a in self.graph[name].args if unbounded(a.name)]
+
+        parts = components(filter(unbounded, self.graph.nodes), operands)
+        return {x for part in parts for x in part if len(part) > 1 or x in operands(x)}
+
     # ---- a cheap way
 
     def plan(self, fact: Fact, seen: dict[Fact, Way]) -> Way:
@@ -167,7 +197,7 @@ class Zeros:
         seen[fact] = 0, frozenset()  # on a cycle: if all else holds, this does
         n = self.graph[fact[1]]
         best = self._alone(n)
-        if self.given(fact) is None:
+        if self.given(fact) is None and not (fact[0] == FINITE and n.name in self.grows):
             for need in self.needs(fact):
                 best = min(best, _together(self.plan(f, seen) for f in need), key=lambda w: w[0])
         seen[fact] = best

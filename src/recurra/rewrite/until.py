@@ -32,7 +32,7 @@ from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
-from recurra.rewrite.ragged import Along, folded, result_axes
+from recurra.rewrite.ragged import Along, folded, partial, result_axes
 from recurra.rewrite.row_reads import Operand, Reads
 from recurra.rewrite.rows import Ending, Rows
 
@@ -95,6 +95,8 @@ class _Program(Reads):
         if isinstance(n.op, Pick):
             self._picked(n, n.op, xs[0])
             return
+        for k, value in partial(n.op, [self.g.type(x.ref).dtype for x in xs]):
+            xs[k] = self.present(xs[k], value)
         for k, axis, fill in folded(n.op, [x.axes for x in xs], _dtype(self, xs)):
             if self.ended(xs[k].shape[axis]):
                 xs[k] = self.masked(xs[k], axis, fill)
