@@ -114,6 +114,7 @@ SAMPLES: list[Sample] = [
     *pair("less", (([1.0, 2.0], [1.0, 3.0]), [False, True]), type="bool"),
     *pair("less_equal", (([1.0, 4.0], [1.0, 3.0]), [True, False]), type="bool"),
     *pair("logical_and", (([True, True], [True, False]), [True, False]), "b", "bool"),
+    *pair("going", (([True, True], [True, False]), [True, False]), "b", "bool"),
     *pair("logical_or", (([True, False], [False, False]), [True, False]), "b", "bool"),
     s("neg", "f[2,3]", known=((1.5,), -1.5)),
     s("abs", "f[2,3]", known=((-1.5,), 1.5)),
