@@ -7,14 +7,12 @@ import io
 import json
 import pickle
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from random_torch import bits, inputs, run
+from test_window_native import needs_compiler
 
 from recurra import window
 from recurra.cli import main
@@ -32,11 +31,8 @@ from recurra.window.torch.concurrent import READERS, concurrent
 from recurra.window.workloads import NAMES, make
 from test_style import ROOT, env
 
-HAS_COMPILER = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
 FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept: it takes twenty seconds
-pytestmark = pytest.mark.skipif(
-    not HAS_COMPILER or find_spec("nanobind") is None, reason="no C++ compiler, or no nanobind"
-)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module", autouse=True)

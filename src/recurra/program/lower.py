@@ -50,7 +50,8 @@ class HostLoop:
 class HostEnd:
     """A loop ends where no row goes on: the host asks `going` after each step that computes it.
 
-    Statements run up to `late` steps after their point. `last`: stores are then filled by `tail`.
+    Statements run up to `late` steps after their point. `first` and `tail` belong to the first and
+    the last stretch of the loop: after that one the stores are filled.
     """
 
     going: str

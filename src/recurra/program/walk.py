@@ -191,13 +191,17 @@ class Walk:
         if e.going not in state.ends:
             self.run(loop, seg.lo, seg.hi, seg.active, state)
             return
-        unit = e.units[loop.dim]
-        end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+        end = self.steps_of(e, loop, state)
         if loop.step > 0:
             self.run(loop, seg.lo, self.machine.lesser(seg.hi, end + late), seg.active, state)
         else:
             first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
             self.run(loop, first, seg.hi, seg.active, state)
+
+    def steps_of(self, e: Ended, loop: Loop, state: State) -> Any:
+        """How many steps of a loop rows go on for."""
+        unit, points = e.units[loop.dim], state.ends[e.going]
+        return (points + (unit - 1)) // unit if unit > 1 else points
 
     def until(self, e: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
         """The segment that finds out where rows end."""
@@ -221,8 +225,7 @@ class Walk:
 
     def fill(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """Points that were left out get the value that a reader may rely on."""
-        past, unit = PastEnd(self.graph, e), e.units[loop.dim]
-        end = (state.ends[e.going] + (unit - 1)) // unit if unit > 1 else state.ends[e.going]
+        past, end = PastEnd(self.graph, e), self.steps_of(e, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
         for n in fillable(self.plan, loop, active & state.stores.keys()):
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
@@ -278,8 +281,7 @@ class Walk:
         value: Any = 0
         if isinstance(node.op, Fold):
             value = neutral(node.op, node.type.dtype)
-        shape = node.type.sizes(self.plan.sizes)
-        return self.machine.xp.full(shape, value, dtype=NUMPY_NAME[node.type.dtype])
+        return self.full(name, value)
 
     def execute(self, statement: str, state: State) -> None:
         """One equation at the current point."""

@@ -32,7 +32,7 @@ from recurra.ops.source import Const
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, Axes
 from recurra.rewrite.row_zeros import Zeros
-from recurra.rewrite.rows import Rows
+from recurra.rewrite.rows import Rows, chosen
 from recurra.sets import isl
 
 
@@ -149,8 +149,7 @@ class Reads(Rows):
         (a,) = early
         now = self._inside(Ref(source.name, (*index[:j], a, *index[j + 1 :])))
         reach = self.before(lin([(a, 1), (c - 1, 1)]), self._row_of(source, index, r.dim))
-        axes = LETTERS[: len(shape_of(source.type))]
-        op = el.Where(labels=join_labels(("", axes, axes), axes))
+        op = chosen(len(shape_of(source.type)))
         return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
 
     def _row_of(self, source: Node, index: tuple[Index, ...], dim: str) -> tuple[Index, ...]:
@@ -177,8 +176,7 @@ class Reads(Rows):
         node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
         self.g.put(node)
         here = self.any_before(r.sym, source, r.dim, later)
-        axes = LETTERS[: len(shape)]
-        op = el.Where(labels=join_labels(("", axes, axes), axes))
+        op = chosen(len(shape))
         kept = Ref(name, self._moved(hold, r.dim, -1))
         now = self.emit(op, (here, was, kept), f"{name}_now", later)
         when = (compare("==", r.sym, lo), compare(">", r.sym, lo))
@@ -256,14 +254,19 @@ class Reads(Rows):
         """`x` with `fill` wherever its row has no point: beside it, and along its axes."""
         for axis, size in enumerate(x.shape):
             x = self.masked(x, axis, fill) if self.ended(size) else x
-        source = self.g[x.ref.name]
-        times = [r for r in source.domain if r.dim in self.timed]
-        if source.name not in self.graph.nodes or not times:
+        if x.ref.name not in self.graph.nodes:
             return x
-        box = source.domain
-        here = self._all([self.any_before(r.sym, source, r.dim, box) for r in times], box)
-        y = self._where_alive(here, self.g.read(source.name), box, fill)
-        return replace(x, ref=Ref(y.name, x.ref.index), whole=None)
+        y = self.ended_with(self.g[x.ref.name], fill)
+        return replace(x, ref=Ref(y, x.ref.index), whole=None)
+
+    def ended_with(self, n: Node, fill: float) -> str:
+        """An equation with `fill` wherever its row has no point."""
+        box = n.domain
+        times = [r for r in box if r.dim in self.timed]
+        if not times:
+            return n.name
+        here = self._all([self.any_before(r.sym, n, r.dim, box) for r in times], box)
+        return self._where_alive(here, self.g.read(n.name), box, fill).name
 
     def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
@@ -274,9 +277,8 @@ class Reads(Rows):
 
     def _where_alive(self, alive: Ref, x: Ref, box: Domain, fill: float) -> Ref:
         type_ = self.g.type(x)
-        axes = LETTERS[: type_.rank]
         other = self.emit(Const(value=fill, dtype=type_.dtype), ())
-        op = el.Where(labels=join_labels(("", axes, ""), axes))
+        op = chosen(type_.rank, both=False)
         return self.g.emit(op, (alive, x, other), box, f"{x.name}_alive")
 
     def write_zeros(self) -> None:
@@ -288,10 +290,9 @@ class Reads(Rows):
             rows = self._row_index(n, Ref(name, box.identity), self.zeros.time(n))
             alive = self.before(Sym(self.zeros.time(n)), rows, box)
             assert isinstance(n.type, Type)
-            axes = LETTERS[: n.type.rank]
             zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
             self.g.put(replace(n, name=raw))
-            op = el.Where(labels=join_labels(("", axes, ""), axes))
+            op = chosen(n.type.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _all(self, parts: Sequence[Ref], box: Domain) -> Ref:

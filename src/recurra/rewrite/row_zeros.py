@@ -5,8 +5,8 @@
 
 `settled` is what holds: the greatest sets of equations that are zero, and finite, past the end,
 given those that are masked. A recurrence that goes on past its end may grow until it overflows: it
-is finite only if something bounds it, h[t+1] = tanh(w h). `plan` proposes what to
-mask; it is only believed if that settles it.
+is finite only if something bounds it, h[t+1] = tanh(w h). `plan` proposes what to mask; it is only
+believed if that settles it.
 """
 
 from __future__ import annotations

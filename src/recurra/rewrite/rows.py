@@ -32,7 +32,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Op
+from recurra.ir.op import LETTERS, Op, join_labels
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
@@ -330,6 +330,12 @@ class Rows:
         index = tuple(Slice(r.lo, r.hi) if r.dim in whole else r.sym for r in box)
         axes = tuple(range(len(whole)))
         return self.emit(Sum(axes=axes), (Ref(counts.name, index),), "length", box)
+
+
+def chosen(rank: int, both: bool = True) -> el.Where:
+    """One truth value chooses between two arrays of a rank; the second may be a scalar."""
+    axes = LETTERS[:rank]
+    return el.Where(labels=join_labels(("", axes, axes if both else ""), axes))
 
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

@@ -24,7 +24,7 @@ from recurra.ir.expr import (
     negate,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice
-from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
+from recurra.ir.op import Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
@@ -34,7 +34,7 @@ from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, folded, partial, result_axes
 from recurra.rewrite.row_reads import Operand, Reads
-from recurra.rewrite.rows import Ending, Rows
+from recurra.rewrite.rows import Ending, Rows, chosen
 
 
 def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ()) -> Graph:
@@ -133,11 +133,7 @@ class _Program(Reads):
         there = self.condition(inside)
         y = self.emit(op.at(self.by), (x.ref,), "picked")
         zero = self.emit(Const(value=0, dtype=self.g[n.name].type.dtype), ())
-        self.put(n, self._where(n), (there, y, zero))
-
-    def _where(self, n: Node, other: str = "") -> el.Where:
-        axes = LETTERS[: len(shape_of(n.type))]
-        return el.Where(labels=join_labels(("", axes, other), axes))
+        self.put(n, chosen(len(shape_of(n.type)), both=False), (there, y, zero))
 
     # ---- choices and numbers
 
@@ -154,21 +150,18 @@ class _Program(Reads):
             self.put(n, op, [x.ref for x in xs])
             return
         refs = {k: self._inside(xs[k].ref) for k in ended}
-        chosen = refs[ended[-1]]
-        rank = LETTERS[: len(shape_of(n.type))]
-        where = el.Where(labels=join_labels(("", rank, rank), rank))
+        made = refs[ended[-1]]
+        where = chosen(len(shape_of(n.type)))
         for k in reversed(ended[:-1]):
-            chosen = self.emit(
-                where, (self.condition(op.when[k]), refs[k], chosen), f"{n.name}_chosen"
-            )
+            made = self.emit(where, (self.condition(op.when[k]), refs[k], made), f"{n.name}_chosen")
         if not fixed:
-            self.put(n, Merge(when=(TRUE,)), [chosen])
+            self.put(n, Merge(when=(TRUE,)), [made])
             return
         rest = negate(either(*(op.when[k] for k in fixed)))
         self.put(
             n,
             Merge(when=(*(op.when[k] for k in fixed), rest)),
-            [*(xs[k].ref for k in fixed), chosen],
+            [*(xs[k].ref for k in fixed), made],
         )
 
     def _value(self, n: Node, op: Value) -> None:
@@ -242,20 +235,7 @@ class _Program(Reads):
         """An output, zero past the end of each row."""
         n = self.graph[name]
         self.n, self.g.loc = n, n.loc
-        box = self.domain(n)
-        timed = [r for r in box if r.dim in self.timed]
-        if not timed or isinstance(n.type, Tuple):
-            return name
-        here = None
-        for r in timed:
-            ref = self.any_before(r.sym, n, r.dim, box)
-            here = ref if here is None else self.emit(el.And(), (here, ref), within=box)
-        assert here is not None
-        shape = shape_of(n.type)
-        axes = LETTERS[: len(shape)]
-        zero = self.emit(Const(value=0, dtype=n.type.dtype), ())
-        op = el.Where(labels=join_labels(("", axes, ""), axes))
-        return self.g.emit(op, (here, self.g.read(name), zero), box, f"{name}_shown").name
+        return name if isinstance(n.type, Tuple) else self.ended_with(self.g[name], 0)
 
 
 def _dtype(rows: Rows, xs: Sequence[Operand]) -> str:
