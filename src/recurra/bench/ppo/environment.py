@@ -51,9 +51,24 @@ def step(xp: Any, state: State, a: Any, axis: int = -1) -> tuple[State, Any, Any
     x, n, ends = state
     features = x.shape[axis]
     push, start = (xp.asarray(table, dtype=x.dtype) for table in tables(features))
-    x = KEPT * x + xp.moveaxis(push[a], -1, axis)
+    x = KEPT * x + _pushed(xp, push, a, axis)
     reward = xp.take(x, np.arange(REWARDED), axis=axis).mean(axis=axis)
     done = n + 1 >= ends
     column = start.reshape((features,) + (1,) * (x.ndim - 1)) if axis == 0 else start
     x = xp.where(xp.expand_dims(done, axis), column, x)
     return State(x, xp.where(done, 0, n + 1).astype(np.int32), ends), reward, done
+
+
+def _pushed(xp: Any, push: Any, a: Any, axis: int) -> Any:
+    """push[a], its features along `axis`."""
+    if xp is np:
+        return np.moveaxis(push[a], -1, axis)
+    # XLA gathers three times as slowly as it multiplies by ones and zeros; the sum is as exact.
+    chosen = xp.expand_dims(a, axis) == xp.expand_dims(xp.arange(ACTIONS), _others(a, axis))
+    chosen = chosen.astype(push.dtype)
+    return push.T @ chosen if axis == 0 else chosen @ push
+
+
+def _others(a: Any, axis: int) -> tuple[int, ...]:
+    """The axes of the rows, in an array whose features lie along `axis`."""
+    return tuple(range(1, a.ndim + 1)) if axis == 0 else tuple(range(a.ndim))
