@@ -26,7 +26,7 @@ from recurra.bench.ppo.regions import (
     region,
     stores,
 )
-from recurra.bench.ppo.work import BETA1, NORM, SAMPLE, SEED, Work
+from recurra.bench.ppo.work import SAMPLE, SEED, Work, answers
 from recurra.bench.threefry import uniform
 
 FIRST_KEPT, FIRST = Form(BATCH_FIRST, keep=True), Form(BATCH_FIRST, keep=False)
@@ -64,25 +64,6 @@ def contestant(
         return answers(work, reward, norm, m, theta)
 
     return Contestant(name, run, answer, same_draws)
-
-
-def answers(
-    work: Work, reward: Any, norm: Any, m: Mapping[str, Any], theta: Mapping[str, Any]
-) -> dict[str, NDArray[Any]]:
-    """What all programs agree on after their first iteration.
-
-    The mean reward, the gradient before its norm is held (`d_actor_W1` ..; read back from Adam's
-    first moment, which started at zero), the new parameters, and counts of work.
-    """
-    scale = max(1.0, float(norm) / NORM) / (1 - BETA1)
-    gradient = {f"d_{k}": np.asarray(x) * scale for k, x in m.items()}
-    counts = dict(env_steps=work.B * work.T, parameters=sum(np.size(x) for x in theta.values()))
-    return {
-        "reward": np.asarray([reward]),
-        **gradient,
-        **{k: np.asarray(x) for k, x in theta.items()},
-        **{k: np.array(n) for k, n in counts.items()},
-    }
 
 
 def in_launches(call: Callable[..., Any], seed: int) -> Advance:

@@ -81,5 +81,11 @@ def sharded(
     return contestant("region, sharded", work, start, in_launches(waited, seed))
 
 
+def sharded_on_host(work: Work) -> Contestant:
+    """On two host devices of this process, which has not used JAX before."""
+    host_devices(2)
+    return sharded(work)
+
+
 def _rows_axis(store: jax.Array, last: bool) -> int:
     return 2 if last and store.ndim == 3 else 1

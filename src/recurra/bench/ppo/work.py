@@ -6,6 +6,7 @@ by GAE, one epoch of one minibatch, clipped losses, a global norm, one step of A
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -104,3 +105,22 @@ def _orthogonal(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))
     return q if rows >= columns else q.T
+
+
+def answers(
+    work: Work, reward: Any, norm: Any, m: Mapping[str, Any], theta: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """What all programs agree on after their first iteration.
+
+    The mean reward, the gradient before its norm is held (`d_actor_W1` ..; read back from Adam's
+    first moment, which started at zero), the new parameters, and counts of work.
+    """
+    scale = max(1.0, float(norm) / NORM) / (1 - BETA1)
+    gradient = {f"d_{k}": np.asarray(x) * scale for k, x in m.items()}
+    counts = dict(env_steps=work.B * work.T, parameters=sum(np.size(x) for x in theta.values()))
+    return {
+        "reward": np.asarray([reward]),
+        **gradient,
+        **{k: np.asarray(x) for k, x in theta.items()},
+        **{k: np.array(n) for k, n in counts.items()},
+    }
