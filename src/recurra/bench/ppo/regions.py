@@ -67,7 +67,7 @@ class Form:
     rows: int = 512  # of a tile, about
     fused: bool = False  # the first layers of actor and critic as one product
     hoisted: bool = False  # all draws of an iteration before acting, else in its loop
-    unroll: int = 1  # of the loop of advantages
+    unroll: int = 8  # of the loop of advantages
 
 
 class Carried(NamedTuple):
