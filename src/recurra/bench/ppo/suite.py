@@ -21,6 +21,7 @@ from recurra.bench.harness import (
     Case,
     Checked,
     Contestant,
+    Disagreement,
     Row,
     check,
     paired,
@@ -31,6 +32,7 @@ from recurra.bench.ppo.installed import Peer, installed
 from recurra.bench.ppo.process import Ended, Process, interleaved
 from recurra.bench.ppo.work import Work
 from recurra.bench.worker import in_worker, name_of
+from recurra.errors import RecurraError
 
 HERE = "recurra.bench.ppo"
 BEST = Peer(f"{HERE}.programs:batch_last_kept")
@@ -131,12 +133,14 @@ def contest(
         here: list[Process] = [ours]
         checked: list[Checked] = []
         for peer in peers:
-            process = running(peer, work, case)
-            if process is None:
+            try:
+                process = stack.enter_context(peer.started(work, case.threads))
+                them = process.contestant()
+                how = check((us, us.answer()), (them, them.answer()), TOLERANCE)
+            except (Ended, Disagreement) as error:
+                _left_out(peer, case, error)
                 continue
-            here.append(stack.enter_context(process))
-            them = process.contestant()
-            how = check((us, us.answer()), (them, them.answer()), TOLERANCE)
+            here.append(process)
             checked.append(how)
             progress(f"{case}: {them.name}: checked {how}")
         progress(f"{case}: timing {len(here)} programs, {protocol.pairs} rounds")
@@ -150,15 +154,11 @@ def contest(
     return Contest(work, rows, ms[:, 0], dict(zip(names, ms[:, 1:].T, strict=True)))
 
 
-def running(peer: Peer, work: Work, case: Case) -> Process | None:
-    """Its process, or None with a word why; what is written here must run."""
-    try:
-        return peer.started(work, case.threads)
-    except Ended as error:
-        if not peer.real:
-            raise
-        progress(f"{case}: no row of {peer.make}: {error}")
-        return None
+def _left_out(peer: Peer, case: Case, error: RecurraError) -> None:
+    """Tell why a real peer has no row; what is written here has to run and to agree."""
+    if not peer.real:
+        raise error
+    progress(f"{case}: no row of {peer.make}: {error}")
 
 
 def memory(mine: Peer, peers: Sequence[Peer], work: Work) -> list[Row]:
@@ -167,14 +167,17 @@ def memory(mine: Peer, peers: Sequence[Peer], work: Work) -> list[Row]:
 
     def net(peer: Peer) -> tuple[str, float] | None:
         found: list[float] = []
+        name = ""
         for sizes in (work, tiny):
-            process = running(peer, sizes, Case(f"{sizes}, memory"))
-            if process is None:
+            try:
+                with peer.started(sizes, 1) as process:
+                    process.run(4)
+                    name, peak = process.name, process.peak_mb()
+            except Ended as error:
+                _left_out(peer, Case(f"{sizes}, memory"), error)
                 return None
-            with process:
-                process.run(4)
-                found.append(process.peak_mb())
-        return process.name, found[0] - found[1]
+            found.append(peak)
+        return name, found[0] - found[1]
 
     measured = net(mine)
     assert measured is not None, "ours is not a real peer: it would have raised"
