@@ -65,10 +65,13 @@ def test_no_time_is_taken_when_answers_disagree():
 
 
 def test_a_real_peer_that_cannot_run_has_no_row(capfd):
-    found = contest(peer(steady), [peer(broken, real=True), peer(other)], CASE, TINY, FEW)
+    peers = [peer(broken, real=True), peer(wrong, real=True), peer(other)]
+    found = contest(peer(steady), peers, CASE, TINY, FEW)
     assert [(row.peer, row.checked) for row in found.rows] == [("other", "exact")]
     assert found.theirs["other"].shape == (3,)
-    assert f"no row of {HERE}:broken" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert f"no row of {HERE}:broken" in err
+    assert f"no row of {HERE}:wrong: steady and wrong do not agree on reward" in err
     with pytest.raises(Ended):
         contest(peer(steady), [peer(broken)], CASE, TINY, FEW)
 

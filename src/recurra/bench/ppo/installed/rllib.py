@@ -1,7 +1,8 @@
 """RLlib, in one process: no remote workers, its own vectoriser around environments of one row.
 
 Ray's daemons run beside it and are not in its process CPU. KL terms are off; values are clipped by
-RLlib's own rule, which bounds the squared error.
+RLlib's own rule, which bounds the squared error. A row spends a step on its reset, so an iteration
+goes on until it has B·T others: up to B more of them than it needs, which are not counted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Single(Env):  # pyright: ignore[reportUntypedBaseClass]
     """The next of the rows; RLlib copies what it is given, so all count in one class."""
 
     rows: Rows
-    made = 0
+    made = taken = 0
 
     def __init__(self, config: Any) -> None:
         B, features = self.rows.work.B, self.rows.work.features
@@ -50,12 +51,11 @@ class Single(Env):  # pyright: ignore[reportUntypedBaseClass]
         self.action_space = gym.spaces.Discrete(ACTIONS)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.rows.taken += 1  # RLlib's vectoriser spends a step of the row on it
         self.x, self.n = self.start.copy(), 0
         return self.x, {}
 
     def step(self, action: Any) -> Any:
-        self.rows.taken += 1
+        Single.taken += 1
         self.x, self.n = environment.KEPT * self.x + self.push[action], self.n + 1
         reward = float(self.x[: environment.REWARDED].mean())
         return self.x, reward, self.n >= self.ends, False, {}
@@ -90,6 +90,7 @@ def make(work: Work) -> Contestant:
     def iterate(k: int) -> None:
         for _ in range(k):
             algorithm.train()
+        rows.taken = Single.taken // work.B * work.B
 
     def parameters() -> int:
         found = algorithm.learner_group.foreach_learner(lambda learner: learner.module)
