@@ -58,6 +58,7 @@ class Vector(IVecEnv):  # pyright: ignore[reportUntypedBaseClass]
 def make(work: Work) -> Contestant:
     """The agent `a2c_discrete` with separate networks."""
     rows = Rows(work)
+    folder = tempfile.TemporaryDirectory(prefix="recurra-bench-")
     vectors.register("ROWS", lambda config_name, num_actors, **_: Vector(rows))
     environments.register("rows", {"vecenv_type": "ROWS", "env_creator": lambda **_: None})
     params = {
@@ -76,7 +77,7 @@ def make(work: Work) -> Contestant:
         },
         "config": {
             "name": "rows", "env_name": "rows", "device": "cpu", "device_name": "cpu",
-            "train_dir": tempfile.mkdtemp(prefix="recurra-bench-"), "print_stats": False,
+            "train_dir": folder.name, "print_stats": False,
             "num_actors": work.B, "horizon_length": work.T, "minibatch_size": work.B * work.T,
             "mini_epochs": 1, "ppo": True, "reward_shaper": {"scale_value": 1.0},
             "gamma": GAMMA, "tau": LAMBDA, "learning_rate": LR, "lr_schedule": None,
@@ -92,6 +93,7 @@ def make(work: Work) -> Contestant:
     agent.obs = agent.env_reset()
 
     def iterate(k: int) -> None:
+        assert folder, "kept as long as the agent is"
         for _ in range(k):
             agent.update_epoch()
             agent.train_epoch()
