@@ -14,6 +14,7 @@ from pathlib import Path
 from recurra.bench.harness import progress
 from recurra.bench.ppo.process import Process
 from recurra.bench.ppo.work import Work
+from recurra.errors import RecurraError
 
 TORCH, NUMPY = "torch==2.13.0", "numpy==2.4.6"
 
@@ -59,6 +60,11 @@ def installed(folder: Path) -> list[Peer]:
     PyTorch's default wheel for Linux brings the CUDA libraries along: point pip at a CPU wheel
     (PIP_FIND_LINKS, or an index of its own) where that is not wanted.
     """
+    if folder.exists() and not folder.is_dir():
+        raise RecurraError(
+            f"{folder} is no folder for peers",
+            facts="it is a file; each peer gets a virtual environment of its own there",
+        )
     for name, why in ABSENT.items():
         progress(f"no row of {name}: {why}")
     return [
