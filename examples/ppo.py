@@ -7,7 +7,7 @@ import recurra as rc
 
 ctx = rc.Context(dims="b i e m n t")  # rows, iterations, epochs, minibatches, samples, steps
 with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
-    env = rc.rl.env.make("CartPole-v1", episodes="autoreset")
+    env = rc.rl.env.make("CartPole-v1", episodes="autoreset", vectorization_mode="sync")
     net = rc.rl.ActorCritic(env, hidden=(64, 64), domain=((i, e, m),))
 
     o = rc.like(env.observation_space, domain=(b, i, t))
