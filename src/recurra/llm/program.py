@@ -1,0 +1,143 @@
+"""Text that goes on, as one program over (b, l, t): what a position holds, and when a row ends.
+
+    tok[b, t < P] = prompt;   tok[b, t] = next[b, t - 1];   next = choose(logits(tok))
+
+Rows have prompts of P places; of shorter ones the first pad[b] are not there, and the place of
+position t is t - pad[b]. A position's token is written at t, the token that follows is `next`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recurra as rc
+from recurra.llm.config import Config
+from recurra.llm.model import Model
+from recurra.llm.sampling import Kind, Sampling, Settings, choose
+from recurra.llm.weights import Weights
+
+if TYPE_CHECKING:
+    from recurra.executable import Executable
+    from recurra.lang.tensor import RecurrentTensor as Tensor
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a program is written for; it is compiled once for each."""
+
+    rows: int
+    prompt: int  # places, P
+    steps: int  # T: the tokens at P .. T are made
+    kind: Kind = Kind()
+    ragged: bool = False
+    logprobs: bool = False
+    logits: bool = False  # of every position: [B, T, V]
+    unrolled: bool = True
+    until: bool = False  # rows end by data in one launch; else `chunk` steps in each
+    chunk: int = 16
+    eos: tuple[int, ...] = ()
+    pad: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """A compiled program, and what its inputs are made of."""
+
+    form: Form
+    model: Model
+    settings: Settings
+    executable: Executable
+
+    def inputs(
+        self, weights: Weights, prompts: Sequence[Sequence[int]], how: Sequence[Sampling]
+    ) -> dict[str, np.ndarray]:
+        """Of prompts that end at P: shorter ones have places before them."""
+        form = self.form
+        tokens = np.full((form.rows, form.steps), form.pad, np.int32)
+        for row, given in enumerate(prompts):
+            tokens[row, form.prompt - len(given) : form.prompt] = given
+        out = {"prompt": tokens, **self.model.arrays(weights), **self.settings.arrays(how)}
+        if form.ragged:
+            out["pad"] = np.array([form.prompt - len(p) for p in prompts], np.int32)
+        return out
+
+    def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What one launch made, by our names, [B, steps, ..]."""
+        program = self.executable
+        inner = {name: (o, program.outputs[o]) for name, o in program.logs.items()}
+        return {
+            name: program.arrange(o, outputs[mine])
+            for name, (o, mine) in inner.items()
+            if mine in outputs
+        }
+
+
+def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
+    """The program of a form, compiled; its outputs are `next` i32[], `last` (the row ends with it),
+
+    `logprob` f32[] of it and `logits` [V], as the form asks.
+    """
+    ctx = rc.Context(dims="b t" if form.unrolled else "b l t")
+    with ctx as pairs:
+        dims, bounds = tuple(d for d, _ in pairs), tuple(n for _, n in pairs)
+        b, t = dims[0], dims[-1]
+        P = rc.bound("P")
+        place = rc.value(t, "i32")
+        if form.ragged:
+            place = place - rc.input(rc.i32, (b,), name="pad")
+        prompt = rc.input(rc.i32, (b, t), name="prompt")
+        tok = rc.like(rc.i32, domain=(b, t), name="tok")
+        model = Model(c, dims, place, form.ragged, dtype)
+        logits = model.logits(tok)
+        settings = Settings(form.kind, b)
+        u = rc.uniform((b, t)) if form.kind.drawn else None
+        seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
+        ended = ended_of(tok, form.eos, (b, t), P)
+        follows = rc.where(ended, form.pad, choose(logits, settings, u, seen))
+        last = ended | is_any(follows, form.eos)
+        tok[b, t, t < P] = prompt
+        tok[b, t] = follows[b, t - 1]
+        rc.output(next=follows, last=last)
+        if form.logprobs:
+            rc.output(logprob=logits.log_softmax().take(follows))
+        if form.logits:
+            rc.output(logits=logits)
+        steps = rc.until(last, P - 1, max=form.steps) if form.until else form.steps
+    sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
+    if not form.unrolled:
+        sizes[bounds[1]] = len(c.layers)
+    options = {} if form.until else {"chunk": form.chunk}
+    return Written(form, model, settings, ctx.compile(sizes, backend=backend, **options))
+
+
+def is_any(tok: Tensor, those: Sequence[int]) -> Tensor:
+    """bool[]: is it one of them?"""
+    hits: list[Tensor] = [tok == token for token in those]
+    return reduce(or_, hits) if hits else tok != tok
+
+
+def ended_of(tok: Tensor, eos: Sequence[int], dims: tuple[Any, Any], P: Any) -> Tensor:
+    """bool[] over (b, t): an end was written at or before t; one in the prompt is none."""
+    return ever(is_any(tok, eos) & rc.value(dims[1] >= P), dims, "ended")
+
+
+def seen_of(tok: Tensor, place: Tensor, dims: tuple[Any, Any], size: int) -> Tensor:
+    """bool[V] over (b, t): tokens at or before t."""
+    return ever((tok.one_hot(size) > 0.0) & (place >= 0), dims, "seen")
+
+
+def ever(x: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
+    """Has it held at or before t, element by element?"""
+    # All of it is defined at t = 0, too: a loop whose statements start at one time runs in chunks.
+    b, t = dims
+    before = rc.like(x.type, domain=dims, name=name)
+    out = before | x
+    before[b, 0] = rc.constant(False).broadcast_to(x.shape)
+    before[b, t + 1] = out
+    return out
