@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from recurra.llm import config as configs
 from recurra.llm.checkpoint import entries
+from recurra.llm.config import Config
+from recurra.llm.init import random
+from recurra.llm.presets import preset, tiny
+from recurra.llm.weights import Weights, parts, shapes
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -99,3 +104,20 @@ def logits(model: Any, tokens: np.ndarray, **more: Any) -> np.ndarray:
 
 def tokens(rows: int, length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(3, SIZES["vocab_size"], (rows, length))
+
+
+def in_memory(name: str, count: int = 2, **changed: Any) -> tuple[Config, dict[str, Any], Weights]:
+    """A tiny model of a kind: what is asked for, tensors as in files, and our weights of them."""
+    given = tiny(preset(name), 43) | {"num_hidden_layers": count, "layer_types": None}
+    own = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 8, "sliding_window": 4}
+    window = own if "sliding_window" in given else {k: own[k] for k in list(own)[:3]}
+    c = configs.from_dict(given | window | changed)
+    named = {p.name: random(p, c, "f32", [1, k]) for k, p in enumerate(parts(c))}
+    return c, named, packed(c, named)
+
+
+def packed(c: Config, named: dict[str, Any], dtype: Any = np.float32) -> Weights:
+    arrays = {n: np.zeros(shape, dtype) for n, shape in shapes(c).items()}
+    for part in parts(c):
+        part.place(arrays)[...] = named[part.name]
+    return Weights(c, arrays)

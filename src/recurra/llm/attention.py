@@ -1,11 +1,11 @@
 """Patterns as index expressions: what `k[b, lo : t + 1]` is for each, and the softmax over it.
 
-    causal      k[b, 0 : t + 1]
-    window:W    k[b, max(t - W + 1, 0) : t + 1]
-    chunk:C     k[b, t // C * C : t + 1]
-    dilated:D   k[b, t % D : t + 1 : D]
-    sinks:K+W   k[b, 0 : K] and k[b, t - W + 1 : t + 1], once they do not overlap
-    linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
+causal      k[b, 0 : t + 1]
+window:W    k[b, max(t - W + 1, 0) : t + 1]
+chunk:C     k[b, t // C * C : t + 1]
+dilated:D   k[b, t % D : t + 1 : D]
+sinks:K+W   k[b, 0 : K] and k[b, t - W + 1 : t + 1], once they do not overlap
+linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class Scores:
     sinks: Tensor | None = None
 
 
-def attend(
-    pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor
-) -> Tensor:
+def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
 
     Raises RecurraError for `Prefix`, whose order the compiler does not find yet.
@@ -145,7 +143,10 @@ def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         features = rc.where(past.place >= 0, features, 0.0)
     s = span(Linear(), past.dims[-1])
     weights = rc.einsum("kgd,nkd->kgn", phi(q), past.read(features, s))
-    return rc.einsum("kgn,nkd->kgd", weights, past.read(v, s)) / column(weights.sum(axis=2))
+    whole = weights.sum(axis=2)
+    if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
+        whole = rc.where(past.place >= 0, whole, 1.0)
+    return rc.einsum("kgn,nkd->kgd", weights, past.read(v, s)) / column(whole)
 
 
 def phi(x: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Model:
         c = self.config
         weight = {n: self.weight(n, at).cast("f32") for n in shapes(c) if n not in WHOLE}
         h = rms_norm(x, weight["ln1"], c)
-        a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at))
+        a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
         x = x + (rms_norm(a, weight["ln1_post"], c) if c.sandwich else a)
         y = self.mlp(rms_norm(x, weight["ln2"], c), weight)
         return x + (rms_norm(y, weight["ln2_post"], c) if c.sandwich else y)
@@ -94,6 +94,7 @@ class Model:
         weight: Mapping[str, Tensor],
         pattern: Pattern,
         angles: tuple[Tensor, Tensor],
+        at: int | None,
     ) -> Tensor:
         c = self.config
         heads, kv, size = c.heads, c.kv_heads, c.head_dim
@@ -107,10 +108,17 @@ class Model:
             q, k = rms_norm(q, weight["q_norm"], c), rms_norm(k, weight["k_norm"], c)
         q, k = turned(q, *angles).reshape(kv, heads // kv, size), turned(k, *angles)
         sinks = weight["sinks"].reshape(kv, heads // kv) if c.sink_logits else None
+        k, v = self.named(k, "k", at), self.named(v, "v", at)
         how = Scores(c.score_scale, c.score_cap, sinks)
         past = Past(self.dims, self.place, self.ragged)
         y = attend(pattern, how, past, q, k, v)
         return linear(y.reshape(heads * size), weight, "o")
+
+    def named(self, x: Tensor, name: str, at: int | None) -> Tensor:
+        """The same equation by a name that its store will have: k_3"""
+        out = rc.like(x.type, domain=self.dims, name=name if at is None else f"{name}_{at}")
+        out[self.dims] = x
+        return out
 
     def mlp(self, h: Tensor, weight: Mapping[str, Tensor]) -> Tensor:
         both, width = linear(h, weight, "gate_up"), self.config.intermediate_size

@@ -9,7 +9,7 @@ position t is t - pad[b]. A position's token is written at t, the token that fol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class Form:
     rows: int
     prompt: int  # places, P
     steps: int  # T: the tokens at P .. T are made
-    kind: Kind = Kind()
+    kind: Kind = field(default_factory=Kind)
     ragged: bool = False
     logprobs: bool = False
     logits: bool = False  # of every position: [B, T, V]
@@ -66,6 +66,13 @@ class Written:
         if form.ragged:
             out["pad"] = np.array([form.prompt - len(p) for p in prompts], np.int32)
         return out
+
+    @property
+    def stores(self) -> list[dict[str, Any]]:
+        """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
+        given = {"prompt", "pad", "place", *self.model.inputs, *self.settings.names()}
+        rows = self.executable.store_rows
+        return [r for r in rows if r["store"] not in given and r["class"] != "output"]
 
     def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """What one launch made, by our names, [B, steps, ..]."""

@@ -35,7 +35,7 @@ class Sampling:
         limits = {
             "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
             "temperature": (self.temperature >= 0, "0 or more"),
-            "top_k": (isinstance(self.top_k, int) and self.top_k >= 0, "an integer, 0 or more"),
+            "top_k": (self.top_k >= 0, "0 or more"),
             "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
             "min_p": (0 <= self.min_p <= 1, "from 0 to 1"),
         }

@@ -1,0 +1,98 @@
+"""Text and tokens: tokenizer.json of a folder, tokens as text as they come, and stop strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recurra.errors import RecurraError
+from recurra.llm.config import FILE, Config
+
+TOKENIZER = "tokenizer.json"
+
+
+def tokenizer(folder: str | Path, c: Config) -> Any:
+    """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
+    path = Path(folder) / TOKENIZER
+    if not path.is_file():
+        raise RecurraError(
+            f"there is no file {path}",
+            facts="text needs the tokenizer that the model was trained with",
+            hint="save it beside the model: tokenizer.save_pretrained(folder)",
+        )
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise RecurraError(
+            "text needs the package tokenizers", hint="pip install recurra[llm]"
+        ) from None
+    try:
+        out: Any = Tokenizer.from_file(str(path))
+    except Exception as error:  # of its own kind, whatever is wrong with the file
+        raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
+    top = max(out.get_vocab(with_added_tokens=True).values(), default=-1)
+    if top >= c.vocab_size:
+        raise RecurraError(
+            f"{path} has a token {top}, and {FILE} a vocab_size of {c.vocab_size}",
+            facts="a model has an embedding for every token of its tokenizer",
+            hint="take the tokenizer of this model",
+        )
+    return out
+
+
+def encode(tok: Any, text: str) -> list[int]:
+    """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
+    ids: list[int] = tok.encode(text).ids
+    if not ids:
+        raise RecurraError("the prompt has no tokens", facts=f"it is {text!r}", hint="write a word")
+    return ids
+
+
+@dataclass
+class Decoder:
+    """Tokens of one row → text, piece by piece: whole characters, nothing from a stop string on.
+
+    `stopped` is the stop string that ended it. What may be the beginning of one is held back.
+    """
+
+    tokenizer: Any
+    stop: Sequence[str] = ()
+    stopped: str | None = None
+    held: str = ""
+    stream: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self.stream = DecodeStream(skip_special_tokens=True)
+
+    def put(self, token: int) -> str:
+        """The text that is certain with one more token."""
+        return self.add(self.stream.step(self.tokenizer, token) or "")
+
+    def add(self, text: str) -> str:
+        if self.stopped is not None:
+            return ""
+        text = self.held + text
+        at = [(text.find(s), -len(s), s) for s in self.stop if s in text]
+        if at:
+            first, _, self.stopped = min(at)
+            self.held = ""
+            return text[:first]
+        keep = max((_overlap(text, s) for s in self.stop), default=0)
+        cut = len(text) - keep
+        self.held = text[cut:]
+        return text[:cut]
+
+    def end(self) -> str:
+        """What was held back, once no token follows."""
+        out, self.held = self.held, ""
+        return out
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The longest end of `text` that `stop` begins with."""
+    sizes = range(min(len(text), len(stop) - 1), 0, -1)
+    return next((n for n in sizes if text.endswith(stop[:n])), 0)
