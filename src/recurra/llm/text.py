@@ -73,18 +73,18 @@ class Decoder:
         return self.add(self.stream.step(self.tokenizer, token) or "")
 
     def add(self, text: str) -> str:
-        if self.stopped is not None:
-            return ""
-        text = self.held + text
-        at = [(text.find(s), -len(s), s) for s in self.stop if s in text]
-        if at:
-            first, _, self.stopped = min(at)
-            self.held = ""
-            return text[:first]
-        keep = max((_overlap(text, s) for s in self.stop), default=0)
-        cut = len(text) - keep
-        self.held = text[cut:]
-        return text[:cut]
+        """The same of more text; where it is cut in pieces makes no difference."""
+        out = ""
+        for letter in text if self.stopped is None else "":
+            self.held += letter
+            if found := [s for s in self.stop if self.held.endswith(s)]:
+                self.stopped = max(found, key=len)
+                out += self.held.removesuffix(self.stopped)
+                self.held = ""
+                break
+            cut = len(self.held) - max((_overlap(self.held, s) for s in self.stop), default=0)
+            out, self.held = out + self.held[:cut], self.held[cut:]
+        return out
 
     def end(self) -> str:
         """What was held back, once no token follows."""
