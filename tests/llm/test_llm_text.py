@@ -50,6 +50,13 @@ def test_what_may_be_a_stop_string_is_held_back():
     assert d.end() == "#"
 
 
+def test_a_character_that_is_not_complete_is_told_at_the_end():
+    d = Decoder(BYTES)
+    tokens = BYTES.encode("a€", add_special_tokens=False).ids[:-1]
+    assert "".join(map(d.put, tokens)) == "a"
+    assert d.end() == BYTES.decode(tokens)[1:] != ""
+
+
 def test_special_tokens_are_not_text():
     d = Decoder(BYTES)
     assert [d.put(token) for token in BYTES.encode("a").ids] == ["", "a"]

@@ -4,7 +4,7 @@ causal      k[b, 0 : t + 1]
 window:W    k[b, max(t - W + 1, 0) : t + 1]
 chunk:C     k[b, t // C * C : t + 1]
 dilated:D   k[b, t % D : t + 1 : D]
-sinks:K+W   k[b, 0 : K] and k[b, t - W + 1 : t + 1], once they do not overlap
+sinks:K+W   k[b, 0 : min(K, lo)] and k[b, lo : t + 1], where lo = max(t - W + 1, 0)
 linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
 """
 
@@ -78,7 +78,9 @@ def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: T
     t = past.dims[-1]
     match pattern:
         case Sinks(count, width):
-            return _sinks(count, width, how, past, q, k, v)
+            first = rc.max(t - (width - 1), 0)  # of the window: sinks before it are read apart
+            spans = [slice(0, rc.min(first, count)), slice(first, t + 1)]
+            return _weighted(how, past, q, k, v, spans)
         case Linear():
             return _linear(past, q, k, v)
         case Prefix():
@@ -122,19 +124,6 @@ def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
 
 def column(x: Tensor) -> Tensor:
     return x.reshape(*x.shape, 1)
-
-
-def _sinks(
-    count: int, width: int, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor
-) -> Tensor:
-    """All of the past as long as it is short, then its start and its end."""
-    t, reach = past.dims[-1], count + width - 1
-    out = rc.like(rc.Type("f32", q.shape), domain=past.dims, name="attended")
-    early = slice(0, rc.min(t + 1, reach))
-    out[(*past.dims, t < reach)] = _weighted(how, past, q, k, v, [early])
-    late = [slice(0, count), slice(t - (width - 1), t + 1)]
-    out[past.dims] = _weighted(how, past, q, k, v, late)
-    return out
 
 
 def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

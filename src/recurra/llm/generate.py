@@ -142,20 +142,15 @@ class Generator:
         going = {
             row: Decoder(self.tokenizer, ask.stop) if decode else None for row in range(len(rows))
         }
-        steps = program.executable.execution.steps(ask.seed, inputs=inputs)
-        for step in steps:
-            made = program.named(step.outputs)
-            if "next" not in made:
-                continue  # inputs are read by loops of their own
-            for t in range(max(step.lo, form.prompt - 1), step.hi):
-                here = {name: x[:, t - step.lo] for name, x in made.items()}
+        for first, made in program.launches(ask.seed, inputs):
+            for t in range(max(first, form.prompt - 1), first + made["next"].shape[1]):
+                here = {name: x[:, t - first] for name, x in made.items()}
                 for row, decoder in list(going.items()):
                     piece = _piece(here, row, decoder, last=t == form.steps - 1)
                     if piece.end is not None:
                         del going[row]
                     yield piece
             if not going:
-                steps.close()
                 return
 
     def expect(self, rows: Sequence[Sequence[int]], ask: Request) -> None:

@@ -8,7 +8,7 @@ position t is t - pad[b]. A position's token is written at t, the token that fol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -73,6 +73,26 @@ class Written:
         given = {"prompt", "pad", "place", *self.model.inputs, *self.settings.names()}
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
+
+    def launches(
+        self, seed: int, inputs: Mapping[str, Any]
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
+
+        A program that runs in one launch gives everything at its end.
+        """
+        steps, streamed = self.executable.execution.steps(seed, inputs=inputs), False
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                if not streamed:
+                    yield 0, self.named(end.value)
+                return
+            made = self.named(step.outputs)
+            if made:  # else inputs were read, by a loop of their own
+                streamed = True
+                yield step.lo, made
 
     def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """What one launch made, by our names, [B, steps, ..]."""

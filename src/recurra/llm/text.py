@@ -61,6 +61,8 @@ class Decoder:
     stop: Sequence[str] = ()
     stopped: str | None = None
     held: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    given: int = 0  # characters of them that were told
     stream: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,10 @@ class Decoder:
 
     def put(self, token: int) -> str:
         """The text that is certain with one more token."""
-        return self.add(self.stream.step(self.tokenizer, token) or "")
+        self.tokens.append(token)
+        text: str = self.stream.step(self.tokenizer, token) or ""
+        self.given += len(text)
+        return self.add(text)
 
     def add(self, text: str) -> str:
         """The same of more text; where it is cut in pieces makes no difference."""
@@ -87,8 +92,10 @@ class Decoder:
         return out
 
     def end(self) -> str:
-        """What was held back, once no token follows."""
-        out, self.held = self.held, ""
+        """What was held back, once no token follows; of a character's bytes, �."""
+        rest = self.tokenizer.decode(self.tokens)[self.given :] if self.tokens else ""
+        out = self.add(rest) + self.held
+        self.held = ""
         return out
 
 
