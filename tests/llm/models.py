@@ -80,11 +80,11 @@ def make(kind: str, folder: Path, **more: Any) -> Any:
         warnings.simplefilter("ignore")
         c = getattr(tf, f"{name}Config")(**{**SIZES, **own, **more})
         c._attn_implementation = "eager"
+        torch.manual_seed(7)
         model = getattr(tf, f"{name.removesuffix('Text')}ForCausalLM")(c).eval()
-        generator = torch.Generator().manual_seed(7)
         for p in model.parameters():
             wide = p.shape[-1] ** -0.5 if p.ndim > 1 else 0.3
-            p.data += wide * torch.randn(p.shape, generator=generator)
+            p.data += wide * torch.randn(p.shape)
         model.save_pretrained(folder)
     return model
 
