@@ -206,6 +206,16 @@ def test_the_files_are_not_kept_in_memory(tmp_path: Path):
     assert all_first > 1.9 * whole
 
 
+def test_jax_reads_weights_where_they_lie(folder: Path):
+    """Large ones of a layer begin at a cache line, as all of a weight's layers do together."""
+    from recurra.backend.jax.region import JaxBackend
+
+    borrow, w = JaxBackend().borrow, weights.load(folder)
+    large = [x for n, x in w.of_layer(3).items() if n in ("qkv", "o", "gate_up", "down")]
+    for x in (*w.arrays.values(), *large):
+        assert borrow(x).unsafe_buffer_pointer() == x.ctypes.data
+
+
 def test_init_is_told_what_is_wrong(tmp_path: Path, folder: Path):
     with pytest.raises(
         RecurraError, match="there is no configuration 'llama'\n  there are llama-2"

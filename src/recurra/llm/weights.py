@@ -21,6 +21,7 @@ from recurra.llm.checkpoint import Entry, entries
 from recurra.llm.config import Config
 
 DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+LINE = 64  # bytes
 SHOWN = 4  # tensors named in a message; the others are counted
 
 
@@ -192,7 +193,7 @@ def _room(
     try:
         if free is not None and need > free:
             raise MemoryError
-        return {name: np.empty(shape, kind) for name, shape in wanted.items()}
+        return {name: aligned(shape, kind) for name, shape in wanted.items()}
     except MemoryError:
         have = "" if free is None else f", {free / 1e9:.2f} GB are free"
         raise RecurraError(
@@ -200,6 +201,14 @@ def _room(
             facts=f"as {dtype} they take {need / 1e9:.2f} GB{have}",
             hint="take --dtype bf16, half of that" if dtype == "f32" else "",
         ) from None
+
+
+def aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
+    """Room that begins at a cache line: a backend that wants that reads it where it lies."""
+    size = kind.itemsize * prod(shape)
+    room = np.empty(size + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size].view(kind).reshape(shape)
 
 
 def free_bytes() -> int | None:
