@@ -85,12 +85,15 @@ class Generate:
     """Type in which the weights are held."""
     backend: str = "jax"
     """What runs the compiled program: jax, torch or numpy."""
+    memory: str | None = None
+    """Bytes that may be kept of the past, as 64MiB; what needs more is refused."""
     stores: bool = False
     """Show which stores the compiler derived, on standard error."""
     json: bool = False
     """Print one JSON object when all is done, instead of the text as it comes."""
 
     def __call__(self) -> int:
+        from recurra.llm import budget
         from recurra.llm.generate import Generator, Request
         from recurra.llm.sampling import Sampling
 
@@ -99,7 +102,10 @@ class Generate:
         how = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )
-        ask = Request(self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs)
+        memory = None if self.memory is None else budget.parse(self.memory)
+        ask = Request(
+            self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs, memory
+        )
         prompts = [sys.stdin.read() if p == "-" else p for p in self.prompt]
         g = Generator(self.model, attention=self.attention, dtype=self.dtype, backend=self.backend)
         since = time.perf_counter()

@@ -17,6 +17,7 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.llm import patterns
 from recurra.llm import weights as loading
+from recurra.llm.budget import expect_room
 from recurra.llm.config import FILE, Config, Layer
 from recurra.llm.patterns import Chunk, Pattern, Sinks
 from recurra.llm.program import Form, Written, write
@@ -58,6 +59,7 @@ class Request:
     stop: Sequence[str] = ()
     eos: Sequence[int] | None = None  # None: those of the model
     logprobs: bool = False
+    memory: int | None = None  # bytes that may be kept of the past
 
 
 class Generator:
@@ -210,6 +212,8 @@ class Generator:
         if form not in self.programs:
             self.programs[form] = write(c, form, self.dtype, self.backend)
         program = self.programs[form]
+        if ask.memory is not None:
+            expect_room(program.stores, ask.memory, form.prompt, form.steps)
         return program, program.inputs(self.weights, rows, how)
 
 

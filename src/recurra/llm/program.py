@@ -70,7 +70,7 @@ class Written:
     @property
     def stores(self) -> list[dict[str, Any]]:
         """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
-        given = {"prompt", "pad", "place", *self.model.inputs, *self.settings.names()}
+        given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
 
