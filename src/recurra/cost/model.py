@@ -40,6 +40,7 @@ _PER_ELEMENT = {
     "take": SCAN,
     "argsort": SORT,
     "uniform": DRAW,
+    "permutation": 6 * DRAW,
     "foreign": FOREIGN,
 }
 
