@@ -148,7 +148,7 @@ class Generator:
             for t in range(max(first, form.prompt - 1), first + made["next"].shape[1]):
                 here = {name: x[:, t - first] for name, x in made.items()}
                 for row, decoder in list(going.items()):
-                    piece = _piece(here, row, decoder, last=t == form.steps - 1)
+                    piece = _piece(here, row, decoder, form.eos, t == form.steps - 1)
                     if piece.end is not None:
                         del going[row]
                     yield piece
@@ -217,7 +217,13 @@ class Generator:
         return program, program.inputs(self.weights, rows, how)
 
 
-def _piece(here: dict[str, np.ndarray], row: int, decoder: Decoder | None, last: bool) -> Piece:
+def _piece(
+    here: dict[str, np.ndarray],
+    row: int,
+    decoder: Decoder | None,
+    eos: Sequence[int],
+    last: bool,
+) -> Piece:
     """Of what all rows made at a position, the token of one."""
     token = int(here["next"][row])
     logprob = float(here["logprob"][row]) if "logprob" in here else None
@@ -225,7 +231,7 @@ def _piece(here: dict[str, np.ndarray], row: int, decoder: Decoder | None, last:
     end = None
     if decoder is not None and decoder.stopped is not None:
         end = "stop"
-    elif here["last"][row]:
+    elif token in eos:
         end = "eos"
     elif last:
         end = "length"

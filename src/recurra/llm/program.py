@@ -39,7 +39,7 @@ class Form:
     logprobs: bool = False
     logits: bool = False  # of every position: [B, T, V]
     unrolled: bool = True
-    until: bool = False  # rows end by data in one launch; else `chunk` steps in each
+    until: bool = False  # rows end by `eos` in one launch; else `chunk` steps in each
     chunk: int = 16
     eos: tuple[int, ...] = ()
     pad: int = 0
@@ -79,7 +79,8 @@ class Written:
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
 
-        A program that runs in one launch gives everything at its end.
+        A program that runs in one launch, or makes some of it in a loop after the others, gives
+        everything at its end.
         """
         steps, streamed = self.executable.execution.steps(seed, inputs=inputs), False
         while True:
@@ -90,7 +91,7 @@ class Written:
                     yield 0, self.named(end.value)
                 return
             made = self.named(step.outputs)
-            if made:  # else inputs were read, by a loop of their own
+            if made.keys() == self.executable.logs.keys():  # else a loop that only reads inputs
                 streamed = True
                 yield step.lo, made
 
@@ -106,9 +107,9 @@ class Written:
 
 
 def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
-    """The program of a form, compiled; its outputs are `next` i32[], `last` (the row ends with it),
+    """The program of a form, compiled: it gives `next`, i32[] over (b, t).
 
-    `logprob` f32[] of it and `logits` [V], as the form asks.
+    As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
     """
     ctx = rc.Context(dims="b t" if form.unrolled else "b l t")
     with ctx as pairs:
@@ -125,17 +126,19 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         settings = Settings(form.kind, b)
         u = rc.uniform((b, t)) if form.kind.drawn else None
         seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
-        ended = ended_of(tok, form.eos, (b, t), P)
-        follows = rc.where(ended, form.pad, choose(logits, settings, u, seen))
-        last = ended | is_any(follows, form.eos)
+        follows, steps = choose(logits, settings, u, seen), form.steps
+        if form.eos:
+            ended = ended_of(tok, form.eos, (b, t), P)
+            follows = rc.where(ended, form.pad, follows)
+            if form.until:
+                steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
         tok[b, t, t < P] = prompt
         tok[b, t] = follows[b, t - 1]
-        rc.output(next=follows, last=last)
+        rc.output(next=follows)
         if form.logprobs:
             rc.output(logprob=logits.log_softmax().take(follows))
         if form.logits:
             rc.output(logits=logits)
-        steps = rc.until(last, P - 1, max=form.steps) if form.until else form.steps
     sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
     if not form.unrolled:
         sizes[bounds[1]] = len(c.layers)
@@ -146,7 +149,7 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
 def is_any(tok: Tensor, those: Sequence[int]) -> Tensor:
     """bool[]: is it one of them?"""
     hits: list[Tensor] = [tok == token for token in those]
-    return reduce(or_, hits) if hits else tok != tok
+    return reduce(or_, hits)
 
 
 def ended_of(tok: Tensor, eos: Sequence[int], dims: tuple[Any, Any], P: Any) -> Tensor:
