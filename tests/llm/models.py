@@ -50,6 +50,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama, linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}),
     "llama, yarn": ("Llama", {"rope_parameters": {**YARN, "rope_theta": 1e4}}),
+    "llama, yarn of Deepseek": (
+        "Llama",
+        {"rope_parameters": {**YARN, "rope_theta": 1e4, "mscale": 2.0, "mscale_all_dim": 0.5}},
+    ),
     "mistral": ("Mistral", {"sliding_window": 5}),
     "gemma2": ("Gemma2", {"sliding_window": 5, "layer_types": MIXED, "query_pre_attn_scalar": 9}),
     "gemma3": ("Gemma3Text", {"sliding_window": 5, "layer_types": MIXED}),

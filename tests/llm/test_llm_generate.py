@@ -68,7 +68,8 @@ def test_fewer_repetitions_are_those_of_transformers(tmp_path: Path):
     model, rows = models.make("qwen3", tmp_path, **TWO), prompts(4, 2)
     want = of_transformers(model, rows[:1], repetition_penalty=1.7)
     g, how = Generator(tmp_path, backend="numpy"), Sampling(repetition_penalty=1.7)
-    assert made(g, rows, sampling=how)[:1] == want
+    both = made(g, rows, sampling=how)
+    assert both == [*want, *made(g, rows[1:], sampling=how)]
     assert want != of_transformers(model, rows[:1])
 
 
@@ -116,6 +117,13 @@ def test_rows_end_with_their_tokens_of_end(g: Generator):
         at = [k for k, token in enumerate(full) if token in ends]
         assert list(row.tokens) == (full[: at[0] + 1] if at else full)
         assert row.end == ("eos" if at else "length")
+
+
+def test_an_end_in_a_prompt_is_none(g: Generator):
+    rows = [[5, 1, 6, 1], [1, 1]]
+    free = made(g, rows)
+    assert not {1} & {token for row in free for token in row}
+    assert [list(c.tokens) for c in g.generate(rows, Request(NEW, eos=(1,)))] == free
 
 
 def test_it_stops_when_no_row_goes_on(g: Generator, monkeypatch: pytest.MonkeyPatch):

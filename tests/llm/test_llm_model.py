@@ -148,6 +148,7 @@ def test_learned_sink_logits(word: str):
         {"rope_type": "dynamic", "factor": 3.0},
         {"rope_type": "linear", "factor": 2.0},
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
+        {"rope_type": "yarn", "factor": 4.0, "mscale": 2.0, "mscale_all_dim": 0.5},
     ],
 )
 def test_stretched_positions(rope: dict[str, Any]):

@@ -140,9 +140,19 @@ def turned(x: Array, place: Array, r: Rope) -> Array:
     """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
     half = x.shape[-1] // 2
     angle = place[..., None, None] * frequencies(r, x.shape[-1], np.maximum(place, 0))
-    cos, sin = np.cos(angle) * r.scale, np.sin(angle) * r.scale
+    cos, sin = np.cos(angle) * longer(r), np.sin(angle) * longer(r)
     a, b = x[..., :half], x[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def longer(r: Rope) -> float:
+    """Of what is turned: the attention factor of YaRN."""
+    if r.type != "yarn" or r.attention_factor is not None:
+        return r.attention_factor or 1.0
+    grows = math.log(r.factor) / 10 if r.factor > 1 else 0.0
+    if not (r.mscale and r.mscale_all_dim):
+        return 1 + grows
+    return (1 + r.mscale * grows) / (1 + r.mscale_all_dim * grows)
 
 
 def frequencies(r: Rope, size: int, place: Array) -> Array:
