@@ -194,6 +194,19 @@ def test_files(tmp_path: Path):
     assert config.load(tmp_path) == read(LLAMA)
 
 
+def test_another_file_says_what_ends_a_text(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"eos_token_id": 2}))
+    assert config.load(tmp_path).eos == (2,)
+    other = tmp_path / "generation_config.json"
+    other.write_text(json.dumps({"eos_token_id": [3, 4], "pad_token_id": 5}))
+    assert (config.load(tmp_path).eos, config.load(tmp_path).pad) == ((3, 4), 5)
+    other.write_text(json.dumps({"eos_token_id": "x"}))
+    with pytest.raises(
+        RecurraError, match=r"generation_config\.json: eos_token_id 'x' is no token"
+    ):
+        config.load(tmp_path)
+
+
 def test_patterns():
     words = "causal window:256 chunk:64 sinks:4+252 dilated:3 prefix:10 linear"
     for word in words.split():

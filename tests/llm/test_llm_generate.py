@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from llm import models
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.llm import oracle
+from recurra.llm import oracle, weights
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import init
 from recurra.llm.program import write
@@ -247,6 +248,50 @@ def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert {s["slots"] for s in told["stores"] if s["store"].startswith("k_")} == {"t: 3"}
 
 
+def damage(folder: Path, what: str) -> None:
+    """One thing that is wrong with a model."""
+    given = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    if what == "rope":
+        given["rope_scaling"] = {"rope_type": "longrope"}
+    elif what == "vocabulary":
+        given["vocab_size"] = 200
+        tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:200].copy()
+    elif what == "missing":
+        del tensors["model.norm.weight"]
+    elif what == "shape":
+        tensors["model.norm.weight"] = np.ones(3, np.float32)
+    (folder / "config.json").write_text(json.dumps(given))
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("rope", "config.json: rope_scaling.rope_type 'longrope' is not known"),
+        ("vocabulary", "tokenizer.json has a token 258, and config.json a vocab_size of 200"),
+        ("missing", "lacks model.norm.weight\n  config.json asks for llama"),
+        ("shape", "model.safetensors: model.norm.weight is [3], not [64]"),
+        ("memory", "do not fit into memory\n  as f32 they take 0.00 GB, 0.00 GB are free"),
+    ],
+)
+def test_models_that_are_wrong_are_one_sentence(
+    tmp_path: Path,
+    what: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    init("llama-3.2-1b", tmp_path / "m", small=True)
+    damage(tmp_path / "m", what)
+    if what == "memory":
+        monkeypatch.setattr(weights, "free_bytes", lambda: 1)
+    code, out, err = run(capsys, "generate", "--model", tmp_path / "m", "--prompt", "a", *FEW)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -259,6 +304,8 @@ def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
             "top_p is 2.0, and must be",
         ),
         ("generate --model FOLDER --prompt a --max-new-tokens 900", "--max-new-tokens 510"),
+        ("generate --model FOLDER --prompt a --memory 1KiB", "hint: --memory 130KiB"),
+        ("generate --model FOLDER --prompt a --memory much", "'much' is no amount of memory"),
         ("generate --model FOLDER --prompt a --backend tpu", "there is no backend 'tpu'"),
         ("llm init --config bert x", "there is no configuration 'bert'"),
         ("llm init --config qwen-2 FOLDER", "has a model already"),

@@ -216,6 +216,16 @@ def test_jax_reads_weights_where_they_lie(folder: Path):
         assert borrow(x).unsafe_buffer_pointer() == x.ctypes.data
 
 
+def test_long_reading_is_watched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    weights.load(folder)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(weights, "SLOW", 1000)
+    weights.load(folder)
+    assert "reading MB 0/0" in capsys.readouterr().err
+
+
 def test_init_is_told_what_is_wrong(tmp_path: Path, folder: Path):
     with pytest.raises(
         RecurraError, match="there is no configuration 'llama'\n  there are llama-2"

@@ -48,7 +48,7 @@ def expect_room(stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, s
         f" {budget:,}",
         facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
         f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
-        hint=" or ".join(hints) or "fewer prompts side by side",
+        hint=" or ".join(hints) or f"--memory {-(-total // 1024)}KiB",
     )
 
 

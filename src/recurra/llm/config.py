@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from recurra.llm.patterns import Causal, Chunk, Pattern, Window
 from recurra.llm.rope import Rope
 
 FILE = "config.json"
+GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,17 @@ class Config:
 
 
 def load(folder: str | Path) -> Config:
-    """The model of a folder. Raises RecurraError, with the file and the key that is wrong."""
-    path = Path(folder) / FILE
-    return from_dict(read_json(path), str(path))
+    """The model of a folder. Raises RecurraError, with the file and the key that is wrong.
+
+    Where there is a generation_config.json, it says which tokens end a text, as in transformers.
+    """
+    path, other = Path(folder) / FILE, Path(folder) / GENERATION
+    c = from_dict(read_json(path), str(path))
+    if not other.exists():
+        return c
+    keys = _Keys(read_json(other), str(other))
+    pad = keys.token("pad_token_id")
+    return replace(c, eos=keys.tokens("eos_token_id") or c.eos, pad=c.pad if pad is None else pad)
 
 
 def read_json(path: Path) -> Any:

@@ -7,6 +7,7 @@ that beside the result no more than one tensor is in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,9 +20,11 @@ from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import Entry, entries
 from recurra.llm.config import Config
+from recurra.report.progress import track
 
 DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 LINE = 64  # bytes
+SLOW = 500_000_000  # bytes, above which reading is watched
 SHOWN = 4  # tensors named in a message; the others are counted
 
 
@@ -135,11 +138,24 @@ def load(folder: str | Path, dtype: str = "f32") -> Weights:
     wanted = {p.name: p for p in parts(c)}
     _expect(Path(folder), c, wanted, found)
     arrays = _room(folder, shapes(c), dtype)
-    for name, part in wanted.items():
-        part.place(arrays)[...] = found[name].read()
+    _fill(arrays, wanted, found)
     if c.tied and "lm_head.weight" in found:
         _expect_tied(found["lm_head.weight"], found["model.embed_tokens.weight"])
     return Weights(c, arrays)
+
+
+def _fill(
+    arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Part], found: Mapping[str, Entry]
+) -> None:
+    """Reads every part into its place; of files that take seconds, progress is shown."""
+    size = sum(found[name].nbytes for name in wanted)
+    with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
+        done = 0
+        for name, part in wanted.items():
+            part.place(arrays)[...] = found[name].read()
+            done += found[name].nbytes
+            if progress is not None:
+                progress.update(done // 10**6)
 
 
 def _expect(
