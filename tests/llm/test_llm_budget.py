@@ -60,9 +60,7 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
 def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
-    with pytest.raises(
-        PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"
-    ):
+    with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"):
         g.stream(PROMPT, memory=1000)
 
 

@@ -174,6 +174,13 @@ def test_draws(g: Generator):
     assert len(g.programs) == 2
 
 
+def test_a_program_shows_what_it_keeps(g: Generator):
+    program, _ = g.prepared(prompts(3), Request(NEW))
+    page = program._repr_html_()
+    assert "llama L4 D64 H4 KV2 HD16 F96 V259, 10 positions" in page
+    assert all(f">{s['store']}<" in page for s in program.stores)
+
+
 def test_logprobs_are_those_of_the_reference(folder: Path, g: Generator):
     rows = prompts(5, 2)
     got = g.generate(rows, Request(6, eos=(), logprobs=True))

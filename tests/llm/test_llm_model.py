@@ -184,6 +184,9 @@ def test_stores_are_as_long_as_positions_are_waited_for():
 
 def test_what_cannot_be_written_is_refused():
     c, _, w = models.in_memory("gemma-2")
+    linear = replace(with_patterns(c, [patterns.Linear()] * 2), sink_logits=True)
+    with pytest.raises(RecurraError, match="linear attention has no softmax that a sink logit"):
+        case(Weights(linear, w.arrays))
     with pytest.raises(RecurraError, match="layers attend in 2 ways, and are one dim"):
         case(w, unrolled=False)
     with pytest.raises(RecurraError, match="a prefix that sees all of itself cannot be compiled"):

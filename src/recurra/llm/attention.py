@@ -73,7 +73,8 @@ class Scores:
 def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
 
-    Raises RecurraError for `Prefix`, whose order the compiler does not find yet.
+    Raises RecurraError for `Prefix`, whose order the compiler does not find yet, and for `Linear`
+    with sinks. `Linear` has no scores, so `how` does not touch it.
     """
     t = past.dims[-1]
     match pattern:
@@ -82,6 +83,12 @@ def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: T
             spans = [slice(0, rc.min(first, count)), slice(first, t + 1)]
             return _weighted(how, past, q, k, v, spans)
         case Linear():
+            if how.sinks is not None:
+                raise RecurraError(
+                    "linear attention has no softmax that a sink logit could join",
+                    facts="the model has learned sink logits",
+                    hint="take another pattern",
+                )
             return _linear(past, q, k, v)
         case Prefix():
             raise RecurraError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
+from recurra.fragments import code, folds_html, table
 from recurra.llm.config import Config
 from recurra.llm.model import Model
 from recurra.llm.sampling import Kind, Sampling, Settings, choose
@@ -73,6 +74,14 @@ class Written:
         given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
+
+    def _repr_html_(self) -> str:
+        """What is kept of the past, and when what runs."""
+        folds = {
+            "stores": table(self.stores, bar="bytes"),
+            "schedule": code(self.executable.schedule_text),
+        }
+        return folds_html(f"{self.model.config}, {self.form.steps} positions", folds)
 
     def launches(
         self, seed: int, inputs: Mapping[str, Any]
