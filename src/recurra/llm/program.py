@@ -9,7 +9,7 @@ position t is t - pad[b]. A position's token is written at t, the token that fol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ import numpy as np
 
 import recurra as rc
 from recurra.fragments import code, folds_html, table
-from recurra.llm.config import Config
+from recurra.llm.config import Config, Layer
 from recurra.llm.model import Model
+from recurra.llm.patterns import Causal, Sinks
 from recurra.llm.sampling import Kind, Sampling, Settings, choose
 from recurra.llm.weights import Weights
 
@@ -120,6 +121,7 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
 
     As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
     """
+    c = replace(c, layers=tuple(within(layer, form.steps) for layer in c.layers))
     ctx = rc.Context(dims="b t" if form.unrolled else "b l t")
     with ctx as pairs:
         dims, bounds = tuple(d for d, _ in pairs), tuple(n for _, n in pairs)
@@ -153,6 +155,12 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         sizes[bounds[1]] = len(c.layers)
     options = {} if form.until else {"chunk": form.chunk}
     return Written(form, model, settings, ctx.compile(sizes, backend=backend, **options))
+
+
+def within(layer: Layer, steps: int) -> Layer:
+    """The same among so many positions: a window that never moves has no sinks before it."""
+    still = isinstance(layer.pattern, Sinks) and layer.pattern.width >= steps
+    return replace(layer, pattern=Causal()) if still else layer
 
 
 def is_any(tok: Tensor, those: Sequence[int]) -> Tensor:
