@@ -1,4 +1,4 @@
-"""Indexing inside a tensor: by a dim (`pick`, back: `place`), by data (`take`, `argsort`, `onehot`)."""
+"""Indexing inside a tensor: by a dim (`pick`, `place`), by data (`take`, `argsort`, `onehot`)."""
 
 from __future__ import annotations
 
