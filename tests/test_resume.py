@@ -71,7 +71,7 @@ def learner(
 
 def forget(program: Executable) -> None:
     """As in a new process: the hosts hold nothing."""
-    for owner in program.saver.hosts().values():
+    for owner in program.saver.hosts.values():
         owner.rows = None
         owner.load_state_dict(None)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 try:
     import fcntl
@@ -50,13 +50,14 @@ def create(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 @contextmanager
-def _written(path: Path, chunks: Iterable[bytes]) -> Generator[IO[bytes], None, None]:
+def _written(path: Path, chunks: Iterable[bytes]) -> Generator[FileIO, None, None]:
     """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
     name = os.path.join(path.parent, f"{TEMPORARY}{os.getpid()}-{path.name}")
     try:
-        with open(name, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
+        with open(name, "wb", buffering=0) as file:
+            for chunk in chunks:
+                while chunk:
+                    chunk = chunk[file.write(chunk) :]
             yield file
     except BaseException:
         with suppress(OSError):
@@ -89,13 +90,13 @@ def locked(directory: Path, *, shared: bool = False) -> Generator[None, None, No
 
     File systems without locks, and read-only ones, go without: one writer is the usual case.
     """
-    file: IO[bytes] | None = None
+    handle: int | None = None
     if fcntl is not None:
         with suppress(OSError):
-            file = open(directory / ".lock", "ab")  # noqa: SIM115
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            handle = os.open(os.path.join(directory, ".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
         yield
     finally:
-        if file is not None:
-            file.close()
+        if handle is not None:
+            os.close(handle)

@@ -71,7 +71,8 @@ def save(
     directory = Path(directory)
     packed = pack(arrays, meta)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if not os.path.isdir(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         with atomic.locked(directory):
             names = os.listdir(directory)
             atomic.sweep(directory, names)

@@ -60,7 +60,7 @@ def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
     """Header and body of a file; raises RecurraError for what it cannot hold."""
     plain = {name: _plain(name, value) for name, value in arrays.items()}
     where = layout(tuple((name, a.dtype, a.shape) for name, a in plain.items()))
-    body = b"".join(_bytes(plain[name]) for name in where.names)
+    body = b"".join([plain[name].tobytes() for name in where.names])
     rest = f'", "format": "{FORMAT}", "meta": {json.dumps(_json(meta))}}}'.encode() + where.entries
     rest += b" " * (-(_TO + len(rest)) % 8)
     length = (_TO - 8 + len(rest)).to_bytes(8, "little")
@@ -93,9 +93,10 @@ def layout(signature: Signature) -> Layout:
 
 
 def _plain(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """Little-endian and C-contiguous."""
+    """Little-endian."""
     array = np.asarray(value)
-    return np.asarray(array, dtype=_little(name, array.dtype), order="C")
+    little = _little(name, array.dtype)
+    return array if array.dtype == little else array.astype(little)
 
 
 @cache
@@ -110,10 +111,6 @@ def _little(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
             hint="save a cast or a `.view(numpy.uint8)` of it, under another name",
         )
     return dtype.newbyteorder("<")
-
-
-def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
 
 
 def _json(meta: Mapping[str, Any]) -> str:
