@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from recurra.ops.indexing import OneHot
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Value
+from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, sub_itself
 from recurra.rewrite.rule import Rewriting, is_const, rule
 
 
@@ -226,6 +228,25 @@ def sum_of_expand(n: Node, g: Rewriting) -> Node | None:
 
 
 @rule(Sum)
+def sum_of_constant(n: Node, g: Rewriting) -> Ref | None:
+    """Σ of n copies of a number → n · the number"""
+    assert isinstance(n.op, Sum)
+    x: Any = g[n.args[0].name].op
+    if not isinstance(x, Const) or not isinstance(n.type, Type) or not is_float(n.type.dtype):
+        return None
+    count: Any = reduce(mul, (g.type(n.args[0]).shape[a] for a in n.op.axes), 1)
+    one = g.emit(Value(expr=count, dtype=n.type.dtype), (), n.domain, "count")
+    factor = g.emit(replace(x, shape=n.type.shape), (), n.domain, "const")
+    labels = (
+        "" if not n.type.shape else join_labels((_AXES[: n.type.rank], ""), _AXES[: n.type.rank])
+    )
+    return g.emit(el.Mul(labels=labels), (factor, one), n.domain, "sum")
+
+
+_AXES = "abcdefgh"
+
+
+@rule(Sum)
 def sum_of_einsum(n: Node, g: Rewriting) -> Node | None:
     """Σ over axes of einsum → einsum without them"""
     assert isinstance(n.op, Sum)
@@ -270,7 +291,7 @@ def square_power(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
-FINITE = (mul_zero,)  # laws that hold for finite numbers only
+FINITE = (mul_zero, sub_itself, div_itself, equal_itself)  # laws that hold for finite numbers only
 ALGEBRA = (
     plain_merge,
     dead_branch,
@@ -283,9 +304,11 @@ ALGEBRA = (
     neg_neg,
     cast_same,
     factor_difference,
+    *EQUAL,
     sum_nothing,
     sum_one_hot,
     sum_of_expand,
+    sum_of_constant,
     sum_of_scaled,
     sum_of_einsum,
     sum_of_product,

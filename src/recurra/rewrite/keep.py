@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from recurra.cost.model import HELD, compute_ns, keep_ns
+from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Reduction
 from recurra.rewrite.fuel import fuel
 
 Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
-_NEVER = 10**9
 _AGAIN = "_again"  # ends the names of copies
 
 
@@ -136,39 +134,24 @@ class _Phase:
 
     def cut(self) -> list[str]:
         """The equations to compute again: the source side of a minimum cut."""
-        from scipy.sparse import csr_matrix
-        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
         names = self.closure()
         if not names:
             return []
-        place = {
-            n: 2 + 2 * k for k, n in enumerate(names)
-        }  # node k: needed; node k + 1: computed again
-        rows, cols, caps = list[int](), list[int](), list[int]()
-
-        def edge(a: int, b: int, capacity: float) -> None:
-            rows.append(a)
-            cols.append(b)
-            caps.append(int(min(_NEVER, max(0.0, capacity) * 16)))
-
-        for name in names:
-            n, w = self.graph[name], place[name]
+        network = Network(unit=16)  # sixteenths of a nanosecond
+        for name in names:  # (name,): computed again
+            n = self.graph[name]
             if name in self.needed:
-                edge(0, w, _NEVER)
-            edge(w, w + 1, 0.0 if name in self.free else keep_ns(n, self.sizes, self.held))
-            edge(w + 1, 1, compute_ns(self.graph, n, self.sizes) if self.again(n) else _NEVER)
-            if self.again(n):
-                for a in self.sources(n):
-                    edge(w + 1, place[a.name], _NEVER)
-        size = 2 + 2 * len(names)
-        network = csr_matrix((np.array(caps, dtype=np.int32), (rows, cols)), shape=(size, size))
-        flow = maximum_flow(network, 0, 1).flow
-        residual = network - flow
-        residual.data = (residual.data > 0).astype(np.int32)
-        residual.eliminate_zeros()
-        side = set(breadth_first_order(residual, 0, return_predecessors=False).tolist())
-        return [n for n in names if place[n] + 1 in side and self.again(self.graph[n])]
+                network.edge(ONE, name)
+            stored = 0.0 if name in self.free else keep_ns(n, self.sizes, self.held)
+            network.edge(name, (name,), stored)
+            if not self.again(n):
+                network.edge((name,), OTHER)
+                continue
+            network.edge((name,), OTHER, compute_ns(self.graph, n, self.sizes))
+            for a in self.sources(n):
+                network.edge((name,), a.name)
+        side, _ = network.one_side()
+        return [n for n in names if (n,) in side and self.again(self.graph[n])]
 
     def boundary(self, again: list[str]) -> list[str]:
         chosen = set(again)

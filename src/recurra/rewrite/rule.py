@@ -145,18 +145,32 @@ class Rewriting:
         self.counter[stem] = k + 1
         return name
 
-    def on_cycle(self, name: str) -> bool:
-        """Does the equation depend on itself?"""
+    def on_cycle(self, name: str, within: Sequence[str] = ()) -> bool:
+        """Does the equation depend on itself, at the same point of the dims in `within`?"""
         seen: set[str] = set()
-        todo = [a.name for a in self.nodes[name].args]
+        todo = self.needs(name, within)
         while todo:
             n = todo.pop()
             if n == name:
                 return True
             if n not in seen and n in self.nodes:
                 seen.add(n)
-                todo += [a.name for a in self.nodes[n].args]
+                todo += self.needs(n, within)
         return False
+
+    def needs(self, name: str, within: Sequence[str] = ()) -> list[str]:
+        """What an equation reads, but not at an earlier point of a dim in `within`."""
+        out: list[str] = []
+        for a in self.nodes[name].args:
+            source = self.nodes[a.name].domain if a.name in self.nodes else Domain()
+            shifts = (
+                is_shift(e, r.dim)
+                for r, e in zip(source, a.index, strict=False)
+                if r.dim in within and not isinstance(e, Slice)
+            )
+            if not any(s is not None and s < 0 for s in shifts):
+                out.append(a.name)
+        return out
 
     def put(self, node: Node) -> None:
         old = self.nodes.get(node.name)
@@ -192,6 +206,8 @@ class Rewriting:
             if tuple(args) != reader.args:
                 changed = True
                 self.put(replace(reader, args=tuple(args)))
+        if changed:
+            self.push(old.name)  # it may be dead, and what it read is then read by fewer
         return changed
 
     def take_output(self, old: Node, to: Ref) -> bool:

@@ -1,21 +1,22 @@
-"""Laws of axes and domains: copies vanish into labels, dims that nothing mentions vanish."""
+"""Laws of axes: copies vanish into labels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from recurra.ir.expr import Sym, evaluate, symbols
+from recurra.ir.expr import Sym, evaluate
 from recurra.ir.graph import Node, Ref
-from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import Domain, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
-from recurra.ops.source import Const, Input
-from recurra.rewrite.rule import Rewriting, reach, rule
+from recurra.ops.source import Const
+from recurra.rewrite.domains import DOMAINS
+from recurra.rewrite.rule import Rewriting, rule
 
 
 def _label_parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
@@ -219,38 +220,12 @@ def _inside(n: Node, g: Rewriting) -> bool:
     return isinstance(at, int) and isinstance(size, int) and 0 <= at < size
 
 
-@rule(Const)
-def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
-    """a constant over a domain → the same constant over the dims of its shape"""
-    if not set(n.domain.dims) - n.op.mentions():
-        return None
-    return g.emit(n.op, (), n.domain, n.name)
-
-
-@rule(Op)
-def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
-    """x over dims that nothing in it mentions → x without them"""
-    if not n.op.pure or not len(n.domain) or isinstance(n.op, Input):
-        return None
-    used = reach(n)
-    if isinstance(n.type, Type):
-        used |= set().union(set(), *(symbols(s) for s in n.type.shape))
-    idle = [r.dim for r in n.domain if r.dim not in used]
-    if not idle or n.name in g.outputs or g.on_cycle(n.name):
-        return None  # on a cycle a dim may be what gives the equation its place
-    domain = n.domain.without(*idle)
-    small = Node(g.fresh(n.name), n.op, n.args, domain, n.type, n.loc)
-    g.put(small)
-    return g.read(small.name)
-
-
 SHAPES = (
     no_transpose,
     absorb_transpose,
     reduce_transpose,
     discount_transpose,
-    constant_everywhere,
-    reduce_domain,
+    *DOMAINS,
     expand_constant,
     constant_tensor,
     narrow_constant,

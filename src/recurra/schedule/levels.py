@@ -17,6 +17,7 @@ from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.rewrite.accumulate import streams
+from recurra.schedule.late import Placement
 from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import (
     ADD,
@@ -183,7 +184,16 @@ class _Levels:
                     default=0,
                 )
             )
-        self.late(parts, into, of, kinds, level, dim, free)
+        Placement(
+            into=into,
+            of=of,
+            kinds=kinds,
+            level=level,
+            free=free,
+            weight=self.weight,
+            calls={s for s in stmts if isinstance(self.graph[equation(s)].type, Tuple)},
+            apart=lambda e, source, sink: self.apart(e, source, sink, dim),
+        ).late()
         keys = sorted(
             {(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1])
         )
@@ -262,54 +272,6 @@ class _Levels:
             return 0
         x = self.signed(e, dim, source)
         return 1 if x is None or x.low is None else 0
-
-    def late(
-        self,
-        parts: list[list[str]],
-        into: list[list[Read]],
-        of: dict[str, int],
-        kinds: list[int | None],
-        level: list[int],
-        dim: str,
-        free: set[int],
-    ) -> None:
-        """Moves free statements into their first reader's loop, where that holds no more memory."""
-        outof: list[list[Read]] = [[] for _ in parts]
-        for es in into:
-            for e in es:
-                outof[of[e.source]].append(e)
-
-        def last(k: int) -> int:
-            return max((level[of[e.sink]] for e in outof[k]), default=level[k])
-
-        def move(k: int) -> bool:
-            if any(isinstance(self.graph[equation(e.source)].type, Tuple) for e in into[k]):
-                return False  # an item of a call is taken where the call is made
-            first = min(outof[k], key=lambda e: level[of[e.sink]])
-            kind = kinds[of[first.sink]]
-            if kinds[k] == 0 or not kind:
-                kind = kinds[k]
-            target = min(
-                level[of[e.sink]] - self.apart(e, kind, kinds[of[e.sink]], dim) for e in outof[k]
-            )
-            waits = [
-                level[of[e.source]] + self.apart(e, kinds[of[e.source]], kind, dim) for e in into[k]
-            ]
-            if target <= level[k] or any(w > target for w in waits):
-                return False
-            held = {
-                x
-                for x in (of[e.source] for e in into[k])
-                if kinds[x] and last(x) < target and level[x] < target
-            }
-            if into[k] and sum(self.weight(parts[x][0]) for x in held) > self.weight(parts[k][0]):
-                return False
-            level[k], kinds[k] = target, kind
-            return True
-
-        todo = [k for k in reversed(range(len(parts))) if k in free and outof[k]]
-        while any([move(k) for k in todo]):  # what one move holds longer is there for the next
-            pass
 
     def expand(
         self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str

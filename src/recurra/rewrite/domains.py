@@ -1,0 +1,125 @@
+"""Laws of domains: dims that nothing mentions vanish, and those that are read at one point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recurra.ir.expr import Cmp, Expr, Logic, Sym, symbols
+from recurra.ir.graph import Node, Ref, Slice, merge_condition
+from recurra.ir.op import Op
+from recurra.ir.types import Type
+from recurra.ops.control import Merge
+from recurra.ops.movement import Expand
+from recurra.ops.source import Const, Input
+from recurra.rewrite.rule import Rewriting, reach, rule
+
+
+@rule(Const)
+def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
+    """a constant over a domain → the same constant over the dims of its shape"""
+    if not set(n.domain.dims) - n.op.mentions():
+        return None
+    return g.emit(n.op, (), n.domain, n.name)
+
+
+@rule(Op)
+def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
+    """x over dims that nothing in it mentions → x without them"""
+    if not n.op.pure or not len(n.domain) or isinstance(n.op, Input):
+        return None
+    used = reach(n)
+    if isinstance(n.type, Type):
+        used |= set().union(set(), *(symbols(s) for s in n.type.shape))
+    idle = [r.dim for r in n.domain if r.dim not in used]
+    if not idle or n.name in g.outputs or g.on_cycle(n.name):
+        return None  # on a cycle a dim may be what gives the equation its place
+    domain = n.domain.without(*idle)
+    small = Node(g.fresh(n.name), n.op, n.args, domain, n.type, n.loc)
+    g.put(small)
+    return g.read(small.name)
+
+
+@rule(Op)
+def copies_read(n: Node, g: Rewriting) -> Node | None:
+    """f(x[0:B]), where nothing in x varies with b → f(expand(x))"""
+    if isinstance(n.op, Merge):
+        return None
+    for k, a in enumerate(n.args):
+        x = g[a.name]
+        if a.slices and isinstance(x.type, Type) and x.op.pure and not isinstance(x.op, Input):
+            new = _copies(n, a, x, g)
+            if new is not None:
+                return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
+    return None
+
+
+def _copies(n: Node, a: Ref, x: Node, g: Rewriting) -> Ref | None:
+    """The read `a` of `x` as copies along its leading axes, all of them or none."""
+    assert isinstance(x.type, Type)
+    cut = [r.dim for r, e in zip(x.domain, a.index, strict=True) if isinstance(e, Slice)]
+    idle = set(cut) - reach(x) - x.type.mentions()
+    padded = any(s.pad is not None for s in a.slices)
+    if padded or set(cut) - idle or g.on_cycle(x.name):
+        return None
+    kept = tuple(r for r in x.domain if r.dim not in idle)
+    index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in idle)
+    small = g.emit(x.op, x.args, replace(x.domain, ranges=kept), x.name, whole=True)
+    axes = "abcdefghijklmnop"
+    lead, rest = axes[: len(cut)], axes[len(cut) : len(cut) + x.type.rank]
+    sizes = tuple(s.count for s in a.slices)
+    read = Ref(small.name, index)
+    return g.emit(Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), n.domain, "copies")
+
+
+@rule(Op)
+def at_one_point(n: Node, g: Rewriting) -> Ref | None:
+    """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
+    if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs or not len(n.domain):
+        return None
+    for r in n.domain:
+        at = _only_point(n, r.dim, g)
+        if at is None or g.on_cycle(n.name, n.domain.without(r.dim).dims):
+            continue
+        by = {r.dim: at}
+        small = Node(
+            g.fresh(n.name),
+            n.op.at(by),
+            tuple(a.at(by) for a in n.args),
+            n.domain.without(r.dim),
+            n.type.at(by) if isinstance(n.type, Type) else n.type,
+            n.loc,
+            n.locs,
+        )
+        g.put(small)
+        return g.read(small.name)
+    return None
+
+
+def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
+    """The one point of `dim` at which every reader reads `n`, if bounds alone name it."""
+    place = n.domain.dims.index(dim)
+    found: set[Expr | int] = set()
+    for name in g.readers[n.name]:
+        reader = g[name]
+        for k, a in enumerate(reader.args):
+            if a.name != n.name:
+                continue
+            e = a.index[place]
+            if isinstance(e, Sym) and e.name in reader.domain:
+                e = pinned(merge_condition(reader, k), e.name)
+            if e is None or isinstance(e, Slice) or symbols(e) - set(g.sizes):
+                return None
+            found.add(e)
+    return found.pop() if len(found) == 1 else None
+
+
+def pinned(when: Expr | None, dim: str) -> Expr | int | None:
+    """e, where the condition says dim == e."""
+    if isinstance(when, Logic) and when.op == "&":
+        return next((e for c in when.args if (e := pinned(c, dim)) is not None), None)
+    if isinstance(when, Cmp) and when.op == "==" and when.a == Sym(dim):
+        return when.b
+    return None
+
+
+DOMAINS = (constant_everywhere, reduce_domain, copies_read, at_one_point)

@@ -1,0 +1,85 @@
+"""Laws of equals: what is compared with itself, chosen from itself, or known."""
+
+from __future__ import annotations
+
+from recurra.ir.graph import Node, Ref
+from recurra.ir.types import Type
+from recurra.ops import elementwise as el
+from recurra.ops.movement import Expand
+from recurra.ops.source import Const
+from recurra.rewrite.rule import Rewriting, is_const, rule
+
+
+def _same(n: Node, g: Rewriting, j: int, k: int) -> bool:
+    """Are operands j and k one value, axis by axis?"""
+    ins, _ = _parts(n, g)
+    return n.args[j] == n.args[k] and ins[j] == ins[k]
+
+
+def _parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
+    assert isinstance(n.op, el.Elementwise)
+    return n.op.parts(tuple(g.type(a).rank for a in n.args))
+
+
+def _whole(n: Node, g: Rewriting, k: int) -> Ref | None:
+    """Operand k, if it is all that the result is, with its axes in the same order."""
+    ins, out = _parts(n, g)
+    return n.args[k] if ins[k] == out else None
+
+
+def _constant(n: Node, g: Rewriting, value: float | bool) -> Ref:
+    assert isinstance(n.type, Type)
+    op = Const(value=value, dtype=n.type.dtype, shape=n.type.shape)
+    return g.emit(op, (), n.domain, "const")
+
+
+@rule(el.Sub)
+def sub_itself(n: Node, g: Rewriting) -> Ref | None:
+    """x - x → 0 (finite math)"""
+    return _constant(n, g, 0.0) if _same(n, g, 0, 1) else None
+
+
+@rule(el.Div)
+def div_itself(n: Node, g: Rewriting) -> Ref | None:
+    """x / x → 1 (finite math)"""
+    return _constant(n, g, 1.0) if _same(n, g, 0, 1) else None
+
+
+@rule(el.Equal, el.LessEqual)
+def equal_itself(n: Node, g: Rewriting) -> Ref | None:
+    """x <= x → true (finite math)"""
+    return _constant(n, g, True) if _same(n, g, 0, 1) else None
+
+
+@rule(el.NotEqual, el.Less)
+def unequal_itself(n: Node, g: Rewriting) -> Ref | None:
+    """x < x → false"""
+    return _constant(n, g, False) if _same(n, g, 0, 1) else None
+
+
+@rule(el.Maximum, el.Minimum, el.And, el.Or)
+def of_itself(n: Node, g: Rewriting) -> Ref | None:
+    """max(x, x) → x"""
+    return _whole(n, g, 0) if _same(n, g, 0, 1) else None
+
+
+@rule(el.Where)
+def where_known(n: Node, g: Rewriting) -> Ref | None:
+    """where(true, x, y) → x, where(c, x, x) → x"""
+    condition = is_const(g, n.args[0])
+    ins, out = _parts(n, g)
+    if condition is None and (n.args[1] != n.args[2] or ins[1] != ins[2]):
+        return None
+    k = 1 if condition is None or condition else 2
+    if ins[k] == out:
+        return n.args[k]
+    if any(c not in out for c in ins[k]) or "".join(c for c in out if c in ins[k]) != ins[k]:
+        return None
+    assert isinstance(n.type, Type)
+    sizes = tuple(s for c, s in zip(out, n.type.shape, strict=True) if c not in ins[k])
+    return g.emit(
+        Expand(labels=f"{ins[k]}->{out}", sizes=sizes), n.args[k : k + 1], n.domain, "where"
+    )
+
+
+EQUAL = (sub_itself, div_itself, equal_itself, unequal_itself, of_itself, where_known)
