@@ -181,6 +181,8 @@ SAMPLES: list[Sample] = [
     s("flip", "f[2,3]", axis=1, known=(([[1.0, 2.0, 3.0]],), [[3.0, 2.0, 1.0]])),
     s("cumsum", "f[2,3]", axis=1, known=(([[1.0, 2.0, 3.0]],), [[1.0, 3.0, 6.0]])),
     s("cumsum", "i[3,2]", axis=0, type="i32"),
+    s("cumsum", "f[2,3]", axis=1, reverse=True,
+      known=(([[1.0, 2.0, 3.0]],), [[6.0, 5.0, 3.0]])),
     s("discounted_sum", "f[4,3]", gamma=0.5, known=(([[1.0], [2.0], [4.0], [8.0]],), [4.0])),
     s("discounted_sum", "f[2,3]", gamma=0.9, axis=1),
     s("discounted_sum", "f[0,3]", gamma=0.9),
