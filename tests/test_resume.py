@@ -137,8 +137,10 @@ def test_stores_live_on(tmp_path: Path):
     with ctx as ((i, I), (t, T)):
         w = rc.nn.Parameter(rc.constant(1.0), domain=(i,), name="w")
         x = rc.like(rc.f32[()], domain=(i,), name="x")
-        x[i < 4] = 1.0
-        x[i] = x[i - 4] * 0.5 + rc.uniform((i, t))[i, 0:T].mean() + w
+        old = rc.like(rc.f32[()], domain=(i,), name="old")
+        old[i < 4] = 1.0
+        old[i] = x[i - 4]
+        x[i] = old * 0.5 + rc.uniform((i, t))[i, 0:T].mean() + w
         loss = (w - x[rc.max(i - 2, 0)].detach()).square()
         loss.backward()
         rc.optim.Adam([w], lr=0.1).step()

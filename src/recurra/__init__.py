@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         minimum,
         normal,
         output,
+        permutation,
         stack,
         uniform,
         value,
@@ -45,8 +46,8 @@ _HOME = {
     "recurra.lang.dims": "max=maximum min=minimum",
     "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
     "recurra.lang.functions": (
-        "bound concat constant einsum input like log maximum minimum normal output stack uniform "
-        "value where"
+        "bound concat constant einsum input like log maximum minimum normal output permutation "
+        "stack uniform value where"
     ),
     "recurra.lang.hosted": "call",
     "recurra.lang.until": "until",
@@ -101,6 +102,7 @@ __all__ = [
     "normal",
     "optim",
     "output",
+    "permutation",
     "rl",
     "stack",
     "u8",

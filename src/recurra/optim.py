@@ -7,7 +7,7 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.graph import Ref
-from recurra.lang.nn.modules import Parameter, advance, start, step_range
+from recurra.lang.nn.modules import Parameter, advance, start, steps_of
 from recurra.lang.optim import (
     SGD,
     Adam,
@@ -103,8 +103,9 @@ class Transformed:
 
     def _state(self, name: str, first: RecurrentTensor) -> RecurrentTensor:
         (p, *_) = self.params
-        step_range(p)
+        steps_of(p)
         node = p.tracer.declare(name, p.domain, first.type)
+        p.tracer.share_clock(node.name, p.name)
         x = RecurrentTensor(p.tracer, Ref(node.name, node.domain.identity))
         start(x, first)
         return x

@@ -32,6 +32,7 @@ _PER_ELEMENT = {
     "cumsum": SCAN,
     "take": SCAN,
     "uniform": DRAW,
+    "permutation": 6 * DRAW,
     "foreign": FOREIGN,
 }
 

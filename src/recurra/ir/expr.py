@@ -310,6 +310,15 @@ def negate(c: Expr) -> Expr:
     return Logic("~", (c,))
 
 
+def pinned(when: Expr | None, dim: str) -> Expr | int | None:
+    """e, where the condition says dim == e."""
+    if isinstance(when, Logic) and when.op == "&":
+        return next((e for c in when.args if (e := pinned(c, dim)) is not None), None)
+    if isinstance(when, Cmp) and when.op == "==" and when.a == Sym(dim):
+        return when.b
+    return None
+
+
 def children(e: Expr | int) -> tuple[Expr | int, ...]:
     match e:
         case Lin(terms=terms):

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import Sym
+from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import Domain, Range, Type
 from recurra.lang.build import as_tensor, elementwise, promote
@@ -18,6 +18,7 @@ from recurra.lang.tracer import current
 from recurra.ops import elementwise as el
 from recurra.ops import movement
 from recurra.ops.control import Call, Foreign, Item
+from recurra.ops.permutation import Permutation
 from recurra.ops.source import Input, Uniform
 
 
@@ -164,6 +165,22 @@ def uniform(
         key, counter = dims[1:-1], [dims[0], dims[-1]]
     op = Uniform(id=tracer.draws, key=tuple(key), counter=tuple(counter), shape=shape, dtype=dtype)
     node = tracer.emit(op, (), box, "u")
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTensor:
+    """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
+
+    Computed for each element by itself: rc.permutation(B * T, at=m * N + n, domain=(i, e)) is
+    minibatch m of epoch e, of N samples. All `at` from 0 to size - 1 give every place once.
+    """
+    tracer = current()
+    key = dims_of(domain)
+    size, at = unwrap(size), unwrap(at)
+    mentioned = {r.dim for r in tracer.dims if r.dim in symbols(at)}
+    tracer.draws += 1
+    op = Permutation(id=tracer.draws, size=size, at_=at, key=key.identity)
+    node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 

@@ -192,6 +192,20 @@ def pick(
     )
 
 
+def shuffled(
+    node: Node, e: Expr | int, n: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An element that is not among those that are shuffled."""
+    env = {**bounds, **point}
+    spot = at(point, bounds, symbols(e) | symbols(n))
+    return ShapeError(
+        f"element {e} is not among the {n} that are shuffled",
+        facts=f"{spot}element {evaluate(e, env)} is asked of {evaluate(n, env)}",
+        hint="let the minibatches together have as many samples as there are",
+        loc=node.loc,
+    )
+
+
 def reshape(
     node: Node, before: Type, after: Type, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:

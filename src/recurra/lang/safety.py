@@ -37,6 +37,7 @@ from recurra.lang.proof import Proof, Unprovable
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Reshape
+from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.sets import dependence
@@ -224,6 +225,8 @@ def _sizes(proof: Proof, node: Node) -> None:
         _pick(proof, node, node.op, box)
     if isinstance(node.op, Reshape):
         _reshape(proof, node, box)
+    if isinstance(node.op, Permutation):
+        _permutation(proof, node, node.op, box)
 
 
 def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
@@ -258,6 +261,16 @@ def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
     found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
     if found is not None:
         raise refusal.pick(node, op.at_, n, found, proof.told(found))
+
+
+def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:
+    """Every element is one of those that are shuffled."""
+    n: Any = op.size
+    inside = proof.edges(node.domain)
+    found = proof.below(op.at_, 0, box, inside)
+    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
+    if found is not None:
+        raise refusal.shuffled(node, op.at_, n, found, proof.told(found))
 
 
 def _reshape(proof: Proof, node: Node, box: Box) -> None:

@@ -40,6 +40,7 @@ class Tracer:
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
+    clocks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # dims of next values
     draws: int = 0
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
@@ -131,9 +132,15 @@ class Tracer:
             for k, bs in self.branches.items()
         }
         self.renamed.append((old, new))
+        self.clocks = {new if k == old else k: dims for k, dims in self.clocks.items()}
         self.outputs = [new if o == old else o for o in self.outputs]
         self.logs = {k: new if v == old else v for k, v in self.logs.items()}
         self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
+
+    def share_clock(self, name: str, other: str) -> None:
+        """`name` has its next values along the dims along which `other` has them."""
+        if other in self.clocks:
+            self.clocks[name] = self.clocks[other]
 
     def suggest(self, value: Ref, name: str) -> None:
         """Names a new equation after what it is for, unless it has a name already."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recurra.fragments import table_html
-from recurra.ir.expr import Expr, evaluate, symbols
+from recurra.ir.expr import Expr, evaluate, pinned, symbols
 from recurra.ir.graph import Graph, Slice, merge_condition
 from recurra.ir.types import Tuple
 from recurra.memory.store import Axis, Store
@@ -150,19 +150,33 @@ class _Planner:
             for x in inner:
                 self.carried.setdefault(id(x), set()).add(r.source)
             if how == "before":
-                self.carried.setdefault(id(common[-1]), set()).add(r.source)
+                moved = next(k for k, x in enumerate(times) if x.exact != 0)
+                for x in common[moved:]:
+                    self.carried.setdefault(id(x), set()).add(r.source)
         self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
 
     def how(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
         if r.ref.slices or (isinstance(self.graph[r.source].type, Tuple) and inner):
             return "store"
-        if not all(x.exact == 0 for x in times[:-1]) or not all(self.is_last(r, x) for x in inner):
+        if not all(self.is_last(r, x) for x in inner):
             return "store"
-        if not times or times[-1].exact == 0:
+        moved = next((k for k, x in enumerate(times) if x.exact != 0), None)
+        if moved is None:
             return "last" if inner else "now"
         depth = len(common)
         first = self.paths[r.sink][depth][0] <= self.paths[r.source][depth][0]
-        return "before" if times[-1].exact == 1 and first else "store"
+        begun = all(self.begins_anew(r, x) for x in common[moved + 1 :])
+        return "before" if times[moved].exact == 1 and first and begun else "store"
+
+    def begins_anew(self, r: Read, loop: Loop) -> bool:
+        """At the first step of a loop, is it what that loop computed last, the time before?"""
+        d = domain_of(self.graph, r.sink)[loop.dim]
+        start = d.lo if loop.step > 0 else d.hi - 1
+        at = None if is_step(r.sink) else pinned(merge_condition(self.graph[r.sink], r.k), loop.dim)
+        known = at is not None and not (symbols(at) | symbols(start)) - self.sizes.keys()
+        if not known or evaluate(at, self.sizes) != evaluate(start, self.sizes):
+            return False
+        return self.is_last(r, loop) and self.begins(r.source, loop) >= self.begins(r.sink, loop)
 
     def is_last(self, r: Read, loop: Loop) -> bool:
         """Is the point read the one that `loop` computes last?"""

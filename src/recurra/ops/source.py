@@ -74,10 +74,10 @@ class Value(Symbolic):
         return xp.broadcast_to(y, shape) if shape else y
 
     def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
-        return replace(self, bind=_bind(self.bind, dim, size, self.rank(), last))
+        return replace(self, bind=add_bound(self.bind, dim, size, self.rank(), last))
 
 
-def _bind(
+def add_bound(
     bind: Any, dim: str, size: Any, rank: int, last: bool
 ) -> tuple[tuple[str, Any, int], ...]:
     if last:
@@ -121,7 +121,7 @@ class Uniform(Symbolic):
         return uniform(xp, env.get("seed", 0), self.id, words, c0, c1, full, self.dtype)
 
     def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
-        return replace(self, bind=_bind(self.bind, dim, size, self.rank(), last))
+        return replace(self, bind=add_bound(self.bind, dim, size, self.rank(), last))
 
 
 def uniform(
@@ -135,17 +135,23 @@ def uniform(
     dtype: str,
 ) -> Array:
     """Threefry-2x32 on (c0, c1) under a key folded from (seed, id, key...)."""
-    words = [_u32(xp, w) for w in (seed, id, *(key or [0]))]
-    k0, k1 = words[0], words[1]
-    rest = words[2:] + [_u32(xp, 0)] * (len(words) % 2)
-    for a, b in zip(rest[::2], rest[1::2], strict=True):
-        k0, k1 = threefry(xp, k0, k1, a, b)
+    k0, k1 = drawn_words(xp, [seed, id, *(key or [0])])
     at_least_one = shape or (1,)
     c0, c1 = (xp.broadcast_to(_u32(xp, c), at_least_one) for c in (c0, c1))
     bits = threefry(xp, k0, k1, c0, c1)[0]
     whole = xp.asarray(xp.bitwise_right_shift(bits, 9), dtype="int32")  # 23 bits: exact as a float
     unit = xp.asarray(whole, dtype="float32") * xp.asarray(2.0**-23, dtype="float32")
     return xp.asarray(xp.reshape(unit, shape), dtype=NUMPY_NAME[dtype])
+
+
+def drawn_words(xp: Any, given: list[Any]) -> tuple[Array, Array]:
+    """One key of two words, of two or more: pairs of them are the counters of the next key."""
+    words = [_u32(xp, w) for w in given]
+    k0, k1 = words[0], words[1]
+    rest = words[2:] + [_u32(xp, 0)] * (len(words) % 2)
+    for a, b in zip(rest[::2], rest[1::2], strict=True):
+        k0, k1 = threefry(xp, k0, k1, a, b)
+    return k0, k1
 
 
 def _u32(xp: Any, x: Any) -> Array:

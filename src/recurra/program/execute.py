@@ -180,7 +180,11 @@ class _Run:
         for name in self.plan.graph.outputs:
             store = self.plan.stores[name]
             if name in self.streamed:
-                array = np.concatenate(self.pieces[name], axis=self.streamed[name])
+                axis = self.streamed[name]
+                none = list(store.shape(self.plan.sizes))  # a run resumed at its end makes nothing
+                none[axis] = 0
+                pieces = self.pieces[name] or [np.zeros(none, NUMPY_NAME[store.type.dtype])]
+                array = np.concatenate(pieces, axis=axis)
                 array = self.backend.array(array) if native else array
             else:
                 array = stores[name] if native else self.backend.numpy(stores[name])

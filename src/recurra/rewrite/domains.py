@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.ir.expr import Cmp, Expr, Logic, Sym, symbols
+from recurra.ir.expr import FALSE, Expr, Sym, pinned, symbols
 from recurra.ir.graph import Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
-from recurra.ir.types import Type
+from recurra.ir.types import Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.movement import Expand
 from recurra.ops.source import Const, Input
@@ -113,13 +113,32 @@ def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def pinned(when: Expr | None, dim: str) -> Expr | int | None:
-    """e, where the condition says dim == e."""
-    if isinstance(when, Logic) and when.op == "&":
-        return next((e for c in when.args if (e := pinned(c, dim)) is not None), None)
-    if isinstance(when, Cmp) and when.op == "==" and when.a == Sym(dim):
-        return when.b
+@rule(Op)
+def first_branch(n: Node, g: Rewriting) -> Node | None:
+    """f(x[i,0]), which x[i,m+1] needs → f(first[i]), first the branches of x at m = 0"""
+    for k, a in enumerate(n.args):
+        x = g[a.name]
+        if not isinstance(x.op, Merge) or isinstance(x.type, Tuple):
+            continue
+        at: dict[str, Expr | int] = {
+            r.dim: e
+            for r, e in zip(x.domain, a.index, strict=True)
+            if not isinstance(e, Slice) and not symbols(e) - set(g.sizes)
+        }
+        if not at:
+            continue
+        op = x.op.at(at)
+        kept = [j for j, c in enumerate(op.when) if c != FALSE]
+        if len(kept) == len(x.args) or not g.reaches(x.name, n.name, n.domain.dims):
+            continue
+        args = [x.args[j].at(at) for j in kept]
+        domain = x.domain.without(*at)
+        here = replace(op, when=tuple(op.when[j] for j in kept))
+        first = g.emit(here, args, domain, f"{x.name}_first", whole=True)
+        index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in at)
+        read = Ref(first.name, index)
+        return replace(n, args=(*n.args[:k], read, *n.args[k + 1 :]))
     return None
 
 
-DOMAINS = (constant_everywhere, reduce_domain, copies_read, at_one_point)
+DOMAINS = (first_branch, constant_everywhere, reduce_domain, copies_read, at_one_point)

@@ -13,6 +13,7 @@ from recurra.ir.op import Elementwise, Op, Reduction
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
+from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Fold, identity, lowest
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -174,5 +175,6 @@ RULES: dict[type[Op], PadRule] = {
     Const: moves.const,
     Value: moves.symbolic,
     Uniform: moves.symbolic,
+    Permutation: moves.symbolic,
     Windows: _windows,
 }

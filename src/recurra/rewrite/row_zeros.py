@@ -25,6 +25,7 @@ from recurra.ops import movement as move
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import All, Any_, ArgMax, Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -40,7 +41,7 @@ _MOVES = (
 _TOTAL = (
     *(*_PRODUCT, *_ODD[:4], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(ArgMax, Any_, All, OneHot, Value, Uniform, Data),
+    *(ArgMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform)
 

@@ -147,11 +147,15 @@ class Rewriting:
 
     def on_cycle(self, name: str, within: Sequence[str] = ()) -> bool:
         """Does the equation depend on itself, at the same point of the dims in `within`?"""
+        return self.reaches(name, name, within)
+
+    def reaches(self, name: str, other: str, within: Sequence[str] = ()) -> bool:
+        """Does the equation depend on another, at the same point of the dims in `within`?"""
         seen: set[str] = set()
         todo = self.needs(name, within)
         while todo:
             n = todo.pop()
-            if n == name:
+            if n == other:
                 return True
             if n not in seen and n in self.nodes:
                 seen.add(n)

@@ -21,6 +21,7 @@ from recurra.ops import elementwise as el
 from recurra.ops.control import Foreign, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Reshape, Transpose
+from recurra.ops.permutation import Permutation
 from recurra.ops.source import Const, Input, Uniform, Value
 from recurra.rewrite.rule import Rewriting
 from recurra.sets.dependence import always_inside
@@ -118,7 +119,7 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
     r = n.domain[dim]
     if (symbols(r.lo) | symbols(r.hi)) & {x.dim for x in n.domain}:
         return False
-    if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Pick, Merge)):
+    if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Permutation, Pick, Merge)):
         return False
     if not all(_plain(a, dim) for a in n.args):
         return False
@@ -283,7 +284,7 @@ class _Vectorise:
         match n.op:
             case Const() | Reshape() as op:
                 return op.batch_size(size, self.last), args
-            case Value() | Uniform() as op:
+            case Value() | Uniform() | Permutation() as op:
                 op = op if r.lo == 0 else op.at({self.dim: r.sym + r.lo})
                 return op.batch_symbol(self.dim, size, self.last), args
             case Foreign() as op:

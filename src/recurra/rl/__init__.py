@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra.rl import env, train
-    from recurra.rl.returns import normalise
+    from recurra.rl.returns import normalise, rows
     from recurra.rl.stacking import frames
 
 
@@ -17,10 +17,10 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "normalise":
-            return importlib.import_module("recurra.rl.returns").normalise
+        case "normalise" | "rows":
+            return getattr(importlib.import_module("recurra.rl.returns"), name)
         case _:
             raise AttributeError(f"module 'recurra.rl' has no attribute {name!r}")
 
 
-__all__ = ["env", "frames", "normalise", "train"]
+__all__ = ["env", "frames", "normalise", "rows", "train"]

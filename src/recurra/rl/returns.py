@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
-from recurra.lang.dims import Index
+from recurra.ir.expr import mul
+from recurra.lang.dims import Index, wrap
 from recurra.lang.tensor import RecurrentTensor
 
 
@@ -28,3 +30,16 @@ def normalise(
     mean = total(w * x, over) / n
     std = (total(w * (x - mean).square(), over) / n).sqrt()
     return (x - mean) / (std + eps)
+
+
+def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
+    """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
+
+    With k = rc.permutation(B * T, ..) these are the samples of a minibatch.
+    """
+    names = {str(d) for d in over}
+    ranges = [r for r in x.domain if r.dim in names]
+    index = tuple(slice(None) if r in ranges else Index(r.sym) for r in x.domain)
+    count = reduce(mul, (r.hi - r.lo for r in ranges))
+    every = x[index]
+    return every.reshape(wrap(count), *every.shape[len(ranges) :]).take(k)

@@ -22,127 +22,110 @@ Apart = Callable[[Read, int | None, int | None], int]
 
 @dataclass
 class Placement:
-    """Parts of a program (statements of one cycle) in loops, one after the other along a dim.
+    """Statements in loops along a dim, one loop after the other.
 
-    kinds    the direction of a part's loop; 0: none
-    level    which loop it is in, counted in the order they run
+    level    which loop a statement is in, counted in the order they run
+    kind     the direction of that loop; 0: none
+    free     those that may move; the others are on cycles, or belong to a call
     apart    1 where a reader's loop must wait for that of its source, for two directions
     """
 
-    into: list[list[Read]]
-    of: dict[str, int]
-    kinds: list[int | None]
-    level: list[int]
-    free: set[int]
+    edges: list[Read]
+    level: dict[str, int]
+    kind: dict[str, int | None]
+    free: list[str]
     weight: Callable[[str], float]
-    calls: set[str]
     apart: Apart
 
     def __post_init__(self) -> None:
-        self.outof: list[list[Read]] = [[] for _ in self.level]
-        for es in self.into:
-            for e in es:
-                self.outof[self.of[e.source]].append(e)
-        self.weights = [  # what is read of a part, elsewhere
-            sum(map(self.weight, {e.source for e in es})) for es in self.outof
-        ]
-        self.order = [
-            k
-            for k in reversed(range(len(self.level)))
-            # an item of a call is taken where the call is made
-            if k in self.free
-            and self.outof[k]
-            and not any(e.source in self.calls for e in self.into[k])
-        ]
+        self.into: dict[str, list[Read]] = {s: [] for s in self.level}
+        self.outof: dict[str, list[Read]] = {s: [] for s in self.level}
+        for e in self.edges:
+            self.into[e.sink].append(e)
+            self.outof[e.source].append(e)
+        self.free = [s for s in self.free if self.outof[s]]
 
     def late(self) -> None:
         """Moves what may move, until nothing does."""
-        while any([self.move(k) for k in self.order]) or self.move_group():
+        while any([self.move(s) for s in self.free]) or self.move_group():
             pass  # what one move holds longer is there for the next
 
-    def last(self, k: int) -> int:
-        """The last loop that reads a part."""
-        return max((self.level[self.of[e.sink]] for e in self.outof[k]), default=self.level[k])
-
-    def fits(self, k: int, at: int, kind: int | None, group: frozenset[int] = frozenset()) -> bool:
-        """May part k run in loop `at`, of direction `kind`, with all of `group`?"""
-        for e in self.into[k]:
-            source = self.of[e.source]
-            if source in group:
+    def fits(self, s: str, at: int, kind: int | None, group: frozenset[str] = frozenset()) -> bool:
+        """May a statement run in loop `at`, of direction `kind`, with all of `group`?"""
+        for e in self.into[s]:
+            if e.source in group:
                 if self.apart(e, kind, kind):
                     return False
-            elif self.level[source] + self.apart(e, self.kinds[source], kind) > at:
+            elif self.level[e.source] + self.apart(e, self.kind[e.source], kind) > at:
                 return False
-        for e in self.outof[k]:
-            sink = self.of[e.sink]
-            if sink not in group and self.level[sink] - self.apart(e, kind, self.kinds[sink]) < at:
-                return False
-        return True
-
-    def move(self, k: int) -> bool:
-        """Moves a part to the loop of its first reader, where that holds no more memory."""
-        first = min(self.outof[k], key=lambda e: self.level[self.of[e.sink]])
-        kind = self.kinds[self.of[first.sink]]
-        if self.kinds[k] == 0 or not kind:
-            kind = self.kinds[k]
-        target = min(
-            self.level[self.of[e.sink]] - self.apart(e, kind, self.kinds[self.of[e.sink]])
-            for e in self.outof[k]
+        return all(
+            e.sink in group or self.level[e.sink] - self.apart(e, kind, self.kind[e.sink]) >= at
+            for e in self.outof[s]
         )
-        if target <= self.level[k] or not self.fits(k, target, kind):
+
+    def move(self, s: str) -> bool:
+        """Moves a statement to the loop of its first reader, where that holds no more memory."""
+        first = min(self.outof[s], key=lambda e: self.level[e.sink])
+        kind = self.kind[first.sink]
+        if self.kind[s] == 0 or not kind:
+            kind = self.kind[s]
+        target = min(
+            self.level[e.sink] - self.apart(e, kind, self.kind[e.sink]) for e in self.outof[s]
+        )
+        if target <= self.level[s] or not self.fits(s, target, kind):
             return False
         held = {
             x
-            for x in (self.of[e.source] for e in self.into[k])
-            if self.kinds[x] and self.last(x) < target and self.level[x] < target
+            for x in (e.source for e in self.into[s])
+            if self.kind[x]
+            and self.level[x] < target
+            and max(self.level[e.sink] for e in self.outof[x]) < target
         }
-        if self.into[k] and sum(self.weights[x] for x in held) > self.weights[k]:
+        if self.into[s] and sum(map(self.weight, held)) > self.weight(s):
             return False
-        self.level[k], self.kinds[k] = target, kind
+        self.level[s], self.kind[s] = target, kind
         return True
 
     def move_group(self) -> bool:
-        """Moves the parts that together hold least if they run in a later loop."""
-        loops = sorted({(self.level[k], kind) for k, kind in enumerate(self.kinds) if kind})
-        for at, kind in loops:
+        """Moves the statements that together hold least if they run in a later loop."""
+        for at, kind in sorted({(self.level[s], k) for s, k in self.kind.items() if k}):
             group = self.candidates(at, kind)
-            chosen = self.cheapest(group, at) if group else set[int]()
+            chosen = self.cheapest(group, at) if group else set[str]()
+            for s in chosen:
+                self.level[s], self.kind[s] = at, kind
             if chosen:
-                for k in chosen:
-                    self.level[k], self.kinds[k] = at, kind
                 return True
         return False
 
-    def candidates(self, at: int, kind: int) -> frozenset[int]:
-        """Parts of earlier loops that could all run in loop `at`."""
-        group = frozenset(k for k in self.order if self.kinds[k] and self.level[k] < at)
-        while stray := {k for k in group if not self.fits(k, at, kind, group)}:
+    def candidates(self, at: int, kind: int) -> frozenset[str]:
+        """Statements of earlier loops that could all run in loop `at`."""
+        group = frozenset(s for s in self.free if self.kind[s] and self.level[s] < at)
+        while stray := {s for s in group if not self.fits(s, at, kind, group)}:
             group -= stray
         return group
 
-    def cheapest(self, group: frozenset[int], at: int) -> set[int]:
+    def cheapest(self, group: frozenset[str], at: int) -> set[str]:
         """Those of `group` that move to loop `at`, if less is then held than now."""
-        network = Network()
-        now = 0.0
-        sources = {self.of[e.source] for k in group for e in self.into[k]}
-        for x in sorted(group | sources):
-            if not self.kinds[x]:
+        network, now = Network(), 0.0
+        sources = {e.source for s in group for e in self.into[s]}
+        for x in sorted(group | sources):  # (x,): held until `at`
+            if not self.kind[x]:
                 continue
-            after = [self.of[e.sink] for e in self.outof[x]]
-            held = any(k not in group and self.level[k] >= at for k in after)
+            after = [e.sink for e in self.outof[x]]
+            held = any(s not in group and self.level[s] >= at for s in after)
             if x not in group:
                 network.edge(ONE, x)
                 if held:
                     continue
             elif held:
-                now += self.weights[x]
-            network.edge(x, ("held", x), self.weights[x])
+                now += self.weight(x)
+            network.edge(x, (x,), self.weight(x))
             if held:
-                network.edge(("held", x), OTHER)
-            for k in after:
-                if k in group:
-                    network.edge(("held", x), k)
+                network.edge((x,), OTHER)
+            for s in after:
+                if s in group:
+                    network.edge((x,), s)
                     if x in group:
-                        network.edge(k, x)  # it does not move without its readers
+                        network.edge(s, x)  # it does not move without its readers
         stay, cost = network.one_side()
-        return {k for k in group if k not in stay} if cost < now else set()
+        return {s for s in group if s not in stay} if cost < now else set()

@@ -184,16 +184,17 @@ class _Levels:
                     default=0,
                 )
             )
-        Placement(
-            into=into,
-            of=of,
-            kinds=kinds,
-            level=level,
-            free=free,
+        place = Placement(
+            edges=[e for es in into for e in es],
+            level={s: level[k] for s, k in of.items()},
+            kind={s: kinds[k] for s, k in of.items()},
+            free=[parts[k][0] for k in reversed(range(len(parts))) if k in free],
             weight=self.weight,
-            calls={s for s in stmts if isinstance(self.graph[equation(s)].type, Tuple)},
             apart=lambda e, source, sink: self.apart(e, source, sink, dim),
-        ).late()
+        )
+        place.late()
+        for k in free:
+            level[k], kinds[k] = place.level[parts[k][0]], place.kind[parts[k][0]]
         keys = sorted(
             {(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1])
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
@@ -11,7 +12,7 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, symbols
 from recurra.ir.graph import Ref
 from recurra.ir.types import Range, Type, is_float
-from recurra.lang.dims import Index, is_condition
+from recurra.lang.dims import Index, is_condition, wrap
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of
 from recurra.lang.nn import initialise
@@ -22,11 +23,19 @@ from recurra.lang.tracer import current
 
 
 class Parameter(RecurrentTensor):
-    """A tensor over `domain` that starts at `initial`; an optimiser writes what follows."""
+    """A tensor over `domain` that starts at `initial`; an optimiser writes what follows.
+
+    It goes along the last of its dims, domain=(s, i); or along several, counted one in the other,
+    in brackets of their own: domain=((i, e, m),) has its next value at m+1, after the last m at
+    e+1, after the last e at i+1.
+    """
 
     def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str):
         tracer = current()
-        node = tracer.declare(name, dims_of(domain), initial.type)
+        flat = [d for part in domain for d in (part if isinstance(part, tuple) else (part,))]
+        node = tracer.declare(name, dims_of(flat), initial.type)
+        if domain and isinstance(domain[-1], tuple):
+            tracer.clocks[node.name] = tuple(map(str, domain[-1]))
         super().__init__(tracer, Ref(node.name, node.domain.identity))
         self.initial = initial
         start(self, initial)
@@ -43,7 +52,7 @@ class Parameter(RecurrentTensor):
         self.tracer.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
-        """p[i+1] = new[i], along the last of its dims"""
+        """p[i+1] = new[i], along its last dims"""
         written = self.tracer.branches[self.name]
         if len(written) > 1:
             raise RecurraError(
@@ -55,29 +64,41 @@ class Parameter(RecurrentTensor):
         advance(self, new)
 
 
-def start(x: RecurrentTensor, initial: Any) -> None:
-    """x[0] = initial, along the last dim of x"""
-    places: list[Any] = [Index(r.sym) for r in x.domain]
-    x[(*places[:-1], *(r.lo for r in x.domain.ranges[-1:]))] = initial
+def clock(x: RecurrentTensor) -> list[Range]:
+    """The ranges along which a tensor has next values, the slowest first."""
+    dims = x.tracer.clocks.get(x.name, x.domain.dims[-1:])
+    return [r for r in x.domain if r.dim in dims]
 
 
-def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
-    """x[i+1] = new[i], along the last dim of x; the new value is called {x}_next."""
-    step = step_range(x)
-    x[tuple(Index(r.sym) + int(r == step) for r in x.domain)] = new
-    x.tracer.suggest(new.ref, f"{x.name}_next")
-
-
-def step_range(x: RecurrentTensor) -> Range:
-    """The range along which a tensor has next values: that of the last of its dims."""
-    if not len(x.domain):
+def steps_of(x: RecurrentTensor) -> list[Range]:
+    """`clock`, of a tensor that has one: raises RecurraError where there is none."""
+    found = clock(x)
+    if not found:
         raise RecurraError(
             f"{x.name} cannot be updated",
             facts="its domain has no dim along which it could have a next value",
             hint="give it one: domain=(i,)",
             loc=here(),
         )
-    return x.domain.ranges[-1]
+    return found
+
+
+def start(x: RecurrentTensor, initial: Any) -> None:
+    """x[0] = initial, at the first step of x"""
+    moving = clock(x)
+    x[tuple(r.lo if r in moving else Index(r.sym) for r in x.domain)] = initial
+
+
+def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
+    """x[i+1] = new[i], along the last dims of x; the new value is called {x}_next."""
+    moving = steps_of(x)
+    for k in reversed(range(len(moving))):
+        wrapped = moving[k + 1 :]  # dims that are at their end, and begin again
+        at: dict[str, Any] = {r.dim: r.hi - 1 for r in wrapped}
+        value = new[tuple(wrap(at.get(r.dim, r.sym)) for r in new.domain)] if at else new
+        place: dict[str, Any] = {r.dim: r.lo for r in wrapped} | {moving[k].dim: moving[k].sym + 1}
+        x[tuple(wrap(place.get(r.dim, r.sym)) for r in x.domain)] = value
+    x.tracer.suggest(new.ref, f"{x.name}_next")
 
 
 class Module:
@@ -120,13 +141,32 @@ class Module:
         for key, p in mine.items():
             p.restart(arrays[key])
 
-    def __getitem__(self, when: Index) -> View:
-        """The module at the points where a condition on its dims holds: dnn[i % 5 == 0]"""
-        return View(self, when)
+    def __getitem__(self, at: Any) -> Any:
+        """The module with its parameters read at other points, net[i, 0, 0](o); or, given a
+        condition on its dims, at the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
+        if isinstance(at, Index) and is_condition(at.expr):
+            return View(self, at)
+        return _read_at(self, at if isinstance(at, tuple) else (at,))
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
         View(self, Index(TRUE)).checkpoint(path)
+
+
+def _read_at(module: Module, index: tuple[Any, ...]) -> Module:
+    """The module with every parameter p as p[index]."""
+
+    def read(x: Any) -> Any:
+        if isinstance(x, Module):
+            return _read_at(x, index)
+        if isinstance(x, (list, tuple)):
+            parts: Any = x
+            return type(x)(map(read, parts))
+        return x[index] if isinstance(x, Parameter) else x
+
+    out = copy(module)
+    vars(out).update({key: read(x) for key, x in vars(module).items()})
+    return out
 
 
 class View:

@@ -7,8 +7,8 @@ from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Ref
-from recurra.lang.dims import Index
-from recurra.lang.nn.modules import Parameter, start, step_range
+from recurra.lang.dims import Index, wrap
+from recurra.lang.nn.modules import Parameter, start, steps_of
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 
 
@@ -35,6 +35,7 @@ def state(p: Parameter, name: str) -> RecurrentTensor:
     """A tensor like the parameter that starts at zero, called {p}_{name}."""
     tracer = p.tracer
     node = tracer.declare(f"{p.name}_{name}", p.domain, p.type)
+    tracer.share_clock(node.name, p.name)
     x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
     start(x, 0.0)
     return x
@@ -42,8 +43,10 @@ def state(p: Parameter, name: str) -> RecurrentTensor:
 
 def count(p: Parameter) -> RecurrentTensor:
     """How many steps there will have been: 1 at the first."""
-    r = step_range(p)
-    return as_tensor(Index(r.sym) - r.lo + 1, p.dtype)
+    passed: Any = 0
+    for r in steps_of(p):
+        passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
+    return as_tensor(passed + 1, p.dtype)
 
 
 def gradient(p: Parameter) -> RecurrentTensor:
@@ -55,5 +58,5 @@ def gradient(p: Parameter) -> RecurrentTensor:
             hint="call backward() on the loss, or leave the parameter out",
             loc=here(),
         )
-    step_range(p)
+    steps_of(p)
     return p.grad

@@ -1,0 +1,81 @@
+"""permutation: where an element goes when n of them are shuffled, each by itself.
+
+A Feistel network on pairs (l, r) of a box a × b (Black and Rogaway, 2002): l += F(r) mod a,
+r += F'(l) mod b, which is undone by subtracting, so that no two elements meet. The box has n points
+or a few more; who lands outside walks on until it is inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Self
+
+from recurra.ir.expr import Expr, evaluate
+from recurra.ir.op import Array, Symbolic
+from recurra.ir.types import Type
+from recurra.ops.source import add_bound, drawn_words, threefry
+
+ROUNDS = 3  # of two half-rounds: six in all
+MOST_OUTSIDE = 8  # points of the box that are no elements
+
+
+class Permutation(Symbolic):
+    """y = the place of element `at` among `size`, shuffled by (seed, id, key)"""
+
+    id: int
+    size: Expr | int
+    at_: Expr | int
+    key: tuple[Expr | int, ...] = ()
+    bind: tuple[tuple[str, Expr | int, int], ...] = ()
+
+    def infer(self) -> Type:
+        return Type("i32", tuple(s for _, s, _ in sorted(self.bind, key=lambda b: b[2])))
+
+    def rank(self) -> int:
+        return len(self.bind)
+
+    def eval_at(self, xp: Any, env: Any) -> Array:
+        n = evaluate(self.size, env)
+        shape = self.infer().sizes(env)
+        at = xp.asarray(evaluate(self.at_, env, xp), dtype="int32")
+        words = [env.get("seed", 0), self.id, *(evaluate(k, env, xp) for k in self.key)]
+        at = xp.broadcast_to(at, shape or (1,))
+        return xp.reshape(permuted(xp, drawn_words(xp, words), n, at), shape)
+
+    def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
+        return replace(self, bind=add_bound(self.bind, dim, size, self.rank(), last))
+
+
+@lru_cache
+def box(n: int) -> tuple[int, int]:
+    """a, b with a · b >= n, and hardly more; rather square, for a box of few rows mixes ill."""
+
+    def shape(m: int) -> tuple[int, int]:
+        a = next(a for a in range(int(m**0.5), 0, -1) if m % a == 0)
+        return a, m // a
+
+    found = [shape(m) for m in range(n, n + MOST_OUTSIDE + 1)]
+    square = [s for s in found if 16 * s[0] >= s[1]]
+    return square[0] if square else max(found, key=lambda s: s[0] / s[1])
+
+
+def permuted(xp: Any, words: tuple[Array, Array], n: int, at: Array) -> Array:
+    """The places of elements `at` (i32, 0 <= at < n)."""
+    a, b = box(n)
+    x = at
+    for walk in range(a * b - n + 1):
+        left, right = x // b, x % b
+        for k in range(ROUNDS):
+            left = (left + _round(xp, words, right, 2 * k)) % a
+            right = (right + _round(xp, words, left, 2 * k + 1)) % b
+        y = left * b + right
+        x = xp.where(x >= n, y, x) if walk else y
+    return x
+
+
+def _round(xp: Any, words: tuple[Array, Array], x: Array, k: int) -> Array:
+    """31 bits of x."""
+    counter = xp.full((1,), k, dtype="uint32")
+    bits = threefry(xp, *words, xp.asarray(x, dtype="uint32"), counter)[0]
+    return xp.asarray(xp.bitwise_right_shift(bits, 1), dtype="int32")
