@@ -10,6 +10,7 @@ from recurra.ir.op import Op
 from recurra.ir.types import Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.movement import Expand
+from recurra.ops.reduction import REDUCTION, Fold
 from recurra.ops.source import Const, Input
 from recurra.rewrite.rule import Rewriting, reach, rule
 
@@ -49,7 +50,7 @@ def copies_read(n: Node, g: Rewriting) -> Node | None:
         if a.slices and isinstance(x.type, Type) and x.op.pure and not isinstance(x.op, Input):
             new = _copies(n, a, x, g)
             if new is not None:
-                return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
+                return replace(n, op=_whole(n.op), args=(*n.args[:k], new, *n.args[k + 1 :]))
     return None
 
 
@@ -69,6 +70,13 @@ def _copies(n: Node, a: Ref, x: Node, g: Rewriting) -> Ref | None:
     sizes = tuple(s.count for s in a.slices)
     read = Ref(small.name, index)
     return g.emit(Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), n.domain, "copies")
+
+
+def _whole(op: Op) -> Op:
+    """The same of an axis: what is no range cannot be streamed."""
+    if isinstance(op, Fold):
+        return REDUCTION[op.monoid_of](axes=tuple(range(op.rank)))
+    return op
 
 
 @rule(Op)
