@@ -124,6 +124,8 @@ SAMPLES: list[Sample] = [
     s("sqrt", "p[2,3]", known=((2.25,), 1.5)),
     s("exp", "f[2,3]", known=((1.0,), 2.718281828459045)),
     s("log", "p[2,3]", known=((2.718281828459045,), 1.0)),
+    s("erf", "f[2,3]", known=((0.4769362762044699,), 0.5)),
+    s("erfc", "f[2,3]", known=((3.0,), 2.209049699858544e-05)),
     s("tanh", "f[2,3]", known=((0.5493061443340549,), 0.5)),  # artanh ½ = ln 3 / 2
     s("sigmoid", "f[2,3]", known=(([0.0, 1.0986122886681098],), [0.5, 0.75])),  # ln 3
     s("sin", "f[2,3]", known=((0.5235987755982988,), 0.5)),
@@ -213,6 +215,11 @@ SAMPLES: list[Sample] = [
     s("windows", "f[2,4,5]", axis=1, sizes=(2, 3), strides=(1, 2)),
     s("windows", "f[4]", axis=0, sizes=(2,), strides=(1,),
       known=(([1.0, 2, 3, 4],), [[1.0, 2, 3], [2, 3, 4]])),
+    s("windows", "f[2,8,7]", axis=1, sizes=(3, 2), strides=(2, 1), gaps=(2, 3)),
+    s("windows", "f[5]", axis=0, sizes=(2,), strides=(1,), gaps=(3,),
+      known=(([1.0, 2, 3, 4, 5],), [[1.0, 2], [4, 5]])),
+    s("overlap", "f[2,3,2,2,4]", axis=1, sizes=(3, 2), strides=(2, 1), lengths=(8, 7), gaps=(2, 3)),
+    s("overlap", "f[5,2]", axis=0, sizes=(5,), strides=(4,), lengths=(11,)),
     s("overlap", "f[3,3,2]", axis=0, sizes=(3,), strides=(2,), lengths=(8,)),
     s("overlap", "f[2,2,3,3,3]", axis=1, sizes=(2, 3), strides=(1, 2), lengths=(4, 7)),
     s("overlap", "f[2,3]", axis=0, sizes=(2,), strides=(1,), lengths=(4,),

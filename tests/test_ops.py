@@ -49,7 +49,9 @@ def test_every_op_says_what_y_is(name: str) -> None:
     assert doc.startswith("y"), f"{name}: {doc!r}"
 
 
-@pytest.mark.parametrize("name", sorted(set(Op.registry) - set(OUTSIDE) - {"uniform", "permutation"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(Op.registry) - set(OUTSIDE) - {"uniform", "permutation"})
+)
 def test_every_op_has_a_known_value(name: str) -> None:
     known = [x for x in SAMPLES if x.name == name and x.known and x.known[0] is not None]
     assert known, f"{name} has no value worked out by hand"
