@@ -12,6 +12,7 @@ from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
+from recurra.ops.permutation import Permutation
 from recurra.program.lower import Program, lower
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
@@ -21,14 +22,16 @@ from recurra.rewrite.granularity import (
     batch_dims,
     granularity,
     loops,
-    output_axes,
+    more_axes,
 )
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.single import single
 from recurra.rewrite.tile import ROWS, tile, tiles
+from recurra.rewrite.unshuffle import unshuffle
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
@@ -77,7 +80,19 @@ def compile_graph(
     sizes = {n: v for n, v in sizes.items() if n in of_dims}
     stages = Stages(sizes)
     stages.begin(graph)
-    g = stages.run("simplify", simplify, graph)
+    written: list[Axes] = []
+
+    def without_single(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        nonlocal written
+        new, written = single(g, sizes)
+        stages.axes = written
+        return new
+
+    g = stages.run("single", without_single, graph)
+    g = stages.run("simplify", simplify, g)
+    if any(isinstance(n.op, Permutation) for n in g.nodes.values()):
+        g = stages.run("unshuffle", unshuffle, g)
+        g = stages.run("simplify again", simplify, g)
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
@@ -103,8 +118,7 @@ def compile_graph(
         nonlocal decided
         new, decided = granularity(g, sizes, [*split, *batch], last)
         stages.decisions += map(str, decided)
-        where = output_axes(g, decided)
-        stages.axes = [where[o] for o in g.outputs]
+        stages.axes = more_axes(written, g, decided)
         return new
 
     g = stages.run("keep", stored, g)
@@ -117,7 +131,6 @@ def compile_graph(
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     stages.end()
-    where = output_axes(before, decided)
     s = SCHEDULERS[scheduler](g, sizes)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
@@ -135,5 +148,5 @@ def compile_graph(
     ):
         stages.dump(name, text)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    placed = {o: where[old] for o, old in zip(graph.outputs, before.outputs, strict=True)}
+    placed = dict(zip(graph.outputs, more_axes(written, before, decided), strict=True))
     return Compiled(stages, s, p, program, outputs, placed)

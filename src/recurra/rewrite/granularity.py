@@ -156,13 +156,6 @@ def granularity(
 Axes = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def output_axes(before: Graph, decisions: tuple[Decision, ...]) -> dict[str, Axes]:
-    """For each output: the dims it still runs over, and the dims of its axes ("" for others)."""
-    every = [before[o] for o in before.outputs]
-    plain = [(n.domain.dims, ("",) * len(n.type.shape)) for n in every]
-    return dict(zip(before.outputs, more_axes(plain, before, decisions), strict=True))
-
-
 def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:
     """Where the dims of each output of `before` are after `decisions`, from where they were."""
     out: list[Axes] = []
