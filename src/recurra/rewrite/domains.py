@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import FALSE, Expr, Sym, pinned, symbols
+from recurra.ir.expr import FALSE, Expr, Sym, evaluate, pinned, symbols
 from recurra.ir.graph import Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
 from recurra.ir.types import Tuple, Type
@@ -133,7 +134,7 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
             for r, e in zip(x.domain, a.index, strict=True)
             if not isinstance(e, Slice) and not symbols(e) - set(g.sizes)
         }
-        if not at:
+        if not at or not _is_point(x, at, g):
             continue
         op = x.op.at(at)
         kept = [j for j, c in enumerate(op.when) if c != FALSE]
@@ -147,6 +148,17 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
         read = Ref(first.name, index)
         return replace(n, args=(*n.args[:k], read, *n.args[k + 1 :]))
     return None
+
+
+def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:
+    """Has an equation these points? A branch that is never taken may read any other."""
+    for dim, e in at.items():
+        r = x.domain[dim]
+        if (symbols(r.lo) | symbols(r.hi)) - set(g.sizes):
+            return False
+        if not evaluate(r.lo, g.sizes) <= evaluate(e, g.sizes) < evaluate(r.hi, g.sizes):
+            return False
+    return True
 
 
 DOMAINS = (first_branch, constant_everywhere, reduce_domain, copies_read, at_one_point)
