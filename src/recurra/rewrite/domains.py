@@ -87,7 +87,11 @@ def at_one_point(n: Node, g: Rewriting) -> Ref | None:
         return None
     for r in n.domain:
         at = _only_point(n, r.dim, g)
-        if at is None or g.on_cycle(n.name, n.domain.without(r.dim).dims):
+        if (
+            at is None
+            or not _is_point(n, {r.dim: at}, g)
+            or g.on_cycle(n.name, n.domain.without(r.dim).dims)
+        ):
             continue
         by = {r.dim: at}
         small = Node(
