@@ -34,10 +34,10 @@ def test_condition_path_and_names():
 def test_mistakes():
     with rc.Context(num_dims=2) as ((i, _), (t, _)):
         dnn = rc.nn.Linear(2, 3, (i,))
-        with pytest.raises(RecurraError, match="a module is indexed with 3"):
-            dnn[3]  # type: ignore[index]
-        with pytest.raises(RecurraError, match="indexed with i\n"):
-            dnn[i]
+        with pytest.raises(RecurraError, match="a module is indexed with 'best'"):
+            dnn["best"]
+        with pytest.raises(RecurraError, match="W is indexed with 2 expressions"):
+            dnn[i, t]
         with pytest.raises(RecurraError, match="the condition t == 0 mentions t\n"):
             dnn[t == 0]
 

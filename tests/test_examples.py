@@ -225,3 +225,11 @@ def test_kalman_filter() -> None:
     for t in range(T):
         close(got["m"][:, t], given(t, t + 1), 2e-3)
         close(got["x"][:, t], given(t, T), 2e-3)
+
+
+def test_ppo() -> None:
+    """Learning itself: see test_ppo."""
+    got = program(scope("ppo", "k"), B=2, I=2, E=3, M=2, N=4, T=4).run()
+    assert np.isfinite(got["mean_return"]).all()
+    for epoch in got["k"].reshape(6, 8):
+        assert sorted(epoch) == list(range(8))

@@ -25,6 +25,7 @@ from samples import ENV, SAMPLES, Sample, T, operand, t
 
 STRUCTURAL = ("input", "merge")  # the oracle and the backends know them by class
 OUTSIDE = (*STRUCTURAL, "call", "item")
+DRAWN = {"uniform", "permutation"}  # have tests of their own
 PLAIN = [x for x in SAMPLES if x.name not in OUTSIDE]
 
 
@@ -217,7 +218,7 @@ def test_batch_size_is_a_loop(sample: Sample, last: bool) -> None:
     np.testing.assert_array_equal(new.run(np, ENV, *xs), want)
 
 
-SYMBOLIC = [x for x in PLAIN if x.name in ("value", "uniform", "permutation")]
+SYMBOLIC = [x for x in PLAIN if x.name in {"value", *DRAWN}]
 
 
 @ids(SYMBOLIC)

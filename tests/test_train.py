@@ -16,7 +16,8 @@ import pytest
 from recurra.errors import RecurraError
 from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
-from recurra.rl.train import Reinforce, train
+from recurra.rl.recipes import Reinforce
+from recurra.rl.train import train
 from recurra.stepping import Interpreted
 
 Callback = Callable[..., None]

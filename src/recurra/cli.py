@@ -15,7 +15,8 @@ from recurra.errors import RecurraError
 
 # name → (where its options are, what it does); two words share the first one's line in the help
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "train reinforce": ("recurra.rl.train:Reinforce", "train a policy in an environment"),
+    "train reinforce": ("recurra.rl.recipes:Reinforce", "train a policy in an environment"),
+    "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimisation"),
     "run": ("recurra.commands:Run", "run a program, or step through it"),
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),

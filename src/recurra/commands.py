@@ -23,6 +23,7 @@ BENCHES = {  # our program, its suite
     "window": ("recurra.bench.window", "recurra.bench.window"),
     "nest": ("recurra.bench.nest", "recurra.bench.nest"),
     "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
+    "ppo": ("recurra.bench.ppo.ours", "recurra.bench.ppo.suite"),
 }
 
 
@@ -246,22 +247,31 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends, nest, mapping or window"""
+    """Which suite: core, backends, ppo, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False
     """Fewer repetitions: minutes instead of an hour."""
+    peers: Path | None = None
+    """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
             raise RecurraError(
                 f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
             )
+        if self.peers is not None and self.name != "ppo":
+            raise RecurraError(
+                f"--peers is for the bench ppo, not for {self.name}",
+                facts="other suites have no peers that are installed",
+            )
         program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
         from recurra.bench import harness, machine
 
         load = machine.load()
-        report = harness.report(self.name, suite.suite(program.ours, self.quick), load)
+        options = {} if self.peers is None else {"peers": self.peers}
+        rows = suite.suite(program.ours, self.quick, **options)
+        report = harness.report(self.name, rows, load)
         if self.json:
             print(json.dumps(report))
             return 0

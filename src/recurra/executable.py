@@ -228,7 +228,7 @@ class Executable:
     def iterations(self) -> int:
         """Steps of the outermost loop."""
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
-        return max((x.hi - x.lo for x in loops), default=1)
+        return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
 
     # ---- for people
 

@@ -93,14 +93,15 @@ def compare(
     runs = [contestant.run for contestant in (ours, *peers)]
     ms = interleaved(runs, iterations=iterations, rounds=pairs, clock=case.clock)
     return [
-        _row(case, peer.name, ms[:, 0], theirs, how)
+        paired(case, peer.name, ms[:, 0], theirs, how)
         for peer, theirs, how in zip(peers, ms[:, 1:].T, checked, strict=True)
     ]
 
 
-def _row(
+def paired(
     case: Case, peer: str, ours: NDArray[np.float64], theirs: NDArray[np.float64], how: Checked
 ) -> Row:
+    """The row of times [pairs] that were taken in turns, in milliseconds per iteration."""
     middle, ci95 = ratio(ours, theirs)
     ours_ms, theirs_ms = float(np.median(ours)), float(np.median(theirs))
     progress(f"{case}: {ours_ms:.2f} ms, {peer} {theirs_ms:.2f} ms, ratio {middle:.2f}")

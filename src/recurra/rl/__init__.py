@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra.rl import env, train
-    from recurra.rl.returns import normalise, rows
+    from recurra.rl.actor_critic import ActorCritic
+    from recurra.rl.returns import episodic, normalise, rows
     from recurra.rl.stacking import frames
 
 
@@ -17,10 +18,12 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "normalise" | "rows":
+        case "episodic" | "normalise" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
+        case "ActorCritic":
+            return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
             raise AttributeError(f"module 'recurra.rl' has no attribute {name!r}")
 
 
-__all__ = ["env", "frames", "normalise", "rows", "train"]
+__all__ = ["ActorCritic", "env", "episodic", "frames", "normalise", "rows", "train"]

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from recurra.ir.expr import mul
+from recurra.ir.expr import compare, mul
 from recurra.lang.dims import Index, wrap
+from recurra.lang.functions import maximum
+from recurra.lang.functions import where as choose
 from recurra.lang.tensor import RecurrentTensor
+from recurra.rl.env import declared
 
 
 def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
@@ -43,3 +46,32 @@ def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> Recur
     count = reduce(mul, (r.hi - r.lo for r in ranges))
     every = x[index]
     return every.reshape(wrap(count), *every.shape[len(ranges) :]).take(k)
+
+
+def episodic(
+    reward: RecurrentTensor, done: RecurrentTensor, over: Sequence[Index]
+) -> RecurrentTensor:
+    """The mean return of the episodes that end within an iteration; else what it was before.
+
+    reward f32 and done bool over (b, i, t); `over` = (b, t) counts rows and steps. Episodes go on
+    from iteration to iteration.
+    """
+    rows_, steps = map(str, over)
+    (i,) = (r for r in done.domain if r.dim not in (rows_, steps))
+    b, t = done.domain[rows_], done.domain[steps]
+
+    def at(i_: Any, t_: Any) -> tuple[Any, ...]:
+        by = {b.dim: b.sym, i.dim: i_, t.dim: t_}
+        return tuple(wrap(by[d]) for d in done.domain.dims)
+
+    so_far = declared("so_far", done.domain, reward.type)
+    kept = choose(done, 0.0, so_far)
+    so_far[(Index(compare("==", i.sym, i.lo)), Index(compare("==", t.sym, t.lo)))] = reward
+    so_far[at(i.sym, t.lo)] = reward + kept[at(i.sym - 1, t.hi - 1)]
+    so_far[at(i.sym, t.sym)] = reward + kept[at(i.sym, t.sym - 1)]
+    count = total(done.cast(reward.dtype), over)
+    mean = total(choose(done, so_far, 0.0), over) / maximum(count, 1.0)
+    out = declared("mean_return", count.domain, mean.type)
+    out[i.lo] = mean
+    out[wrap(i.sym)] = choose(count > 0.0, mean, out[wrap(i.sym - 1)])
+    return out

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recurra.errors import RecurraError
 from recurra.report.progress import Progress, track
@@ -22,6 +22,7 @@ from recurra.report.runs import RunFolder
 if TYPE_CHECKING:
     import numpy as np
 
+    from recurra.rl.recipes import Recipe
     from recurra.session import Context
 
     Metrics = Mapping[str, np.ndarray]
@@ -32,6 +33,11 @@ TAGS = {
     "length": "charts/episodic_length",
     "loss": "losses/policy_loss",
     "entropy": "losses/entropy",
+    "value_loss": "losses/value_loss",
+    "policy_loss": "losses/policy_loss",
+    "approx_kl": "losses/approx_kl",
+    "clipfrac": "losses/clipfrac",
+    "explained_variance": "losses/explained_variance",
 }
 
 
@@ -84,87 +90,11 @@ class Program(Protocol):
 Compile = Callable[["Context", Mapping[Any, int]], Program]
 
 
-@dataclass(frozen=True)
-class Reinforce:
-    """Train a policy by REINFORCE (Williams, 1992), with returns normalised per iteration.
-
-    Example: recurra train reinforce --env CartPole-v1 --iterations 100
-    """
-
-    env: str = "CartPole-v1"
-    """A Gymnasium id, with a flat observation and discrete actions."""
-    seed: int = 1
-    """Decides the parameters, the actions and the environments."""
-    iterations: int = 100
-    """In total, those before a --resume included."""
-    rows: int = 64
-    """Environments side by side."""
-    steps: int = 200
-    """Length of an episode at most."""
-    lr: float = 1e-2
-    """Learning rate of Adam in the first iteration."""
-    lr_decay: float = 0.99
-    """Its factor per iteration."""
-    gamma: float = 0.99
-    """Discount per step."""
-    hidden: tuple[int, ...] = (32, 32)
-    """Widths of the hidden layers."""
-    backend: str = "jax"
-    """What runs the compiled program: jax, torch or numpy."""
-    checkpoint_every: int = 10
-    """Iterations between checkpoints."""
-    resume: Path | None = None
-    """The folder of a run to go on with; its settings are taken from there."""
-    out: Path = Path("runs")
-    """Where the run folder is made."""
-    check: Literal["nan"] | None = None
-    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
-    json: bool = False
-    """Print the result as one JSON object."""
-
-    def __call__(self) -> int:
-        """The command."""
-        result = train(self)
-        if self.json:
-            import json
-
-            print(json.dumps(result))
-        else:
-            print(f"report: {result['report']}")
-        return 0
-
-    def program(self) -> tuple[Context, dict[Any, int]]:
-        """The program, and the bounds to compile it for."""
-        import recurra as rc
-
-        ctx = rc.Context(dims="b i t")
-        with ctx as ((b, B), (i, I), (t, T)):
-            env = rc.rl.env.make(self.env)
-            dnn = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=self.hidden).build()
-            o = rc.like(env.observation_space, domain=(b, i, t), name="o")
-            o[b, i, 0] = env.reset(domain=(b, i))
-            pi = dnn(o)
-            a = pi.sample()
-            o[b, i, t + 1], r, _ = env.step(a)
-            assert env.last is not None
-            live = env.last.live.cast("f32")
-            g = r[b, i, t:T].discounted_sum(self.gamma)
-            adv = rc.rl.normalise(g, over=(b, t), where=live)
-            loss = (-live * adv * pi.log_prob(a))[0:B, i, 0:T].mean()
-            loss.backward()
-            rc.optim.Adam(dnn.params, lr=self.lr * self.lr_decay**i).step()
-            length = live[0:B, i, 0:T].sum(axis=1).mean()
-            rc.log(mean_return=r[0:B, i, 0:T].sum(axis=1).mean(), length=length, loss=loss)
-            entropy = pi.entropy() * live
-            rc.log(entropy=entropy[0:B, i, 0:T].mean() / length * float(self.steps))
-        return ctx, {B: self.rows, I: self.iterations, T: self.steps}
-
-
 # Fields of a recipe that say how to run it, not what it computes.
 RUNNING = ("iterations", "resume", "out", "check", "json")
 
 
-def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]:
+def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
     from recurra.report.run_page import keep_compiled, write_page
     from recurra.session import compiling
@@ -200,7 +130,7 @@ def train(settings: Reinforce, compile: Compile | None = None) -> dict[str, Any]
 class Recorder:
     """Called after every launch: logs its iterations, shows progress, saves every so often."""
 
-    def __init__(self, run: RunFolder, settings: Reinforce, progress: Progress, program: Program):
+    def __init__(self, run: RunFolder, settings: Recipe, progress: Progress, program: Program):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
         self.since = time.monotonic()
@@ -228,14 +158,17 @@ class Recorder:
         self.program.saver.save(self.run.checkpoints, step, self.settings.seed)
 
 
-def recipe(settings: Reinforce) -> dict[str, Any]:
+def recipe(settings: Recipe) -> dict[str, Any]:
     """What config.json keeps."""
     return {
         k: v for k, v in asdict(settings).items() if k not in ("resume", "out", "check", "json")
     }
 
 
-def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
+R = TypeVar("R", bound="Recipe")
+
+
+def resumed(settings: R, config: Mapping[str, Any]) -> R:
     """The settings of the run in `config`, gone on with as `settings` says."""
     known = {f.name: f.default for f in fields(settings) if f.name not in RUNNING}
     theirs = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k in known}
@@ -250,7 +183,7 @@ def resumed(settings: Reinforce, config: Mapping[str, Any]) -> Reinforce:
     return replace(settings, **theirs)
 
 
-def _newest(run: RunFolder, settings: Reinforce, program: Program) -> tuple[int, Metrics]:
+def _newest(run: RunFolder, settings: Recipe, program: Program) -> tuple[int, Metrics]:
     """How many iterations the newest checkpoint has, and what lived on after them."""
     (done, variables), _ = program.saver.load(run.checkpoints)
     if done >= settings.iterations:
@@ -266,5 +199,5 @@ def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> Program:
     return ctx.compile(bounds, backend=backend)
 
 
-def _name(settings: Reinforce) -> str:
+def _name(settings: Recipe) -> str:
     return type(settings).__name__.lower()

@@ -146,7 +146,15 @@ class Module:
         condition on its dims, at the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
         if isinstance(at, Index) and is_condition(at.expr):
             return View(self, at)
-        return _read_at(self, at if isinstance(at, tuple) else (at,))
+        index = at if isinstance(at, tuple) else (at,)
+        if not all(isinstance(e, Index | int) for e in index):
+            raise RecurraError(
+                f"a module is indexed with {at!r}",
+                facts="brackets name a point, or choose points by a condition",
+                hint="write net[i, 0, 0](o), or e.g. dnn[(i + 1) % 5 == 0].checkpoint(path)",
+                loc=here(),
+            )
+        return _read_at(self, index)
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
@@ -172,16 +180,9 @@ def _read_at(module: Module, index: tuple[Any, ...]) -> Module:
 class View:
     """A module at some of its points."""
 
-    def __init__(self, module: Module, when: Any):
+    def __init__(self, module: Module, when: Index):
         named = list(module.named_params())
         dims = {d for _, p in named for d in p.domain.dims}
-        if not isinstance(when, Index) or not is_condition(when.expr):
-            raise RecurraError(
-                f"a module is indexed with {when!r}",
-                facts="brackets choose points by a condition",
-                hint="write a condition on its dims, e.g. dnn[(i + 1) % 5 == 0]",
-                loc=here(),
-            )
         stray = (symbols(when.expr) & set(current().dim_names())) - dims
         if stray:
             raise RecurraError(

@@ -1,0 +1,205 @@
+"""Recipes: the programs that `recurra train` knows, with their settings.
+
+ctx, bounds = Ppo(env="CartPole-v1").program()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from recurra.errors import RecurraError
+
+if TYPE_CHECKING:
+    from recurra.session import Context
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all of them ask."""
+
+    env: str = "CartPole-v1"
+    """A Gymnasium id, with a flat observation and discrete actions."""
+    seed: int = 1
+    """Decides the parameters, the actions and the environments."""
+    iterations: int = 100
+    """In total, those before a --resume included."""
+    rows: int = 64
+    """Environments side by side."""
+    steps: int = 200
+    """Of each environment, per iteration."""
+    gamma: float = 0.99
+    """Discount per step."""
+    backend: str = "jax"
+    """What runs the compiled program: jax, torch or numpy."""
+    checkpoint_every: int = 10
+    """Iterations between checkpoints."""
+    resume: Path | None = None
+    """The folder of a run to go on with; its settings are taken from there."""
+    out: Path = Path("runs")
+    """Where the run folder is made."""
+    check: Literal["nan"] | None = None
+    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
+    json: bool = False
+    """Print the result as one JSON object."""
+
+    def __call__(self) -> int:
+        """The command."""
+        from recurra.rl.train import train
+
+        result = train(self)
+        if self.json:
+            import json
+
+            print(json.dumps(result))
+        else:
+            print(f"report: {result['report']}")
+        return 0
+
+    def program(self) -> tuple[Context, dict[Any, int]]:
+        """The program, and the bounds to compile it for."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Reinforce(Recipe):
+    """Train a policy by REINFORCE (Williams, 1992), with returns normalised per iteration.
+
+    Example: recurra train reinforce --env CartPole-v1 --iterations 100
+    """
+
+    lr: float = 1e-2
+    """Learning rate of Adam in the first iteration."""
+    lr_decay: float = 0.99
+    """Its factor per iteration."""
+    hidden: tuple[int, ...] = (32, 32)
+    """Widths of the hidden layers."""
+
+    def program(self) -> tuple[Context, dict[Any, int]]:
+        """The program, and the bounds to compile it for."""
+        import recurra as rc
+
+        ctx = rc.Context(dims="b i t")
+        with ctx as ((b, B), (i, I), (t, T)):
+            env = rc.rl.env.make(self.env)
+            dnn = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=self.hidden).build()
+            o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            pi = dnn(o)
+            a = pi.sample()
+            o[b, i, t + 1], r, _ = env.step(a)
+            assert env.last is not None
+            live = env.last.live.cast("f32")
+            g = r[b, i, t:T].discounted_sum(self.gamma)
+            adv = rc.rl.normalise(g, over=(b, t), where=live)
+            loss = (-live * adv * pi.log_prob(a))[0:B, i, 0:T].mean()
+            loss.backward()
+            rc.optim.Adam(dnn.params, lr=self.lr * self.lr_decay**i).step()
+            length = live[0:B, i, 0:T].sum(axis=1).mean()
+            rc.log(mean_return=r[0:B, i, 0:T].sum(axis=1).mean(), length=length, loss=loss)
+            entropy = pi.entropy() * live
+            rc.log(entropy=entropy[0:B, i, 0:T].mean() / length * float(self.steps))
+        return ctx, {B: self.rows, I: self.iterations, T: self.steps}
+
+
+@dataclass(frozen=True)
+class Ppo(Recipe):
+    """Train a policy by PPO (Schulman et al., 2017): clipped, with advantages of GAE.
+
+    Episodes go on from iteration to iteration; one that is cut off ends like any other. Settings
+    are those that CleanRL publishes for CartPole: 4 environments, half a million steps.
+
+    Example: recurra train ppo --env CartPole-v1 --rows 4 --steps 128 --iterations 976
+    """
+
+    iterations: int = 976
+    rows: int = 4
+    steps: int = 128
+    checkpoint_every: int = 100
+    epochs: int = 4
+    """Passes over the samples of an iteration."""
+    minibatches: int = 4
+    """Steps of the optimiser per pass, each on its part of the shuffled samples."""
+    lr: float = 2.5e-4
+    """Learning rate of Adam in the first iteration; it falls to 0 in equal steps."""
+    gae: float = 0.95
+    """λ of the advantages."""
+    clip: float = 0.2
+    """How far the ratio of probabilities, and the value, may move before they stop to count."""
+    entropy: float = 0.01
+    """Weight of the entropy."""
+    value: float = 0.5
+    """Weight of the value's loss."""
+    max_norm: float = 0.5
+    """The gradients together are no longer than this."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers, of actor and critic each."""
+
+    def program(self) -> tuple[Context, dict[Any, int]]:
+        """The program, and the bounds to compile it for."""
+        import recurra as rc
+
+        samples = self.rows * self.steps
+        if samples % self.minibatches:
+            raise RecurraError(
+                f"{self.minibatches} minibatches do not divide {samples} samples",
+                facts=f"{self.rows} rows of {self.steps} steps are {samples}",
+                hint=f"take a number that divides {samples}",
+            )
+        ctx = rc.Context(dims="b i e m n t")
+        with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
+            env = rc.rl.env.make(self.env, episodes="autoreset")
+            learner = rc.rl.ActorCritic(env, self.hidden, ((i, e, m),))
+            acting = learner[i, 0, 0]
+            o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            pi, v = acting(o)
+            a = pi.sample()
+            o[b, i, t + 1], r, _ = env.step(a)
+            step = env.last
+            assert step is not None
+            live, going = step.live.cast("f32"), 1.0 - step.done.cast("f32")
+
+            after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
+            after[b, i, T - 1] = acting(step.next_o)[1]
+            after[b, i, t] = v[b, i, t + 1]
+            delta = r + self.gamma * going * after - v
+            adv = rc.like(rc.f32, domain=(b, i, t), name="advantage")
+            adv[b, i, T - 1] = delta
+            adv[b, i, t] = delta + self.gamma * self.gae * going * adv[b, i, t + 1]
+
+            k = rc.permutation(B * T, at=m * N + n, domain=(i, e))
+            seen = (o, a, pi.log_prob(a), v, adv, adv + v, live)
+            batch = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in seen)
+            new_o, new_a, logp, old_v, advs, returns, real = batch
+            new, new_v = learner(new_o)
+            advs = rc.rl.normalise(advs, over=(n,), where=real)
+            ratio = (new.log_prob(new_a) - logp).exp()
+            near = ratio.clip(1 - self.clip, 1 + self.clip)
+            policy_loss = rc.maximum(-advs * ratio, -advs * near)
+            near_v = old_v + (new_v - old_v).clip(-self.clip, self.clip)
+            errors = (new_v - returns).square(), (near_v - returns).square()
+            value_loss = 0.5 * rc.maximum(*errors)
+            entropy = new.entropy()
+
+            def mean(x: Any) -> Any:
+                return (real * x)[i, e, m, 0:N].sum() / real[i, e, m, 0:N].sum()
+
+            loss = mean(policy_loss + self.value * value_loss - self.entropy * entropy)
+            loss.backward(wrt=learner.params)
+            rc.optim.clip_grad_norm(learner.params, self.max_norm)
+            rate = self.lr * (1.0 - rc.value(i, "f32") / float(self.iterations))
+            rc.optim.Adam(learner.params, lr=rate, eps=1e-5).step()
+            mean_return = rc.rl.episodic(r * live, step.done & step.live, over=(b, t))
+            rc.log(mean_return=mean_return, length=live[0:B, i, 0:T].sum(axis=1).mean())
+            last = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            rc.log(**{name: mean(x)[i, E - 1, M - 1] for name, x in last.items()})
+        return ctx, {
+            B: self.rows,
+            I: self.iterations,
+            E: self.epochs,
+            M: self.minibatches,
+            N: samples // self.minibatches,
+            T: self.steps,
+        }

@@ -1,0 +1,215 @@
+"""PPO as dims: epochs and minibatches beside a learner by hand, and what is left of one of each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.executable import Executable
+from recurra.interp import run
+from recurra.ops.permutation import Permutation
+from recurra.rl.recipes import Ppo
+from recurra.rl.traceable import StatefulEnv
+
+GAMMA, LAM, CLIP, ENTROPY, VALUE, MAX_NORM, LR = 0.97, 0.9, 0.05, 0.02, 0.4, 0.5, 0.3
+WIDTH, SEEN, ACTIONS = 5, 3, 3
+Arrays = dict[str, np.ndarray]
+
+
+def drift() -> StatefulEnv:
+    """A row moves by its action, and ends after three to six steps."""
+    import jax.numpy as jnp
+
+    from recurra.ir.types import Type
+    from recurra.rl.space import Space
+
+    def reset(u: Any) -> Any:
+        x = 2.0 * u[:3] - 1.0
+        return (x, jnp.float32(0), 3.0 + jnp.floor(u[3] * 4)), x
+
+    def step(u: Any, state: Any, a: Any) -> Any:
+        x, t, ends = state
+        x = 0.8 * x + 0.3 * jnp.eye(3)[a]
+        return (x, t + 1, ends), x, x.sum() - 0.1 * a, t + 1 >= ends, None
+
+    return StatefulEnv("drift", reset, step, Space(Type("i32"), ACTIONS), 4, "autoreset")
+
+
+@cache
+def context() -> tuple[rc.Context, tuple[Any, ...]]:
+    ctx = rc.Context(dims="b i e m n t")
+    with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
+        env = drift()
+        net = rc.rl.ActorCritic(env, (WIDTH,), ((i, e, m),))
+        o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi, v = net[i, 0, 0](o)
+        a = pi.sample()
+        o[b, i, t + 1], r, d = env.step(a)
+        assert env.last is not None
+        going = 1.0 - d.cast("f32")
+        after = rc.like(rc.f32, domain=(b, i, t), name="after")
+        last = net[i, 0, 0](env.last.next_o)[1]
+        after[b, i, T - 1] = last
+        after[b, i, t] = v[b, i, t + 1]
+        delta = r + GAMMA * going * after - v
+        adv = rc.like(rc.f32, domain=(b, i, t), name="adv")
+        adv[b, i, T - 1] = delta
+        adv[b, i, t] = delta + GAMMA * LAM * going * adv[b, i, t + 1]
+        k = rc.permutation(B * T, at=m * N + n, domain=(i, e))
+        every = (o, a, pi.log_prob(a), v, adv, adv + v)
+        new_o, new_a, logp, old_v, advs, returns = (
+            rc.rl.rows(x.detach(), k, over=(b, t)) for x in every
+        )
+        new, new_v = net(new_o)
+        advs = rc.rl.normalise(advs, over=(n,))
+        ratio = (new.log_prob(new_a) - logp).exp()
+        policy = rc.maximum(-advs * ratio, -advs * ratio.clip(1 - CLIP, 1 + CLIP))
+        near = old_v + (new_v - old_v).clip(-CLIP, CLIP)
+        value = rc.maximum((new_v - returns).square(), (near - returns).square())
+        loss = (policy + VALUE * 0.5 * value - ENTROPY * new.entropy())[i, e, m, 0:N].mean()
+        loss.backward(wrt=net.params)
+        rc.optim.clip_grad_norm(net.params, MAX_NORM)
+        rc.optim.SGD(net.params, lr=LR).step()
+        rc.output(loss=loss, o=o, a=a, r=r, d=d, end=env.last.next_o[b, i, T - 1], k=k)
+        rc.output(**{p.name: p for p in net.params})
+        rc.log(mean_return=rc.rl.episodic(r, d, over=(b, t)))
+    return ctx, (B, I, E, M, N, T)
+
+
+def program(b: int, i: int, e: int, m: int, t: int, **options: Any) -> Executable:
+    ctx, bounds = context()
+    return ctx.compile(dict(zip(bounds, (b, i, e, m, b * t // m, t), strict=True)), **options)
+
+
+def net(p: Arrays, o: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Logits [.., A], value [..], and the hidden layers."""
+    ha, hc = np.tanh(o @ p["Wa1"] + p["ba1"]), np.tanh(o @ p["Wc1"] + p["bc1"])
+    return ha @ p["Wa2"] + p["ba2"], (hc @ p["Wc2"] + p["bc2"])[..., 0], ha, hc
+
+
+def log_softmax(y: np.ndarray) -> np.ndarray:
+    y = y - y.max(axis=-1, keepdims=True)
+    return y - np.log(np.exp(y).sum(axis=-1, keepdims=True))
+
+
+def advantages(p: Arrays, got: Arrays, i: int) -> tuple[np.ndarray, ...]:
+    """Advantages and values [B, T] of the steps that were made."""
+    v = net(p, got["o"][:, i].astype("f8"))[1]
+    after = np.concatenate([v[:, 1:], net(p, got["end"][:, i].astype("f8"))[1][:, None]], axis=1)
+    going = 1.0 - got["d"][:, i]
+    delta = got["r"][:, i] + GAMMA * going * after - v
+    adv = np.zeros_like(delta)
+    carry = np.zeros(len(v))
+    for t in reversed(range(v.shape[1])):
+        carry = adv[:, t] = delta[:, t] + GAMMA * LAM * going[:, t] * carry
+    return adv, v
+
+
+def learn(p: Arrays, batch: tuple[np.ndarray, ...]) -> tuple[float, Arrays]:
+    """The loss of a minibatch, and the parameters after it: gradients worked out by hand."""
+    o, a, logp, old_v, adv, returns = batch
+    n = len(a)
+    adv = (adv - adv.mean()) / (adv.std() + 1e-8)
+    logits, v, ha, hc = net(p, o)
+    ls = log_softmax(logits)
+    probs, hot = np.exp(ls), np.eye(ACTIONS)[a]
+    ratio = np.exp((ls * hot).sum(axis=1) - logp)
+    near = np.clip(ratio, 1 - CLIP, 1 + CLIP)
+    near_v = old_v + np.clip(v - old_v, -CLIP, CLIP)
+    far, close = (v - returns) ** 2, (near_v - returns) ** 2
+    entropy = -(probs * ls).sum(axis=1)
+    policy = np.maximum(-adv * ratio, -adv * near)
+    loss = (policy + VALUE * 0.5 * np.maximum(far, close) - ENTROPY * entropy).mean()
+    moves = (-adv * ratio >= -adv * near) | (np.abs(ratio - 1) < CLIP)
+    d_logp = np.where(moves, -adv * ratio, 0.0)
+    d_logits = d_logp[:, None] * (hot - probs) + ENTROPY * probs * (ls + entropy[:, None])
+    inside = np.abs(v - old_v) < CLIP
+    d_v = np.where(far >= close, v - returns, np.where(inside, near_v - returns, 0.0)) * VALUE
+    g: Arrays = {}
+    for name, h, d in (("a", ha, d_logits / n), ("c", hc, d_v[:, None] / n)):
+        g[f"W{name}2"], g[f"b{name}2"] = h.T @ d, d.sum(axis=0)
+        d = d @ p[f"W{name}2"].T * (1 - h**2)
+        g[f"W{name}1"], g[f"b{name}1"] = o.T @ d, d.sum(axis=0)
+    norm = np.sqrt(sum((x**2).sum() for x in g.values()))
+    return loss, {k: x - LR * g[k] * min(1.0, MAX_NORM / norm) for k, x in p.items()}
+
+
+SIZES = ((2, 3, 2, 2, 4), (3, 2, 1, 1, 5), (2, 2, 3, 1, 3), (2, 2, 1, 4, 4))
+RUNS = [*((s, "numpy") for s in SIZES), (SIZES[0], "jax"), (SIZES[1], "torch")]
+
+
+@pytest.mark.parametrize(("sizes", "backend"), RUNS, ids=str)
+def test_learning_is_that_of_a_learner_by_hand(sizes: tuple[int, ...], backend: str) -> None:
+    B, I, E, M, T = sizes
+    got = program(*sizes, backend=backend).run(seed=5)
+    names = [k for k in got if k[0] in "Wb"]
+    p = {k: got[k][0, 0, 0].astype("f8") for k in names}
+    for i in range(I):
+        adv, v = advantages(p, got, i)
+        o, a = got["o"][:, i].astype("f8"), got["a"][:, i]
+        logp = np.take_along_axis(log_softmax(net(p, o)[0]), a[..., None], -1)[..., 0]
+        every = (o, a, logp, v, adv, adv + v)
+        flat = [x.reshape(B * T, *x.shape[2:]) for x in every]
+        for e in range(E):
+            assert np.array_equal(np.sort(got["k"][i, e].ravel()), np.arange(B * T))
+            for m in range(M):
+                for k in names:
+                    np.testing.assert_allclose(got[k][i, e, m], p[k], rtol=2e-3, atol=2e-4)
+                loss, p = learn(p, tuple(x[got["k"][i, e, m]] for x in flat))
+                assert got["loss"][i, e, m] == pytest.approx(loss, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("sizes", SIZES[:2], ids=str)
+def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, ...]) -> None:
+    want = None
+    for options in ({}, {"axes": False}, {"held": 0.0}):
+        p = program(*sizes, backend="numpy", **options)
+        want = want or run(p.source_graph, p.sizes, {}, seed=5)
+        got = p.run(seed=5)
+        for name, o in p.logs.items():
+            np.testing.assert_allclose(got[name], want[o], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def without_outputs(**bounds: int) -> Executable:
+    """The program with little put out: outputs are kept at every point."""
+    ctx, (b, i, e, m, n, t) = context()
+    kept = dict(ctx.tracer.logs)
+    try:
+        ctx.tracer.logs = {"mean_return": kept["mean_return"], "Wa1": kept["Wa1"]}
+        s = bounds
+        return ctx.compile(
+            {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]}
+        )
+    finally:
+        ctx.tracer.logs = kept
+
+
+def test_one_epoch_of_one_minibatch_shuffles_nothing_and_has_no_ratio() -> None:
+    p = without_outputs(b=512, e=1, m=1, t=50)  # rows enough: no tiles of t
+    graph = p.compiled.plan.graph
+    assert not [n for n in graph.nodes.values() if isinstance(n.op, Permutation)]
+    assert not {n.op.name for n in graph.nodes.values()} & {"exp", "minimum", "permutation"}
+    lines = [x.strip() for x in p.schedule_text.splitlines()]
+    inside = lines[lines.index("for t backwards:") + 1].split()
+    assert {"adv", "+d_Wc1", "+d_Wc2"} <= set(inside)  # advantages and the critic's gradients
+
+
+def test_many_minibatches_keep_the_parameters_in_place() -> None:
+    """They are variables: a store of them would hold all epochs and minibatches."""
+    p = without_outputs(b=4, e=3, m=2, t=8)
+    held = {s.name for s in p.compiled.plan.stores.values()}
+    assert not [s for s in held if s.startswith(("Wc", "Wa2", "bc", "ba"))]
+
+
+def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
+    with pytest.raises(rc.errors.RecurraError, match="3 minibatches do not divide 512 samples"):
+        Ppo(minibatches=3).program()
+    ctx, bounds = Ppo(iterations=2, rows=2, steps=6, minibatches=2, epochs=2, hidden=(4,)).program()
+    got = ctx.compile(bounds, backend="numpy").run(seed=1)
+    assert got["mean_return"].shape == (2,)
+    assert np.isfinite(got["value_loss"]).all()
