@@ -6,7 +6,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	python3 -m venv .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[rl,torch,nest,dev]"
+	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[rl,torch,nest,llm,dev]"
 	touch .venv/ready
 
 demo: .venv/ready

@@ -209,6 +209,8 @@ SAMPLES: list[Sample] = [
     s("take", "f[3,2]", "i[4,2]", labels="ab,cb->bc", axis="a"),
     s("take", "f[3,2,4]", "i[2]", labels="abc,b->bc", axis="a"),
     s("take", "f[3]", "i[3]", labels="a,b->b", axis="a"),
+    s("argsort", "f[2,3,4]", axis=1, type="i32"),
+    s("argsort", "f[5]", axis=0, type="i32", known=(([3.0, 1.0, 2.0, 1.0],), [1, 3, 2, 0])),
     s("onehot", "i[2,4]", size=3, axis=1, type="f32"),
     s("onehot", "i[]", size=3, axis=0, to="f64", known=((np.int32(2),), [0.0, 0.0, 1.0])),
     s("windows", "f[7,2]", axis=0, sizes=(3,), strides=(2,)),

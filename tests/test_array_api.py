@@ -42,6 +42,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 OVER: dict[str, Callable[[Any, int], Any]] = {
     "argmax": lambda x, k: x.argmax(axis=k),
+    "argsort": lambda x, k: x.argsort(axis=k),
     "cumulative_sum": lambda x, k: x.cumsum(axis=k),
     "flip": lambda x, k: x.flip(axis=k),
     "max": lambda x, k: x.max(axis=k),

@@ -17,9 +17,11 @@ import pytest
 from documents import ROOT
 from hlo import written_whole
 from ppo_batches import episodes, theta_of
+from recurra.bench.harness import check
 from recurra.bench.ppo import environment, kernels
 from recurra.bench.ppo.kernels import BATCH_FIRST, BATCH_LAST, packed, unpacked
 from recurra.bench.ppo.oracle import forward, learnt, log_softmax, recorded, start
+from recurra.bench.ppo.ours import ours
 from recurra.bench.ppo.programs import (
     LAST,
     LAST_KEPT,
@@ -201,3 +203,8 @@ def test_stores_stay_where_they_are():
     assert compiled.memory_analysis().alias_size_in_bytes == donated
     big = {x.shape for x in room.values() if x.ndim == 3}
     assert not written_whole(compiled.as_text(), big)
+
+
+def test_ours_is_the_program_by_hand() -> None:
+    us, them = ours(SMALL), batch_last_kept(SMALL)
+    assert check((us, us.answer()), (them, them.answer()), 1e-4) == "exact"

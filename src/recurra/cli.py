@@ -21,6 +21,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "view": ("recurra.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.commands:Opt", "apply compiler passes to a graph in a text file"),
     "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
+    "generate": ("recurra.llm.commands:Generate", "let a language model go on with a text"),
+    "llm init": ("recurra.llm.commands:Init", "a language model of random weights, in a folder"),
     "window run": ("recurra.window.commands:Run", "a PyTorch script, its operators side by side"),
     "window simulate": (
         "recurra.window.commands:Simulate",

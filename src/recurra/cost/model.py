@@ -17,7 +17,14 @@ FLOPS_PER_NS = 40.0  # small matrix products
 TRAFFIC_NS_PER_BYTE = 0.32  # one write and one read of a store that does not fit the cache
 HELD = 2.0  # a byte that is held is worth this many times its traffic
 STATEMENT_NS = 20.0  # of any equation, whatever its size
-PLAIN, TRANSCENDENTAL, SCAN, DRAW, FOREIGN = 0.05, 0.25, 1.0, 5.0, 50.0  # ns per element
+PLAIN, TRANSCENDENTAL, SCAN, DRAW, SORT, FOREIGN = (
+    0.05,
+    0.25,
+    1.0,
+    5.0,
+    20.0,
+    50.0,
+)  # ns per element
 
 _PER_ELEMENT = {
     "tanh": TRANSCENDENTAL,
@@ -31,6 +38,7 @@ _PER_ELEMENT = {
     "log_softmax": SCAN,
     "cumsum": SCAN,
     "take": SCAN,
+    "argsort": SORT,
     "uniform": DRAW,
     "permutation": 6 * DRAW,
     "foreign": FOREIGN,

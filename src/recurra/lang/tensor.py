@@ -232,6 +232,10 @@ class RecurrentTensor(Read, OpaqueTensor):
     def argmax(self, axis: int = -1) -> RecurrentTensor:
         return self._reduce(reduction.ArgMax, axis)
 
+    def argsort(self, axis: int = -1) -> RecurrentTensor:
+        """Positions in ascending order; of equals the first comes first. x.take(i) is sorted."""
+        return self.apply(indexing.ArgSort(axis=self._axes(axis)[0]), self)
+
     def cumsum(self, axis: int = 0) -> RecurrentTensor:
         return self.apply(scan.CumSum(axis=self._axes(axis)[0]), self)
 

@@ -1,4 +1,4 @@
-"""Indexing inside a tensor: by a dim (`pick`, and back `place`), by data (`take`, `onehot`)."""
+"""Indexing inside a tensor: by a dim (`pick`, `place`), by data (`take`, `argsort`, `onehot`)."""
 
 from __future__ import annotations
 
@@ -112,6 +112,16 @@ class Take(Op):
 
 def _full_rank(xp: Any, x: Array, rank: int) -> Array:
     return xp.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
+
+
+class ArgSort(Axis):
+    """y = the positions along an axis in ascending order of x; of equals the first comes first"""
+
+    def infer(self, x: Type) -> Type:
+        return Type("i32", super().infer(x).shape)
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return xp.asarray(xp.argsort(x, axis=self.axis, stable=True), dtype="int32")
 
 
 class OneHot(Op):

@@ -315,7 +315,8 @@ def _detached(given: Any) -> Any:
 def _row_by_row(given: Any) -> bool:
     """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
     if isinstance(given, np.ndarray):
-        return given.flags.carray  # aligned and writeable, too
+        # aligned and writeable, too; numbers that NumPy was taught, bfloat16, it does not lend
+        return given.flags.carray and given.dtype.kind in "biuf"
     return given.is_contiguous() if hasattr(given, "is_contiguous") else True
 
 

@@ -133,6 +133,9 @@ class Names:
     def argmax(self, x: Tensor, axis: int) -> Tensor:
         return torch.argmax(x, axis)
 
+    def argsort(self, x: Tensor, axis: int, stable: bool) -> Tensor:
+        return torch.argsort(x, dim=axis, stable=stable)
+
     def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
         return torch.cumsum(x, axis, dtype=dtype_of(dtype))
 

@@ -50,17 +50,15 @@ def program(work: Work, iterations: int, gradients: bool = False, **options: Any
         moved = o * env.KEPT + a.one_hot(ACTIONS) @ push
         r = moved.cut(0, env.REWARDED).mean()
         d = age + 1.0 >= ends
-        for x, first, after in ((o, x0, moved), (age, 0.0, age + 1.0)):
-            new = rc.where(d, first, after)
+        reset_o, reset_age = rc.where(d, x0, moved), rc.where(d, 0.0, age + 1.0)
+        for x, first, after in ((o, x0, reset_o), (age, 0.0, reset_age)):
             x[(i == 0) & (t == 0)] = first
-            x[b, i, 0] = new[b, i - 1, T - 1]
-            x[b, i, t + 1] = new
-            if x is o:
-                last = critic[i, 0, 0](new).index(0)
+            x[b, i, 0] = after[b, i - 1, T - 1]
+            x[b, i, t + 1] = after
 
         going = 1.0 - d.cast("f32")
         v_after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
-        v_after[b, i, T - 1] = last
+        v_after[b, i, T - 1] = critic[i, 0, 0](reset_o).index(0)
         v_after[b, i, t] = v[b, i, t + 1]
         delta = r + w.GAMMA * going * v_after - v
         adv = rc.like(rc.f32, domain=(b, i, t), name="adv")

@@ -1,0 +1,76 @@
+"""What a program keeps of the past, against a budget: by how much it is more, and what would fit.
+
+The stores are those that the compiler derived: `Written.stores`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recurra.errors import PlanError, RecurraError
+
+UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
+UNITS["GB"] = 10**9
+
+
+def parse(text: str) -> int:
+    """`64MiB` → 67108864 bytes. Raises RecurraError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]i?B|B|)", text.strip())
+    if found is None:
+        raise RecurraError(
+            f"{text!r} is no amount of memory",
+            facts="it is a number of bytes, KiB, MiB or GiB",
+            hint="--memory 64MiB",
+        )
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def expect_room(stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, steps: int) -> None:
+    """Raises PlanError where the stores of a program of `steps` positions take more bytes.
+
+    It says by how much, and which window, or how many new tokens after `prompt`, would fit.
+    """
+    total = sum(s["bytes"] for s in stores)
+    if total <= budget:
+        return
+    timed = [s for s in stores if longest(s)]
+    growing = [s for s in timed if longest(s) >= steps]
+    left = budget - sum(s["bytes"] for s in stores if not longest(s))
+    window = left // max(1, sum(map(slot, timed)))
+    new = _positions(stores, growing, budget, steps) - prompt + 1
+    hints = [f"--attention window:{window}"] if 0 < window < steps else []
+    hints += [f"--max-new-tokens {new}"] if new > 0 else []
+    most = max(stores, key=lambda s: s["bytes"])
+    raise PlanError(
+        f"what is kept of {steps} positions takes {total:,} bytes, {total - budget:,} more than"
+        f" {budget:,}",
+        facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
+        f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
+        hint=" or ".join(hints) or f"--memory {-(-total // 1024)}KiB",
+    )
+
+
+def _positions(
+    stores: Sequence[Mapping[str, Any]],
+    growing: Sequence[Mapping[str, Any]],
+    budget: int,
+    steps: int,
+) -> int:
+    """How many would fit: stores that grow have about a whole number of slots for each."""
+    rate = {s["store"]: max(1, round(longest(s) / steps)) for s in growing}
+    per_step = sum(rate[s["store"]] * slot(s) for s in growing)
+    fixed = sum(s["bytes"] for s in stores) - per_step * steps
+    return (budget - fixed) // per_step if per_step else 0
+
+
+def slot(store: Mapping[str, Any]) -> int:
+    """Bytes of one position."""
+    return store["bytes"] // longest(store)
+
+
+def longest(store: Mapping[str, Any]) -> int:
+    """Slots in time: `l: 4, t: 57` → 57; 0 of what has none."""
+    found = re.search(r"\bt: (\d+)", str(store["slots"]))
+    return int(found[1]) if found else 0

@@ -1,0 +1,89 @@
+"""The tensors in a folder's safetensors files, by name: shapes first, values when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.llm.config import read_json
+
+ONE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor that lies in a file; `dtype` as safetensors calls it, BF16."""
+
+    name: str
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return BYTES.get(self.dtype, 0) * prod(self.shape)
+
+    def read(self) -> np.ndarray:
+        """Its values, in memory of their own. The file is closed again: no page of it stays."""
+        with _opened(self.file) as file:
+            return file.get_tensor(self.name)
+
+
+def entries(folder: str | Path) -> dict[str, Entry]:
+    """What is in a folder: in model.safetensors, or in the files that its index names.
+
+    Raises RecurraError where a file is missing or damaged, or lacks what the index says.
+    """
+    folder = Path(folder)
+    if not (folder / INDEX).exists():
+        if not (folder / ONE).exists():
+            have = sorted(p.name for p in folder.glob("*"))
+            raise RecurraError(
+                f"there is no {ONE} and no {INDEX} in {folder}",
+                facts=f"there is {', '.join(have) or 'nothing'}",
+                hint="save the model with safetensors: model.save_pretrained(folder)",
+            )
+        return {e.name: e for e in _of_file(folder / ONE)}
+    return _indexed(folder, folder / INDEX)
+
+
+def _indexed(folder: Path, index: Path) -> dict[str, Entry]:
+    given = read_json(index)
+    places: Any = given.get("weight_map") if isinstance(given, Mapping) else None
+    if not isinstance(places, Mapping):
+        raise RecurraError(f"{index}: weight_map is missing")
+    out: dict[str, Entry] = {}
+    for file in sorted(set(map(str, places.values()))):
+        if Path(file).name != file or not (folder / file).is_file():
+            raise RecurraError(f"{index} names the file {file}, which is not in {folder}")
+        out |= {e.name: e for e in _of_file(folder / file)}
+    for name, file in places.items():
+        if name not in out or out[name].file.name != file:
+            raise RecurraError(f"{index} says that {name} is in {file}, where it is not")
+    return out
+
+
+def _of_file(path: Path) -> Iterable[Entry]:
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118 - no mapping, but a file with keys
+            at = file.get_slice(name)
+            yield Entry(name, path, at.get_dtype(), tuple(at.get_shape()))
+
+
+def _opened(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, "np")
+    except (SafetensorError, OSError) as error:
+        raise RecurraError(
+            f"{path} is no file of safetensors", facts=str(error).strip(), hint="copy it again"
+        ) from None

@@ -1,0 +1,144 @@
+"""`recurra llm init` and `recurra generate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tyro.conf import Positional
+
+from recurra.errors import RecurraError
+
+
+@dataclass(frozen=True)
+class Init:
+    """Write a folder like those of Hugging Face, with random weights and a tokenizer of bytes.
+
+    Example: recurra llm init --config llama-3.2-1b --tiny models/tiny
+    """
+
+    out: Positional[Path]
+    """The folder to write."""
+    config: str = "llama-3.2-1b"
+    """Whose sizes: llama-2, llama-3, llama-3.2-1b, llama-3.2-3b, mistral, gemma-2, gemma-3, qwen-2
+    or qwen-3."""
+    tiny: bool = False
+    """A model of that kind with a few thousand weights."""
+    dtype: Literal["f32", "bf16"] = "f32"
+    """Type of the weights."""
+    seed: int = 0
+    """Decides the weights."""
+    json: bool = False
+    """Print what was written as one JSON object."""
+
+    def __call__(self) -> int:
+        from recurra.llm.init import init
+
+        c = init(self.config, self.out, small=self.tiny, dtype=self.dtype, seed=self.seed)
+        size = sum(p.stat().st_size for p in self.out.glob("*.safetensors"))
+        if self.json:
+            print(json.dumps({"folder": str(self.out), "model": str(c), "bytes": size}))
+        else:
+            print(f"{self.out}: {c}, {size / 1e6:.1f} MB of random weights")
+        return 0
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Let a language model go on with a text; tokens are shown as they come.
+
+    Example: recurra generate --model models/tiny --prompt "Once upon a time" --attention window:64
+    """
+
+    model: Path
+    """A folder with config.json, *.safetensors and tokenizer.json."""
+    prompt: tuple[str, ...] = ()
+    """The text; several are gone on with side by side. - reads standard input."""
+    attention: str | None = None
+    """Whom a position attends to: causal, window:W, chunk:C, sinks:K+W, dilated:D or linear;
+    several, joined by commas, are repeated over the layers. As the model says, if none is named."""
+    max_new_tokens: int = 64
+    """Tokens at most, of each text."""
+    temperature: float = 0.0
+    """0 takes the most likely token, more draws with logits divided by it."""
+    top_k: int = 0
+    """Draw from the k most likely tokens (0: from all)."""
+    top_p: float = 1.0
+    """Draw from the most likely tokens that have this probability together."""
+    min_p: float = 0.0
+    """Draw from tokens with at least this part of the probability of the most likely one."""
+    repetition_penalty: float = 1.0
+    """Divides the logits of tokens that were there; above 1 there are fewer repetitions."""
+    seed: int = 0
+    """Decides the draws."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a row; they are not shown."""
+    eos: tuple[int, ...] | None = None
+    """Tokens that end a row (as the model says, if none is named)."""
+    logprobs: bool = False
+    """Also give the logarithm of every token's probability; with --json."""
+    dtype: Literal["f32", "bf16"] = "f32"
+    """Type in which the weights are held."""
+    backend: str = "jax"
+    """What runs the compiled program: jax, torch or numpy."""
+    memory: str | None = None
+    """Bytes that may be kept of the past, as 64MiB; what needs more is refused."""
+    stores: bool = False
+    """Show which stores the compiler derived, on standard error."""
+    json: bool = False
+    """Print one JSON object when all is done, instead of the text as it comes."""
+
+    def __call__(self) -> int:
+        from recurra.llm import budget
+        from recurra.llm.generate import Generator, Request
+        from recurra.llm.sampling import Sampling
+
+        if self.prompt.count("-") > 1:
+            raise RecurraError("standard input is one prompt", facts=f"it is named {self.prompt}")
+        how = Sampling(
+            self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
+        )
+        memory = None if self.memory is None else budget.parse(self.memory)
+        ask = Request(
+            self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs, memory
+        )
+        prompts = [sys.stdin.read() if p == "-" else p for p in self.prompt]
+        g = Generator(self.model, attention=self.attention, dtype=self.dtype, backend=self.backend)
+        since = time.perf_counter()
+        if self.json:
+            done = g.generate(prompts, ask)
+            seconds = time.perf_counter() - since
+            rows = [
+                {"prompt": p, "text": c.text, "tokens": c.tokens, "end": c.end}
+                | ({"logprobs": c.logprobs} if self.logprobs else {})
+                for p, c in zip(prompts, done, strict=True)
+            ]
+            (program,) = g.programs.values()
+            told = {"rows": rows, "seconds": seconds, "stores": program.stores}
+            print(json.dumps(told))
+        elif len(prompts) > 1:
+            for prompt, c in zip(prompts, g.generate(prompts, ask), strict=True):
+                print(f"{prompt}{c.text}")
+        else:
+            pieces = g.stream(prompts, ask)
+            print(*prompts, end="", flush=True)
+            for piece in pieces:
+                print(piece.text, end="", flush=True)
+            print()
+        if self.stores:
+            (program,) = g.programs.values()
+            _show(program.stores)
+        return 0
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Stores, a line each, and their bytes together."""
+    for r in rows:
+        print(
+            f"{r['store']:<12} {r['slots']:<20} {r['shape']:<20} {r['bytes']:>12,}", file=sys.stderr
+        )
+    print(f"{'total':<54} {sum(r['bytes'] for r in rows):>12,} B", file=sys.stderr)

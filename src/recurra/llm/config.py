@@ -1,0 +1,304 @@
+"""config.json of a Hugging Face model → Config, or one sentence that names the file and the key.
+
+Families: Llama 2 to 3.2, Mistral, Gemma 2 and 3 (text), Qwen 2 and 3. Where a key may be missing,
+its default is that of the family in transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recurra.errors import RecurraError
+from recurra.llm import rope
+from recurra.llm.patterns import Causal, Chunk, Pattern, Window
+from recurra.llm.rope import Rope
+
+FILE = "config.json"
+GENERATION = "generation_config.json"
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the models of a `model_type` have that no key says."""
+
+    activation: str = "hidden_act"  # the key that names it
+    tied: bool = False  # where tie_word_embeddings is missing
+    biases: str = ""  # of "qkvo" those there are; "?": all of them, if attention_bias says so
+    heads_normed: bool = False  # queries and keys, head by head
+    sandwich: bool = False  # norms also after attention and after the MLP
+    one_plus: bool = False  # norms scale by 1 + w; embeddings by √hidden_size
+    every: int = 0  # layer l is full where (l + 1) % every == 0, else sliding
+    head_dim: bool = False  # must be given: it is not hidden_size / heads
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(biases="?"),
+    "mistral": Family(),
+    "gemma2": Family("hidden_activation", True, "?", False, True, True, 2, True),
+    "gemma3_text": Family("hidden_activation", True, "?", True, True, True, 6, True),
+    "qwen2": Family(biases="qkv"),
+    "qwen3": Family(biases="?", heads_normed=True, head_dim=True),
+}
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
+KINDS = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What differs from layer to layer: whom a position attends to, and how positions turn."""
+
+    pattern: Pattern
+    rope: Rope
+
+
+@dataclass(frozen=True)
+class Config:
+    """A decoder of `layers`; numbers of positions, of tokens and of elements."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: tuple[Layer, ...]
+    max_positions: int
+    eps: float
+    tied: bool
+    activation: str = "silu"
+    score_scale: float = 1.0  # of q·k
+    score_cap: float | None = None  # s → cap · tanh(s / cap), of q·k and of logits
+    logit_cap: float | None = None
+    biases: str = ""  # of "qkvo" and "m" (the MLP) those there are
+    heads_normed: bool = False
+    sandwich: bool = False
+    one_plus: bool = False
+    sink_logits: bool = False  # a learned score per head that takes weight and gives no value
+    bos: int | None = None
+    eos: tuple[int, ...] = ()
+    pad: int | None = None
+
+    def __str__(self) -> str:
+        shape = f"L{len(self.layers)} D{self.hidden_size} H{self.heads} KV{self.kv_heads}"
+        return (
+            f"{self.family} {shape} HD{self.head_dim} F{self.intermediate_size} V{self.vocab_size}"
+        )
+
+    @property
+    def embedding_scale(self) -> float:
+        return self.hidden_size**0.5 if self.one_plus else 1.0
+
+
+def load(folder: str | Path) -> Config:
+    """The model of a folder. Raises RecurraError, with the file and the key that is wrong.
+
+    Where there is a generation_config.json, it says which tokens end a text, as in transformers.
+    """
+    path, other = Path(folder) / FILE, Path(folder) / GENERATION
+    c = from_dict(read_json(path), str(path))
+    if not other.exists():
+        return c
+    keys = _Keys(read_json(other), str(other))
+    pad = keys.token("pad_token_id")
+    return replace(c, eos=keys.tokens("eos_token_id") or c.eos, pad=c.pad if pad is None else pad)
+
+
+def read_json(path: Path) -> Any:
+    """A file of JSON. Raises RecurraError where there is none, or it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecurraError(
+            f"there is no file {path}",
+            facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
+            hint="`recurra llm init --config llama-3.2-1b --tiny OUT` makes one",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
+
+
+def from_dict(given: Mapping[str, Any], file: str = FILE) -> Config:
+    """As `load`, of what stands in the file."""
+    keys = _Keys(given, file)
+    name = keys.one_of("model_type", FAMILIES)
+    family = FAMILIES[name]
+    hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
+    kv_heads = keys.size("num_key_value_heads", heads)
+    own = None if family.head_dim else _whole(hidden, heads)
+    head_dim = keys.size("head_dim", own)
+    keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"does not divide {heads} heads")
+    keys.expect(head_dim % 2 == 0, "head_dim", "is odd, and rotary positions turn pairs")
+    both = keys.flag("use_bidirectional_attention")
+    keys.expect(not both, "use_bidirectional_attention", "is no decoder's")
+    activation = keys.one_of(family.activation, ACTIVATIONS, "silu")
+    bias = "?" in family.biases and keys.flag("attention_bias")
+    scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
+    return Config(
+        family=name,
+        vocab_size=keys.size("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=keys.size("intermediate_size"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        layers=_layers(keys, family),
+        max_positions=keys.size("max_position_embeddings"),
+        eps=keys.number("rms_norm_eps"),
+        tied=keys.flag("tie_word_embeddings", family.tied),
+        activation=ACTIVATIONS[activation],
+        score_scale=scale**-0.5,
+        score_cap=keys.maybe("attn_logit_softcapping") if family.one_plus else None,
+        logit_cap=keys.maybe("final_logit_softcapping") if family.one_plus else None,
+        biases=("qkvo" if bias else family.biases.strip("?"))
+        + ("m" if name == "llama" and keys.flag("mlp_bias") else ""),
+        heads_normed=family.heads_normed,
+        sandwich=family.sandwich,
+        one_plus=family.one_plus,
+        bos=keys.token("bos_token_id"),
+        eos=keys.tokens("eos_token_id"),
+        pad=keys.token("pad_token_id"),
+    )
+
+
+def _whole(a: int, b: int) -> int | None:
+    return a // b if a % b == 0 else None
+
+
+def _layers(keys: _Keys, family: Family) -> tuple[Layer, ...]:
+    kinds = _kinds(keys, family)
+    ropes = {kind: _rope(keys, kind) for kind in dict.fromkeys(kinds)}
+    return tuple(Layer(_pattern(keys, kind), ropes[kind]) for kind in kinds)
+
+
+def _kinds(keys: _Keys, family: Family) -> Sequence[str]:
+    """One of KINDS per layer."""
+    count = keys.size("num_hidden_layers")
+    name = keys.get("model_type")
+    given = None if name == "mistral" else keys.get("layer_types")
+    if given is not None:
+        keys.expect(
+            isinstance(given, list) and len(given) == count, "layer_types", f"has not {count} items"
+        )
+        for kind in given:
+            keys.expect(kind in KINDS, "layer_types", f"is not made of {', '.join(KINDS)}", kind)
+        return given
+    if family.every:
+        every = keys.size("sliding_window_pattern", family.every)
+        return [KINDS[bool((layer + 1) % every)] for layer in range(count)]
+    slides = keys.get("sliding_window") is not None
+    if name == "mistral":
+        return [KINDS[slides]] * count
+    first = count
+    if name != "llama" and slides and keys.flag("use_sliding_window"):
+        first = keys.size("max_window_layers")
+    return [KINDS[layer >= first] for layer in range(count)]
+
+
+def _pattern(keys: _Keys, kind: str) -> Pattern:
+    if kind == "sliding_attention":
+        return Window(keys.size("sliding_window"))
+    if kind == "chunked_attention":
+        return Chunk(keys.size("attention_chunk_size"))
+    return Causal()
+
+
+def _rope(keys: _Keys, kind: str) -> Rope:
+    """Of layers of a kind: rope_parameters, one for all or one per kind, or the older keys."""
+    length = keys.size("max_position_embeddings")
+    name = "rope_parameters" if keys.get("rope_parameters") is not None else "rope_scaling"
+    given = keys.get(name) or {}
+    keys.expect(isinstance(given, dict), name, "is no object")
+    theta = keys.number("rope_theta", 10_000.0)
+    if keys.get("model_type") == "gemma3_text":
+        local = kind == "sliding_attention"
+        theta = keys.number("rope_local_base_freq", 10_000.0) if local else theta
+        if not local:
+            theta = keys.number("rope_theta", 1_000_000.0)
+        if name == "rope_scaling" and local:
+            given = {}
+    nested = any(k in given for k in KINDS)
+    if nested:
+        name, given = f"{name}.{kind}", given.get(kind) or {}
+    inner = _Keys(given, keys.file, f"{name}.")
+    key = "rope_type" if "rope_type" in given or "type" not in given else "type"
+    type_ = inner.one_of(key, rope.KEYS, "default")
+    for needed in rope.KEYS[type_][0]:
+        inner.number(needed)
+    for optional in rope.KEYS[type_][1]:
+        inner.expect(
+            isinstance(given.get(optional, 0), (int, float, type(None))), optional, "is no number"
+        )
+    whole = inner.number("partial_rotary_factor", 1.0) == 1.0
+    inner.expect(
+        whole, "partial_rotary_factor", "leaves part of a head as it is, which none here does"
+    )
+    return rope.from_dict(given, theta, length)
+
+
+class _Keys:
+    """What a file says, key by key, with sentences for what it lacks."""
+
+    def __init__(self, given: Any, file: str, prefix: str = ""):
+        if not isinstance(given, Mapping):
+            raise RecurraError(f"{file} is no object of keys and values", facts=f"it is {given!r}")
+        self.given, self.file, self.prefix = given, file, prefix
+
+    def get(self, key: str) -> Any:
+        return self.given.get(key)
+
+    def expect(self, holds: bool, key: str, why: str, value: Any = None) -> None:
+        if not holds:
+            shown = self.get(key) if value is None else value
+            raise RecurraError(f"{self.file}: {self.prefix}{key} {shown!r} {why}")
+
+    def need(self, key: str) -> Any:
+        if self.get(key) is None:
+            raise RecurraError(
+                f"{self.file}: {self.prefix}{key} is missing",
+                facts=f"it has {', '.join(sorted(self.given)) or 'no keys'}",
+            )
+        return self.given[key]
+
+    def one_of(self, key: str, known: Mapping[str, Any], default: str | None = None) -> str:
+        value = default if default and self.get(key) is None else self.need(key)
+        if value not in known:
+            raise RecurraError(
+                f"{self.file}: {self.prefix}{key} {value!r} is not known",
+                facts=f"there are {', '.join(known)}",
+            )
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = default if default is not None and self.get(key) is None else self.need(key)
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        self.expect(fine, key, "is no number above 0")
+        return float(value)
+
+    def maybe(self, key: str) -> float | None:
+        return None if self.get(key) is None else self.number(key)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = default if default is not None and self.get(key) is None else self.need(key)
+        fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        self.expect(fine, key, "is no integer above 0")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = default if self.get(key) is None else self.get(key)
+        self.expect(isinstance(value, bool), key, "is neither true nor false")
+        return value
+
+    def tokens(self, key: str) -> tuple[int, ...]:
+        value = self.get(key)
+        every = [] if value is None else value if isinstance(value, list) else [value]
+        fine = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in every)
+        self.expect(fine, key, "is no token, nor a list of tokens")
+        return tuple(every)
+
+    def token(self, key: str) -> int | None:
+        return next(iter(self.tokens(key)), None)

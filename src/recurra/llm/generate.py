@@ -1,0 +1,246 @@
+"""Prompts → text: `Generator(folder).stream(["Once"])` gives tokens as they come.
+
+Weights stay where they were loaded; programs read them there. A program is compiled once for each
+number of rows, length of prompts, number of tokens and kind of sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.llm import patterns
+from recurra.llm import weights as loading
+from recurra.llm.budget import expect_room
+from recurra.llm.config import FILE, Config, Layer
+from recurra.llm.patterns import Chunk, Pattern, Sinks
+from recurra.llm.program import Form, Written, write
+from recurra.llm.sampling import Kind, Sampling
+from recurra.llm.text import Decoder, encode, tokenizer
+from recurra.llm.weights import Weights
+
+UNROLLED = 16  # layers, up to which they are equations of their own
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token of a row; `end` says why it is the row's last: eos, stop or length."""
+
+    row: int
+    token: int
+    text: str
+    logprob: float | None = None
+    end: str | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What followed a prompt; `text` ends before a stop string, `tokens` do not."""
+
+    text: str
+    tokens: tuple[int, ...]
+    end: str
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, of all rows or, as a sequence, row by row."""
+
+    new: int = 64
+    sampling: Sampling | Sequence[Sampling] = field(default_factory=Sampling)
+    seed: int = 0
+    stop: Sequence[str] = ()
+    eos: Sequence[int] | None = None  # None: those of the model
+    logprobs: bool = False
+    memory: int | None = None  # bytes that may be kept of the past
+
+
+class Generator:
+    """A model in memory, its tokenizer and its compiled programs.
+
+    `attention` is a mix of patterns for its layers, as `patterns.parse_mix` reads it; None: its
+    own. `unrolled`: layers are equations of their own (None: if they differ, or are few).
+    Raises RecurraError where the folder is no model, or the tokenizer not its own.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        attention: str | None = None,
+        dtype: str = "f32",
+        backend: str = "jax",
+        unrolled: bool | None = None,
+    ):
+        self.folder, self.dtype, self.backend = Path(folder), dtype, backend
+        loaded = loading.load(folder, dtype)
+        c = loaded.config
+        if attention is not None:
+            c = with_patterns(c, patterns.parse_mix(attention, len(c.layers)))
+        self.weights, self.config = Weights(c, loaded.arrays), c
+        few = len(c.layers) <= UNROLLED
+        mixed = len({layer.pattern for layer in c.layers}) > 1
+        self.unrolled = (few or mixed) if unrolled is None else unrolled
+        self.programs: dict[Form, Written] = {}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return tokenizer(self.folder, self.config)
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        return [encode(self.tokenizer, text) for text in prompts]
+
+    def generate(
+        self, prompts: Sequence[str | Sequence[int]], ask: Request | None = None, **asked: Any
+    ) -> list[Completion]:
+        """What follows each prompt, a text or tokens; `asked` are fields of `Request`."""
+        made: list[list[Piece]] = [[] for _ in prompts]
+        for piece in self.stream(prompts, ask, **asked):
+            made[piece.row].append(piece)
+        return [
+            Completion(
+                "".join(p.text for p in row),
+                tuple(p.token for p in row),
+                row[-1].end or "length",
+                tuple(p.logprob for p in row if p.logprob is not None)
+                if row[0].logprob is not None
+                else None,
+            )
+            for row in made
+        ]
+
+    def stream(
+        self, prompts: Sequence[str | Sequence[int]], ask: Request | None = None, **asked: Any
+    ) -> Iterator[Piece]:
+        """Tokens as they come: of all rows at a position, then of the next one.
+
+        Raises RecurraError before anything is computed: no prompt, a token that is none of the
+        model's, or a prompt that leaves no room up to its longest position.
+        """
+        ask = replace(ask or Request(), **asked)
+        texts = [p for p in prompts if isinstance(p, str)]
+        coded = iter(self.encode(texts))
+        rows = [next(coded) if isinstance(p, str) else [int(x) for x in p] for p in prompts]
+        self.expect(rows, ask)
+        program, inputs = self.prepared(rows, ask)
+        return self._pieces(program, inputs, rows, ask, decode=bool(texts) or bool(ask.stop))
+
+    def _pieces(
+        self,
+        program: Written,
+        inputs: dict[str, np.ndarray],
+        rows: list[list[int]],
+        ask: Request,
+        decode: bool,
+    ) -> Iterator[Piece]:
+        form = program.form
+        going = {
+            row: Decoder(self.tokenizer, ask.stop) if decode else None for row in range(len(rows))
+        }
+        for first, made in program.launches(ask.seed, inputs):
+            for t in range(max(first, form.prompt - 1), first + made["next"].shape[1]):
+                here = {name: x[:, t - first] for name, x in made.items()}
+                for row, decoder in list(going.items()):
+                    piece = _piece(here, row, decoder, form.eos, t == form.steps - 1)
+                    if piece.end is not None:
+                        del going[row]
+                    yield piece
+            if not going:
+                return
+
+    def expect(self, rows: Sequence[Sequence[int]], ask: Request) -> None:
+        """Raises where they cannot be gone on from."""
+        c = self.config
+        if not rows:
+            raise RecurraError("there is no prompt", hint="--prompt TEXT")
+        if ask.new < 1:
+            raise RecurraError(f"{ask.new} new tokens are none", hint="--max-new-tokens 64")
+        for row in rows:
+            strange = [x for x in row if not 0 <= x < c.vocab_size]
+            if strange or not row:
+                said = f"has a token {strange[0]}" if strange else "has no tokens"
+                raise RecurraError(
+                    f"a prompt {said}", facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}"
+                )
+        longest = max(map(len, rows))
+        if longest + ask.new > c.max_positions:
+            fits = c.max_positions - longest
+            raise RecurraError(
+                f"a prompt of {longest} tokens and {ask.new} new ones are {longest + ask.new}",
+                facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
+                hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
+            )
+        fixed = [x for x in {layer.pattern for layer in c.layers} if isinstance(x, (Chunk, Sinks))]
+        if fixed and len(set(map(len, rows))) > 1:
+            raise RecurraError(
+                f"prompts of {len(set(map(len, rows)))} lengths side by side, with "
+                f"{patterns.text(fixed[0])}",
+                facts="shorter ones start later, and this pattern counts from the start",
+                hint="give prompts of one length, or one at a time",
+            )
+
+    def prepared(
+        self, rows: Sequence[Sequence[int]], ask: Request
+    ) -> tuple[Written, dict[str, np.ndarray]]:
+        """The program for these prompts, and what it is to be run with."""
+        c, longest = self.config, max(map(len, rows))
+        how = [ask.sampling] * len(rows) if isinstance(ask.sampling, Sampling) else ask.sampling
+        if len(how) != len(rows):
+            raise RecurraError(f"{len(how)} ways to sample for {len(rows)} prompts")
+        kind = Kind()
+        for one in how:
+            kind |= one.kind
+        eos = c.eos if ask.eos is None else tuple(ask.eos)
+        form = Form(
+            len(rows),
+            longest,
+            longest + ask.new - 1,
+            kind,
+            ragged=len(set(map(len, rows))) > 1,
+            logprobs=ask.logprobs,
+            unrolled=self.unrolled,
+            eos=eos,
+            pad=c.pad if c.pad is not None else next(iter(eos), 0),
+        )
+        if form not in self.programs:
+            self.programs[form] = write(c, form, self.dtype, self.backend)
+        program = self.programs[form]
+        if ask.memory is not None:
+            expect_room(program.stores, ask.memory, form.prompt, form.steps)
+        return program, program.inputs(self.weights, rows, how)
+
+
+def _piece(
+    here: dict[str, np.ndarray],
+    row: int,
+    decoder: Decoder | None,
+    eos: Sequence[int],
+    last: bool,
+) -> Piece:
+    """Of what all rows made at a position, the token of one."""
+    token = int(here["next"][row])
+    logprob = float(here["logprob"][row]) if "logprob" in here else None
+    text = decoder.put(token) if decoder else ""
+    end = None
+    if decoder is not None and decoder.stopped is not None:
+        end = "stop"
+    elif token in eos:
+        end = "eos"
+    elif last:
+        end = "length"
+    if end in ("eos", "length") and decoder is not None:
+        text += decoder.end()
+    return Piece(row, token, text, logprob, end)
+
+
+def with_patterns(c: Config, mix: Sequence[Pattern]) -> Config:
+    """The model with other attention, layer by layer."""
+    layers = zip(c.layers, mix, strict=True)
+    return replace(c, layers=tuple(Layer(pattern, layer.rope) for layer, pattern in layers))

@@ -1,0 +1,115 @@
+"""A folder like those of Hugging Face, with random weights: for tests, and to try things."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.llm import config as configs
+from recurra.llm.checkpoint import INDEX, ONE
+from recurra.llm.config import Config
+from recurra.llm.presets import preset, tiny
+from recurra.llm.weights import DTYPES, Part, parts
+
+SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
+SHARD = 2_000_000_000  # bytes of a file, at most, unless one tensor is more
+
+
+def init(
+    name: str,
+    out: str | Path,
+    *,
+    small: bool = False,
+    dtype: str = "f32",
+    seed: int = 0,
+    shard: int = SHARD,
+) -> Config:
+    """Writes config.json, safetensors (several, with an index, above `shard` bytes) and tokenizer.
+
+    Raises RecurraError where the name is not known, or the folder has a model already.
+    """
+    out, given = Path(out), preset(name)
+    if dtype not in DTYPES:
+        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
+    if (out / configs.FILE).exists():
+        raise RecurraError(f"{out} has a model already", hint="name another folder, or remove it")
+    tokenizer = byte_tokenizer()
+    if small:
+        given = tiny(given, tokenizer.get_vocab_size())
+    bos, eos, pad = (tokenizer.token_to_id(word) for word in SPECIAL)
+    given |= {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
+    given["torch_dtype"] = str(np.dtype(DTYPES[dtype]))
+    c = configs.from_dict(given, str(out / configs.FILE))
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(out / "tokenizer.json"))
+    words = dict(zip(("bos_token", "eos_token", "pad_token"), SPECIAL, strict=True))
+    _write(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **words})
+    save(out, c, dtype, seed, shard)
+    _write(out / configs.FILE, given)
+    return c
+
+
+def byte_tokenizer() -> Any:
+    """Every byte is a token; so any text comes back as it was."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {word: k for k, word in enumerate((*SPECIAL, *letters))}
+    out = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    out.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    out.decoder = decoders.ByteLevel()
+    out.add_special_tokens(list(SPECIAL))
+    bos = SPECIAL[0]
+    out.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocab[bos])]
+    )
+    return out
+
+
+def save(out: Path, c: Config, dtype: str, seed: int, shard: int) -> None:
+    """Random tensors of all parts of a model, file by file: no more than one is in memory."""
+    from safetensors.numpy import save_file
+
+    files = list(_files(c, dtype, shard))
+    places: dict[str, str] = {}
+    for k, names in enumerate(files):
+        name = ONE if len(files) == 1 else f"model-{k + 1:05}-of-{len(files):05}.safetensors"
+        tensors = {p.name: random(p, c, dtype, [seed, at]) for at, p in names}
+        save_file(tensors, out / name, metadata={"format": "pt"})
+        places |= dict.fromkeys(tensors, name)
+    if len(files) > 1:
+        _write(out / INDEX, {"metadata": {}, "weight_map": places})
+
+
+def _files(c: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, Part]]]:
+    """Parts, numbered, file by file."""
+    width, now, size = np.dtype(DTYPES[dtype]).itemsize, list[tuple[int, Part]](), 0
+    for at, part in enumerate(parts(c)):
+        more = width * int(np.prod(part.shape))
+        if now and size + more > shard:
+            yield now
+            now, size = [], 0
+        now.append((at, part))
+        size += more
+    yield now
+
+
+def random(part: Part, c: Config, dtype: str, seed: list[int]) -> np.ndarray:
+    """Values that keep the size of what goes through: N(0, 1/in), norms around 1."""
+    x = np.random.default_rng(seed).standard_normal(part.shape, np.float32)
+    if len(part.shape) > 1:
+        x *= part.shape[-1] ** -0.5
+    elif part.name.endswith("norm.weight"):
+        x = 0.1 * x + (0.0 if c.one_plus else 1.0)
+    else:
+        x *= 0.1
+    return x.astype(DTYPES[dtype])
+
+
+def _write(path: Path, given: Any) -> None:
+    path.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,202 @@
+"""A decoder as equations over (b, l, t): tokens → logits, one position after the other.
+
+    x[b, 0, t] = emb[tok];   x[b, l + 1, t] = layer(x)[b, l, t];   logits = norm(x[b, L, t]) @ embᵀ
+
+Layers are a dim l, whose weights are tensors over l, or, with `unrolled`, equations of their own.
+The first compiles in constant time; the second may give each layer a store of its own length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recurra as rc
+from recurra.errors import RecurraError
+from recurra.llm.attention import Past, Scores, attend
+from recurra.llm.config import Config, Layer
+from recurra.llm.patterns import Pattern
+from recurra.llm.rope import Rope
+from recurra.llm.weights import Weights, shapes
+
+if TYPE_CHECKING:
+    from recurra.lang.tensor import RecurrentTensor as Tensor
+
+GELU = (2 / np.pi) ** 0.5
+
+
+@dataclass
+class Model:
+    """Weights as inputs of a program: `weights()` are the arrays to run it with.
+
+    `dims` are (b, l, t), or (b, t) where layers are unrolled; `place` is t, or less where rows have
+    places that are not there (`ragged`).
+    """
+
+    config: Config
+    dims: tuple[Any, ...]
+    place: Tensor
+    ragged: bool = False
+    dtype: str = "f32"
+    inputs: dict[str, tuple[str, int | None]] = field(default_factory=dict[str, Any])
+
+    @property
+    def unrolled(self) -> bool:
+        return len(self.dims) == 2
+
+    def logits(self, tok: Tensor) -> Tensor:
+        """[V] of the token that follows, over (b, t)."""
+        c = self.config
+        emb = self.weight("emb")
+        x = emb.take(tok).cast("f32") * c.embedding_scale
+        x = self.stack(x)
+        x = rms_norm(x, self.weight("norm").cast("f32"), c)
+        head = emb if c.tied else self.weight("head")
+        return soft_cap(rc.einsum("d,vd->v", x, head.cast("f32")), c.logit_cap)
+
+    def stack(self, x: Tensor) -> Tensor:
+        """What comes out of the last layer, over (b, t)."""
+        c = self.config
+        if self.unrolled:
+            for at, layer in enumerate(c.layers):
+                x = self.layer(x, layer, at)
+            return x
+        (only, *others) = dict.fromkeys(layer.pattern for layer in c.layers)
+        if others:
+            raise RecurraError(
+                f"layers attend in {1 + len(others)} ways, and are one dim",
+                facts="one tensor k over (b, l, t) has one store, as long as the longest read asks",
+                hint="let them be unrolled",
+            )
+        b, l, t = self.dims  # noqa: E741
+        h = rc.like(rc.f32[c.hidden_size], domain=self.dims, name="x")
+        h[b, 0, t] = x
+        y = self.layer(h, Layer(only, c.layers[0].rope), None)
+        h[b, l + 1, t] = y
+        return y[b, len(c.layers) - 1, t]
+
+    def layer(self, x: Tensor, layer: Layer, at: int | None) -> Tensor:
+        """x [D] → x [D]: attention, then the MLP, each added to what it reads."""
+        c = self.config
+        weight = {n: self.weight(n, at).cast("f32") for n in shapes(c) if n not in WHOLE}
+        h = rms_norm(x, weight["ln1"], c)
+        a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
+        x = x + (rms_norm(a, weight["ln1_post"], c) if c.sandwich else a)
+        y = self.mlp(rms_norm(x, weight["ln2"], c), weight)
+        return x + (rms_norm(y, weight["ln2_post"], c) if c.sandwich else y)
+
+    def attention(
+        self,
+        h: Tensor,
+        weight: Mapping[str, Tensor],
+        pattern: Pattern,
+        angles: tuple[Tensor, Tensor],
+        at: int | None,
+    ) -> Tensor:
+        c = self.config
+        heads, kv, size = c.heads, c.kv_heads, c.head_dim
+        qkv = linear(h, weight, "qkv")
+        ends = [0, heads * size, (heads + kv) * size, (heads + 2 * kv) * size]
+        q, k, v = (
+            qkv.cut(ends[n], ends[n + 1]).reshape(count, size)
+            for n, count in enumerate((heads, kv, kv))
+        )
+        if c.heads_normed:
+            q, k = rms_norm(q, weight["q_norm"], c), rms_norm(k, weight["k_norm"], c)
+        q, k = turned(q, *angles).reshape(kv, heads // kv, size), turned(k, *angles)
+        sinks = weight["sinks"].reshape(kv, heads // kv) if c.sink_logits else None
+        k, v = self.named(k, "k", at), self.named(v, "v", at)
+        how = Scores(c.score_scale, c.score_cap, sinks)
+        past = Past(self.dims, self.place, self.ragged)
+        y = attend(pattern, how, past, q, k, v)
+        return linear(y.reshape(heads * size), weight, "o")
+
+    def named(self, x: Tensor, name: str, at: int | None) -> Tensor:
+        """The same equation by a name that its store will have: k_3"""
+        out = rc.like(x.type, domain=self.dims, name=name if at is None else f"{name}_{at}")
+        out[self.dims] = x
+        return out
+
+    def mlp(self, h: Tensor, weight: Mapping[str, Tensor]) -> Tensor:
+        both, width = linear(h, weight, "gate_up"), self.config.intermediate_size
+        gate, up = both.cut(0, width), both.cut(width, 2 * width)
+        return linear(activated(gate, self.config.activation) * up, weight, "down")
+
+    def angles(self, rope: Rope, at: int | None) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [HD / 2] at a place."""
+        size, place = self.config.head_dim, self.place.cast("f32")
+        if at is None and len({layer.rope for layer in self.config.layers}) > 1:
+            every = [layer.rope for layer in self.config.layers]
+            frequency = rc.constant(np.stack([r.frequencies(size) for r in every]), "f32")
+            angle = place * frequency.index(self.dims[1])
+            scale = rc.constant(np.array([r.scale for r in every]), "f32").index(self.dims[1])
+            return angle.cos() * scale, angle.sin() * scale
+        if rope.type == "dynamic":
+            angle = place * grown(rope, size, place)
+        else:
+            angle = place * rc.constant(rope.frequencies(size), "f32")
+        return angle.cos() * rope.scale, angle.sin() * rope.scale
+
+    def weight(self, name: str, at: int | None = None) -> Tensor:
+        """An input: a weight of all, of layer `at`, or of every point of l."""
+        shape = shapes(self.config)[name]
+        if name in WHOLE:
+            domain, own, key = (), shape, name
+        elif self.unrolled:
+            domain, own, key = (), shape[1:], f"{name}_{at}"
+        else:
+            domain, own, key = (self.dims[1],), shape[1:], name
+        self.inputs[key] = (name, at)
+        return rc.input(rc.Type(self.dtype, own), domain, name=key)
+
+    def arrays(self, weights: Weights) -> dict[str, np.ndarray]:
+        """What the program's inputs of weights are to be: views, not copies."""
+        return {
+            key: weights.arrays[name] if at is None else weights.arrays[name][at]
+            for key, (name, at) in self.inputs.items()
+        }
+
+
+WHOLE = ("emb", "norm", "head")
+
+
+def rms_norm(x: Tensor, weight: Tensor, c: Config) -> Tensor:
+    """x / √(mean of x² + eps) · w over the last axis; of Gemma, · (1 + w)."""
+    mean = x.square().mean(axis=-1)
+    root = (mean + c.eps).sqrt()
+    if len(x.shape) > 1:
+        root = root.reshape(*x.shape[:-1], 1)
+    return x / root * (weight + 1.0 if c.one_plus else weight)
+
+
+def linear(x: Tensor, weight: Mapping[str, Tensor], name: str) -> Tensor:
+    y = x @ weight[name]
+    return y + weight[f"{name}_bias"] if f"{name}_bias" in weight else y
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [heads, HD]: pairs (d, d + HD / 2) by their angle."""
+    half: Any = x.shape[-1] // 2
+    a, b = x.cut(0, half, axis=1), x.cut(half, 2 * half, axis=1)
+    return rc.concat([a * cos - b * sin, b * cos + a * sin], axis=1)
+
+
+def grown(rope: Rope, size: int, place: Tensor) -> Tensor:
+    """Frequencies that fall once a row is longer than the model was trained for (dynamic NTK)."""
+    stretch = rc.maximum(place + 1.0, float(rope.length)) * (rope.factor / rope.length)
+    log = (stretch - (rope.factor - 1.0)).log() * (size / (size - 2)) + float(np.log(rope.theta))
+    return (log * rc.constant(-np.arange(0, size, 2) / size, "f32")).exp()
+
+
+def activated(x: Tensor, name: str) -> Tensor:
+    """silu, or gelu by tanh (Hendrycks and Gimpel, 2016)"""
+    if name == "silu":
+        return x * x.sigmoid()
+    return x * ((x + x.square() * x * 0.044715) * GELU).tanh() * 0.5 + x * 0.5
+
+
+def soft_cap(x: Tensor, cap: float | None) -> Tensor:
+    return x if cap is None else (x / cap).tanh() * cap

@@ -1,0 +1,190 @@
+"""The reference: a whole sequence at once, dense masks, f64, in plain NumPy.
+
+It reads the tensors as they stand in the files, and shares no code with `weights` and `model`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import singledispatch
+
+import numpy as np
+
+from recurra.llm.config import Config
+from recurra.llm.patterns import Causal, Chunk, Dilated, Linear, Pattern, Prefix, Sinks, Window
+from recurra.llm.rope import Rope
+
+Array = np.ndarray
+Tensors = Mapping[str, Array]
+
+
+def logits(c: Config, tensors: Tensors, tokens: Array, pad: Array | None = None) -> Array:
+    """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    rows, length = tokens.shape
+    place = np.arange(length)[None, :] - (np.zeros(rows, int) if pad is None else pad)[:, None]
+    x = t["model.embed_tokens.weight"][tokens] * c.embedding_scale
+    for layer in range(len(c.layers)):
+        x = block(c, t, layer, x, place)
+    x = norm(c, x, t["model.norm.weight"])
+    out = x @ t["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
+    return cap(out, c.logit_cap)
+
+
+def block(c: Config, t: Tensors, layer: int, x: Array, place: Array) -> Array:
+    """One layer, of x [B, T, D] at places [B, T]."""
+    name = f"model.layers.{layer}.{{}}".format
+    after = "post_attention_layernorm.weight"
+    a = attention(c, t, layer, norm(c, x, t[name("input_layernorm.weight")]), place)
+    x = x + (norm(c, a, t[name(after)]) if c.sandwich else a)
+    before = "pre_feedforward_layernorm.weight" if c.sandwich else after
+    y = mlp(c, t, name("mlp."), norm(c, x, t[name(before)]))
+    return x + (norm(c, y, t[name("post_feedforward_layernorm.weight")]) if c.sandwich else y)
+
+
+def linear(t: Tensors, name: str, x: Array) -> Array:
+    return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0.0)
+
+
+def norm(c: Config, x: Array, w: Array) -> Array:
+    root = np.sqrt((x**2).mean(-1, keepdims=True) + c.eps)
+    return x / root * (w + 1 if c.one_plus else w)
+
+
+def cap(x: Array, limit: float | None) -> Array:
+    return x if limit is None else limit * np.tanh(x / limit)
+
+
+def mlp(c: Config, t: Tensors, name: str, x: Array) -> Array:
+    gate = linear(t, f"{name}gate_proj", x)
+    if c.activation == "silu":
+        gate = gate / (1 + np.exp(-gate))
+    else:
+        gate = gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) / 2
+    return linear(t, f"{name}down_proj", gate * linear(t, f"{name}up_proj", x))
+
+
+def attention(c: Config, t: Tensors, layer: int, x: Array, place: Array) -> Array:
+    name, rows, length = f"model.layers.{layer}.self_attn.", *x.shape[:2]
+
+    def heads(which: str, count: int) -> Array:
+        y = linear(t, f"{name}{which}_proj", x).reshape(rows, length, count, c.head_dim)
+        return norm(c, y, t[f"{name}{which}_norm.weight"]) if normed and which != "v" else y
+
+    normed = c.heads_normed
+    kind = c.layers[layer]
+    q = turned(heads("q", c.heads), place, kind.rope)
+    k = turned(heads("k", c.kv_heads), place, kind.rope)
+    k, v = (np.repeat(y, c.heads // c.kv_heads, axis=2) for y in (k, heads("v", c.kv_heads)))
+    seen = np.stack([of_places(kind.pattern, row) for row in place])[:, None]
+    if isinstance(kind.pattern, Linear):
+        phi = [np.where(y > 0, y + 1, np.exp(np.minimum(y, 0))) for y in (q, k)]
+        e = np.einsum("bthd,bshd->bhts", *phi) * seen
+    else:
+        s = cap(np.einsum("bthd,bshd->bhts", q, k) * c.score_scale, c.score_cap)
+        s = np.where(seen, s, -1e300)
+        if c.sink_logits:
+            sinks = np.broadcast_to(t[f"{name}sinks"][None, :, None, None], (*s.shape[:3], 1))
+            s = np.concatenate([s, sinks], axis=-1)
+        e = np.exp(s - s.max(-1, keepdims=True))
+    p = (e / e.sum(-1, keepdims=True))[..., :length]
+    y = np.einsum("bhts,bshd->bthd", p, v).reshape(rows, length, c.heads * c.head_dim)
+    return linear(t, f"{name}o_proj", y)
+
+
+def of_places(pattern: Pattern, place: Array) -> Array:
+    """bool [T, T]: which of a row's places each of them sees; one before the row sees itself."""
+    i, j = place[:, None], place[None, :]
+    return ((j >= 0) & (i >= 0) & mask(pattern, i, j)) | ((i == j) & (i < 0))
+
+
+@singledispatch
+def mask(pattern: Pattern, i: Array, j: Array) -> Array:
+    """Does place i see place j?"""
+    raise TypeError(pattern)
+
+
+@mask.register(Causal)
+@mask.register(Linear)
+def _(pattern: Causal, i: Array, j: Array) -> Array:
+    return j <= i
+
+
+@mask.register
+def _(pattern: Window, i: Array, j: Array) -> Array:
+    return (j <= i) & (i - j < pattern.width)
+
+
+@mask.register
+def _(pattern: Chunk, i: Array, j: Array) -> Array:
+    return (j <= i) & (i // pattern.size == j // pattern.size)
+
+
+@mask.register
+def _(pattern: Sinks, i: Array, j: Array) -> Array:
+    return (j <= i) & ((j < pattern.count) | (i - j < pattern.width))
+
+
+@mask.register
+def _(pattern: Dilated, i: Array, j: Array) -> Array:
+    return (j <= i) & ((i - j) % pattern.step == 0)
+
+
+@mask.register
+def _(pattern: Prefix, i: Array, j: Array) -> Array:
+    return (j <= i) | (j < pattern.length)
+
+
+def turned(x: Array, place: Array, r: Rope) -> Array:
+    """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
+    half = x.shape[-1] // 2
+    angle = place[..., None, None] * frequencies(r, x.shape[-1], np.maximum(place, 0))
+    cos, sin = np.cos(angle) * longer(r), np.sin(angle) * longer(r)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def longer(r: Rope) -> float:
+    """Of what is turned: the attention factor of YaRN."""
+    if r.type != "yarn" or r.attention_factor is not None:
+        return r.attention_factor or 1.0
+    grows = math.log(r.factor) / 10 if r.factor > 1 else 0.0
+    if not (r.mscale and r.mscale_all_dim):
+        return 1 + grows
+    return (1 + r.mscale * grows) / (1 + r.mscale_all_dim * grows)
+
+
+def frequencies(r: Rope, size: int, place: Array) -> Array:
+    """[.., 1, HD/2] at places [..], as transformers computes them; `dynamic` looks at the place."""
+    exponent = np.arange(0, size, 2) / size
+    theta = np.full((*place.shape, 1, 1), r.theta)
+    if r.type == "dynamic":
+        length = np.maximum(place + 1, r.length)[..., None, None]
+        theta = theta * (r.factor * length / r.length - (r.factor - 1)) ** (size / (size - 2))
+    f = 1 / theta**exponent
+    if r.type == "linear":
+        return f / r.factor
+    if r.type == "llama3":
+        wave = 2 * math.pi / f
+        low, high = r.length / r.low_freq_factor, r.length / r.high_freq_factor
+        smooth = (r.length / wave - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor)
+        mixed = (1 - smooth) * f / r.factor + smooth * f
+        return np.where(wave > low, f / r.factor, np.where(wave < high, f, mixed))
+    if r.type == "yarn":
+        ramp = yarn_ramp(r, size)
+        return f / r.factor * ramp + f * (1 - ramp)
+    return f
+
+
+def yarn_ramp(r: Rope, size: int) -> Array:
+    """[HD/2]: 0 for axes that turn more than beta_fast times, 1 for less than beta_slow."""
+    fast, slow = (
+        size * math.log(r.length / (2 * math.pi * turns)) / (2 * math.log(r.theta))
+        for turns in (r.beta_fast, r.beta_slow)
+    )
+    if r.truncate:
+        fast, slow = float(math.floor(fast)), float(math.ceil(slow))
+    fast, slow = max(fast, 0.0), min(slow, size - 1.0)
+    slow = slow + 0.001 if fast == slow else slow
+    return np.minimum(np.maximum((np.arange(size // 2) - fast) / (slow - fast), 0), 1)

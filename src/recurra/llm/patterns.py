@@ -1,0 +1,91 @@
+"""Which earlier positions a position attends to, as data: `window:256` is Window(256).
+
+A pattern says nothing of masks, caches or their lengths: `model` turns it into reads like
+`k[b, max(t - 255, 0) : t + 1]`, and the compiler derives the store from those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from recurra.errors import RecurraError
+
+
+@dataclass(frozen=True)
+class Causal:
+    """All positions up to its own"""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Its own and the `width - 1` before it (Beltagy et al., 2020)"""
+
+    width: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Those of its own chunk of `size` positions, up to its own"""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """The first `count` of all, and a window of `width` (Xiao et al., 2023), all at their places"""
+
+    count: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Dilated:
+    """Its own and every `step`-th before it"""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Those before `length` see each other, later ones all up to their own (Raffel et al., 2020)"""
+
+    length: int
+
+
+@dataclass(frozen=True)
+class Linear:
+    """All up to its own, weighted by φ(q)·φ(k), φ = elu + 1 (Katharopoulos et al., 2020)"""
+
+
+Pattern = Causal | Window | Chunk | Sinks | Dilated | Prefix | Linear
+PATTERNS: dict[str, type[Pattern]] = {
+    kind.__name__.lower(): kind for kind in (Causal, Window, Chunk, Sinks, Dilated, Prefix, Linear)
+}
+FORMS = "causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:P, linear"
+
+
+def parse(text: str) -> Pattern:
+    """`sinks:4+252` → Sinks(4, 252). Raises RecurraError."""
+    name, _, numbers = text.strip().partition(":")
+    kind = PATTERNS.get(name)
+    given = numbers.split("+") if numbers else []
+    fit = kind is not None and len(given) == len(fields(kind))
+    if kind is None or not fit or not all(n.isascii() and n.isdecimal() and int(n) for n in given):
+        raise RecurraError(
+            f"{text!r} is no attention pattern",
+            facts=f"there are {FORMS}; numbers are at least 1",
+            hint="window:256",
+        )
+    return kind(*map(int, given))
+
+
+def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
+    """One pattern per layer: `window:256,window:256,causal` is repeated over the layers."""
+    given = [parse(part) for part in text.split(",")]
+    return tuple(given[layer % len(given)] for layer in range(layers))
+
+
+def text(pattern: Pattern) -> str:
+    """Sinks(4, 252) → `sinks:4+252`; the inverse of `parse`"""
+    numbers = "+".join(str(getattr(pattern, f.name)) for f in fields(pattern))
+    return type(pattern).__name__.lower() + (f":{numbers}" if numbers else "")

@@ -1,0 +1,190 @@
+"""Text that goes on, as one program over (b, l, t): what a position holds, and when a row ends.
+
+    tok[b, t < P] = prompt;   tok[b, t] = next[b, t - 1];   next = choose(logits(tok))
+
+Rows have prompts of P places; of shorter ones the first pad[b] are not there, and the place of
+position t is t - pad[b]. A position's token is written at t, the token that follows is `next`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recurra as rc
+from recurra.fragments import code, folds_html, table
+from recurra.llm.config import Config, Layer
+from recurra.llm.model import Model
+from recurra.llm.patterns import Causal, Sinks
+from recurra.llm.sampling import Kind, Sampling, Settings, choose
+from recurra.llm.weights import Weights
+
+if TYPE_CHECKING:
+    from recurra.executable import Executable
+    from recurra.lang.tensor import RecurrentTensor as Tensor
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a program is written for; it is compiled once for each."""
+
+    rows: int
+    prompt: int  # places, P
+    steps: int  # T: the tokens at P .. T are made
+    kind: Kind = field(default_factory=Kind)
+    ragged: bool = False
+    logprobs: bool = False
+    logits: bool = False  # of every position: [B, T, V]
+    unrolled: bool = True
+    until: bool = False  # rows end by `eos` in one launch; else `chunk` steps in each
+    chunk: int = 16
+    eos: tuple[int, ...] = ()
+    pad: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """A compiled program, and what its inputs are made of."""
+
+    form: Form
+    model: Model
+    settings: Settings
+    executable: Executable
+
+    def inputs(
+        self, weights: Weights, prompts: Sequence[Sequence[int]], how: Sequence[Sampling]
+    ) -> dict[str, np.ndarray]:
+        """Of prompts that end at P: shorter ones have places before them."""
+        form = self.form
+        tokens = np.full((form.rows, form.steps), form.pad, np.int32)
+        for row, given in enumerate(prompts):
+            tokens[row, form.prompt - len(given) : form.prompt] = given
+        out = {"prompt": tokens, **self.model.arrays(weights), **self.settings.arrays(how)}
+        if form.ragged:
+            out["pad"] = np.array([form.prompt - len(p) for p in prompts], np.int32)
+        return out
+
+    @property
+    def stores(self) -> list[dict[str, Any]]:
+        """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
+        given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
+        rows = self.executable.store_rows
+        return [r for r in rows if r["store"] not in given and r["class"] != "output"]
+
+    def _repr_html_(self) -> str:
+        """What is kept of the past, and when what runs."""
+        folds = {
+            "stores": table(self.stores, bar="bytes"),
+            "schedule": code(self.executable.schedule_text),
+        }
+        return folds_html(f"{self.model.config}, {self.form.steps} positions", folds)
+
+    def launches(
+        self, seed: int, inputs: Mapping[str, Any]
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
+
+        A program that runs in one launch, or makes some of it in a loop after the others, gives
+        everything at its end.
+        """
+        steps, streamed = self.executable.execution.steps(seed, inputs=inputs), False
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                if not streamed:
+                    yield 0, self.named(end.value)
+                return
+            made = self.named(step.outputs)
+            if made.keys() == self.executable.logs.keys():  # else a loop that only reads inputs
+                streamed = True
+                yield step.lo, made
+
+    def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What one launch made, by our names, [B, steps, ..]."""
+        program = self.executable
+        inner = {name: (o, program.outputs[o]) for name, o in program.logs.items()}
+        return {
+            name: program.arrange(o, outputs[mine])
+            for name, (o, mine) in inner.items()
+            if mine in outputs
+        }
+
+
+def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
+    """The program of a form, compiled: it gives `next`, i32[] over (b, t).
+
+    As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
+    """
+    c = replace(c, layers=tuple(within(layer, form.steps) for layer in c.layers))
+    ctx = rc.Context(dims="b t" if form.unrolled else "b l t")
+    with ctx as pairs:
+        dims, bounds = tuple(d for d, _ in pairs), tuple(n for _, n in pairs)
+        b, t = dims[0], dims[-1]
+        P = rc.bound("P")
+        place = rc.value(t, "i32")
+        if form.ragged:
+            place = place - rc.input(rc.i32, (b,), name="pad")
+        prompt = rc.input(rc.i32, (b, t), name="prompt")
+        tok = rc.like(rc.i32, domain=(b, t), name="tok")
+        model = Model(c, dims, place, form.ragged, dtype)
+        logits = model.logits(tok)
+        settings = Settings(form.kind, b)
+        u = rc.uniform((b, t)) if form.kind.drawn else None
+        seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
+        follows, steps = choose(logits, settings, u, seen), form.steps
+        if form.eos:
+            ended = ended_of(tok, form.eos, (b, t), P)
+            follows = rc.where(ended, form.pad, follows)
+            if form.until:
+                steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
+        tok[b, t, t < P] = prompt
+        tok[b, t] = follows[b, t - 1]
+        rc.output(next=follows)
+        if form.logprobs:
+            rc.output(logprob=logits.log_softmax().take(follows))
+        if form.logits:
+            rc.output(logits=logits)
+    sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
+    if not form.unrolled:
+        sizes[bounds[1]] = len(c.layers)
+    options = {} if form.until else {"chunk": form.chunk}
+    return Written(form, model, settings, ctx.compile(sizes, backend=backend, **options))
+
+
+def within(layer: Layer, steps: int) -> Layer:
+    """The same among so many positions: a window that never moves has no sinks before it."""
+    still = isinstance(layer.pattern, Sinks) and layer.pattern.width >= steps
+    return replace(layer, pattern=Causal()) if still else layer
+
+
+def is_any(tok: Tensor, those: Sequence[int]) -> Tensor:
+    """bool[]: is it one of them?"""
+    hits: list[Tensor] = [tok == token for token in those]
+    return reduce(or_, hits)
+
+
+def ended_of(tok: Tensor, eos: Sequence[int], dims: tuple[Any, Any], P: Any) -> Tensor:
+    """bool[] over (b, t): an end was written at or before t; one in the prompt is none."""
+    return ever(is_any(tok, eos) & rc.value(dims[1] >= P), dims, "ended")
+
+
+def seen_of(tok: Tensor, place: Tensor, dims: tuple[Any, Any], size: int) -> Tensor:
+    """bool[V] over (b, t): tokens at or before t."""
+    return ever((tok.one_hot(size) > 0.0) & (place >= 0), dims, "seen")
+
+
+def ever(x: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
+    """Has it held at or before t, element by element?"""
+    # All of it is defined at t = 0, too: a loop whose statements start at one time runs in chunks.
+    b, t = dims
+    before = rc.like(x.type, domain=dims, name=name)
+    out = before | x
+    before[b, 0] = rc.constant(False).broadcast_to(x.shape)
+    before[b, t + 1] = out
+    return out

@@ -1,0 +1,120 @@
+"""Which token follows: greedy, or drawn from what temperature, top-k, top-p and min-p leave.
+
+Settings are values of a row, given when a program runs; which of them there are at all is part of
+the program. A draw is a counter-based function of the run's seed, the row and the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recurra as rc
+from recurra.errors import RecurraError
+
+if TYPE_CHECKING:
+    from recurra.lang.tensor import RecurrentTensor as Tensor
+
+GONE = -1e30  # a logit that is never drawn
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Applied in this order, as in transformers; the defaults leave a token where it is."""
+
+    repetition_penalty: float = 1.0  # logits of tokens that were there: / if > 0, · if < 0
+    temperature: float = 0.0  # 0: the most likely one
+    top_k: int = 0  # the k most likely (0: all)
+    top_p: float = 1.0  # the most likely, until they have this probability together
+    min_p: float = 0.0  # those with this part of the probability of the most likely
+
+    def __post_init__(self) -> None:
+        limits = {
+            "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
+            "temperature": (self.temperature >= 0, "0 or more"),
+            "top_k": (self.top_k >= 0, "0 or more"),
+            "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
+            "min_p": (0 <= self.min_p <= 1, "from 0 to 1"),
+        }
+        for name, (fine, said) in limits.items():
+            if not fine:
+                raise RecurraError(f"{name} is {getattr(self, name)!r}, and must be {said}")
+
+    @property
+    def kind(self) -> Kind:
+        filtered = bool(self.top_k or self.top_p < 1 or self.min_p) and self.temperature > 0
+        return Kind(self.temperature > 0, filtered, self.repetition_penalty != 1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What of it a program has."""
+
+    drawn: bool = False
+    filtered: bool = False
+    penalised: bool = False
+
+    def __or__(self, other: Kind) -> Kind:
+        mine = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Kind(*(a or b for a, b in mine))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`Sampling` of every row, as inputs of a program over (b,)"""
+
+    kind: Kind
+    b: Any
+
+    def names(self) -> list[str]:
+        out = ["repetition_penalty"] * self.kind.penalised + ["temperature"] * self.kind.drawn
+        return out + ["top_k", "top_p", "min_p"] * self.kind.filtered
+
+    def __getitem__(self, name: str) -> Tensor:
+        return rc.input(rc.i32 if name == "top_k" else rc.f32, (self.b,), name=name)
+
+    def arrays(self, rows: Sequence[Sampling]) -> dict[str, np.ndarray]:
+        """What the inputs are to be, [B]."""
+        return {
+            n: np.array([getattr(r, n) for r in rows], np.int32 if n == "top_k" else np.float32)
+            for n in self.names()
+        }
+
+
+def choose(logits: Tensor, how: Settings, u: Tensor | None, seen: Tensor | None) -> Tensor:
+    """i32[] of logits [V]; `u` is uniform in [0, 1), `seen` bool[V] of tokens that were there."""
+    if seen is not None:
+        penalty = how["repetition_penalty"]
+        lower = rc.where(logits > 0.0, logits / penalty, logits * penalty)
+        logits = rc.where(seen, lower, logits)
+    best = logits.argmax()
+    if u is None:
+        return best
+    temperature = how["temperature"]
+    cold = temperature == 0.0
+    scaled = logits / rc.where(cold, 1.0, temperature)
+    drawn = _filtered(scaled, how, u) if how.kind.filtered else _at(scaled.softmax(), u)
+    return rc.where(cold, best, drawn)
+
+
+def _filtered(logits: Tensor, how: Settings, u: Tensor) -> Tensor:
+    """From the most likely on: what is left is the first so many of the sorted ones."""
+    size: Any = logits.shape[0]
+    order = (-logits).argsort()
+    sorted_, place = logits.take(order), rc.constant(np.arange(size, dtype=np.int32))
+    top_k = how["top_k"]
+    kept = (top_k == 0) | (place < top_k)
+    p = rc.where(kept, sorted_, GONE).softmax()
+    kept = kept & (p.cumsum() - p < how["top_p"]) & (p >= how["min_p"] * p.index(0))
+    return order.take(_at(rc.where(kept, p, 0.0), u))
+
+
+def _at(weights: Tensor, u: Tensor) -> Tensor:
+    """How many of w₀, w₀ + w₁, .. are at most u of the whole; never past the last that weighs."""
+    sums, size = weights.cumsum(), int(weights.shape[0])  # pyright: ignore[reportArgumentType]
+    found = (sums <= u * sums.index(size - 1)).cast("i32").sum()
+    place = rc.constant(np.arange(size, dtype=np.int32))
+    return rc.minimum(found, rc.where(weights > 0.0, place, 0).max())

@@ -1,0 +1,105 @@
+"""Text and tokens: tokenizer.json of a folder, tokens as text as they come, and stop strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recurra.errors import RecurraError
+from recurra.llm.config import FILE, Config
+
+TOKENIZER = "tokenizer.json"
+
+
+def tokenizer(folder: str | Path, c: Config) -> Any:
+    """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
+    path = Path(folder) / TOKENIZER
+    if not path.is_file():
+        raise RecurraError(
+            f"there is no file {path}",
+            facts="text needs the tokenizer that the model was trained with",
+            hint="save it beside the model: tokenizer.save_pretrained(folder)",
+        )
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise RecurraError(
+            "text needs the package tokenizers", hint="pip install recurra[llm]"
+        ) from None
+    try:
+        out: Any = Tokenizer.from_file(str(path))
+    except Exception as error:  # of its own kind, whatever is wrong with the file
+        raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
+    top = max(out.get_vocab(with_added_tokens=True).values(), default=-1)
+    if top >= c.vocab_size:
+        raise RecurraError(
+            f"{path} has a token {top}, and {FILE} a vocab_size of {c.vocab_size}",
+            facts="a model has an embedding for every token of its tokenizer",
+            hint="take the tokenizer of this model",
+        )
+    return out
+
+
+def encode(tok: Any, text: str) -> list[int]:
+    """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
+    ids: list[int] = tok.encode(text).ids
+    if not ids:
+        raise RecurraError("the prompt has no tokens", facts=f"it is {text!r}", hint="write a word")
+    return ids
+
+
+@dataclass
+class Decoder:
+    """Tokens of one row → text, piece by piece: whole characters, nothing from a stop string on.
+
+    `stopped` is the stop string that ended it. What may be the beginning of one is held back.
+    """
+
+    tokenizer: Any
+    stop: Sequence[str] = ()
+    stopped: str | None = None
+    held: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    given: int = 0  # characters of them that were told
+    stream: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self.stream = DecodeStream(skip_special_tokens=True)
+
+    def put(self, token: int) -> str:
+        """The text that is certain with one more token."""
+        self.tokens.append(token)
+        text: str = self.stream.step(self.tokenizer, token) or ""
+        self.given += len(text)
+        return self.add(text)
+
+    def add(self, text: str) -> str:
+        """The same of more text; where it is cut in pieces makes no difference."""
+        out = ""
+        for letter in text if self.stopped is None else "":
+            self.held += letter
+            if found := [s for s in self.stop if self.held.endswith(s)]:
+                self.stopped = max(found, key=len)
+                out += self.held.removesuffix(self.stopped)
+                self.held = ""
+                break
+            cut = len(self.held) - max((_overlap(self.held, s) for s in self.stop), default=0)
+            out, self.held = out + self.held[:cut], self.held[cut:]
+        return out
+
+    def end(self) -> str:
+        """What was held back, once no token follows; of a character's bytes, �."""
+        rest = self.tokenizer.decode(self.tokens)[self.given :] if self.tokens else ""
+        out = self.add(rest) + self.held
+        self.held = ""
+        return out
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The longest end of `text` that `stop` begins with."""
+    sizes = range(min(len(text), len(stop) - 1), 0, -1)
+    return next((n for n in sizes if text.endswith(stop[:n])), 0)

@@ -1,0 +1,242 @@
+"""A folder of Hugging Face → packed weights: [in, out], queries, keys and values side by side.
+
+All layers of one weight lie in one array [L, ..]; it is filled tensor by tensor from the files, so
+that beside the result no more than one tensor is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.llm import config as configs
+from recurra.llm.checkpoint import Entry, entries
+from recurra.llm.config import Config
+from recurra.report.progress import track
+
+DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+LINE = 64  # bytes
+SLOW = 500_000_000  # bytes, above which reading is watched
+SHOWN = 4  # tensors named in a message; the others are counted
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of the files, and where it lies: columns `at`.. of our weight `into`
+
+    In `layer`, unless it is of none. A matrix is [out, in] in the files, and turned in ours.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    into: str
+    at: int = 0
+    layer: int | None = None
+    turned: bool = True
+
+    def place(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Where it lies, with axes as in the file."""
+        whole = weights[self.into] if self.layer is None else weights[self.into][self.layer]
+        width = self.shape[0] if self.turned else self.shape[-1]
+        mine = whole[..., self.at : self.at + width]
+        return mine.T if self.turned else mine
+
+
+@dataclass(frozen=True)
+class Weights:
+    """By name: `emb` [V, D], `norm` [D], `head` [V, D] if it is not tied; of all layers, [L, ..]:
+
+    `ln1`, `ln2` [D], `qkv` [D, (H + 2 KV) HD], `o` [H HD, D], `gate_up` [D, 2 F], `down` [F, D];
+    where the model has them, `.._bias` [out], `q_norm` and `k_norm` [HD], `ln1_post` and `ln2_post`
+    [D], `sinks` [H].
+    """
+
+    config: Config
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays.values())
+
+    def of_layer(self, layer: int) -> dict[str, np.ndarray]:
+        """Views of the weights of one layer."""
+        return {n: self.arrays[n][layer] for n in self.arrays if n not in ("emb", "norm", "head")}
+
+
+def parts(c: Config) -> Iterator[Part]:
+    """Every tensor that the files of such a model have, and where it goes."""
+    d = c.hidden_size
+    yield Part("model.embed_tokens.weight", (c.vocab_size, d), "emb", turned=False)
+    yield Part("model.norm.weight", (d,), "norm", turned=False)
+    if not c.tied:
+        yield Part("lm_head.weight", (c.vocab_size, d), "head", turned=False)
+    for layer in range(len(c.layers)):
+        yield from _layer(c, layer)
+
+
+def _layer(c: Config, layer: int) -> Iterator[Part]:
+    d, f, q, kv = c.hidden_size, c.intermediate_size, c.heads * c.head_dim, c.kv_heads * c.head_dim
+    before = f"model.layers.{layer}."
+
+    def vector(name: str, size: int, into: str) -> Part:
+        return Part(f"{before}{name}", (size,), into, 0, layer, turned=False)
+
+    def matrix(name: str, out: int, inputs: int, into: str, at: int, bias: str) -> Iterator[Part]:
+        yield Part(f"{before}{name}.weight", (out, inputs), into, at, layer)
+        if bias in c.biases:
+            yield Part(f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, turned=False)
+
+    yield vector("input_layernorm.weight", d, "ln1")
+    yield from matrix("self_attn.q_proj", q, d, "qkv", 0, "q")
+    yield from matrix("self_attn.k_proj", kv, d, "qkv", q, "k")
+    yield from matrix("self_attn.v_proj", kv, d, "qkv", q + kv, "v")
+    yield from matrix("self_attn.o_proj", d, q, "o", 0, "o")
+    if c.heads_normed:
+        yield vector("self_attn.q_norm.weight", c.head_dim, "q_norm")
+        yield vector("self_attn.k_norm.weight", c.head_dim, "k_norm")
+    if c.sink_logits:
+        yield vector("self_attn.sinks", c.heads, "sinks")
+    if c.sandwich:
+        yield vector("post_attention_layernorm.weight", d, "ln1_post")
+        yield vector("pre_feedforward_layernorm.weight", d, "ln2")
+        yield vector("post_feedforward_layernorm.weight", d, "ln2_post")
+    else:
+        yield vector("post_attention_layernorm.weight", d, "ln2")
+    yield from matrix("mlp.gate_proj", f, d, "gate_up", 0, "m")
+    yield from matrix("mlp.up_proj", f, d, "gate_up", f, "m")
+    yield from matrix("mlp.down_proj", d, f, "down", 0, "m")
+
+
+def shapes(c: Config) -> dict[str, tuple[int, ...]]:
+    """Of our weights, by name: as wide as their parts together."""
+    out: dict[str, tuple[int, ...]] = {}
+    for p in parts(c):
+        own = p.shape[::-1] if p.turned else p.shape
+        lead = () if p.layer is None else (len(c.layers),)
+        out[p.into] = (*lead, *own[:-1], p.at + own[-1])
+    return out
+
+
+def load(folder: str | Path, dtype: str = "f32") -> Weights:
+    """The weights of a folder, as f32 or bf16.
+
+    Raises RecurraError, before anything is read: config.json as in `config.load`; tensors that are
+    missing, superfluous or mis-shaped, with their file and shapes; memory that would not suffice.
+    """
+    c = configs.load(folder)
+    if dtype not in DTYPES:
+        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
+    found = entries(folder)
+    wanted = {p.name: p for p in parts(c)}
+    _expect(Path(folder), c, wanted, found)
+    arrays = _room(folder, shapes(c), dtype)
+    _fill(arrays, wanted, found)
+    if c.tied and "lm_head.weight" in found:
+        _expect_tied(found["lm_head.weight"], found["model.embed_tokens.weight"])
+    return Weights(c, arrays)
+
+
+def _fill(
+    arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Part], found: Mapping[str, Entry]
+) -> None:
+    """Reads every part into its place; of files that take seconds, progress is shown."""
+    size = sum(found[name].nbytes for name in wanted)
+    with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
+        done = 0
+        for name, part in wanted.items():
+            part.place(arrays)[...] = found[name].read()
+            done += found[name].nbytes
+            if progress is not None:
+                progress.update(done // 10**6)
+
+
+def _expect(
+    folder: Path, c: Config, wanted: Mapping[str, Part], found: Mapping[str, Entry]
+) -> None:
+    if missing := [n for n in wanted if n not in found]:
+        part = wanted[missing[0]]
+        raise RecurraError(
+            f"{folder} lacks {_named(missing)}",
+            facts=f"{configs.FILE} asks for {c}, where {part.name} is {list(part.shape)}",
+        )
+    strange = [n for n in found if n not in wanted and not _needless(n, c)]
+    if strange:
+        entry = found[strange[0]]
+        raise RecurraError(
+            f"{entry.file} has {_named(strange)}, which {c} has no place for",
+            facts=f"{entry.name} is {list(entry.shape)}",
+            hint=f"see whether {configs.FILE} is that of these weights",
+        )
+    for name, part in wanted.items():
+        entry = found[name]
+        if entry.shape != part.shape:
+            raise RecurraError(
+                f"{entry.file}: {name} is {list(entry.shape)}, not {list(part.shape)}",
+                facts=f"{configs.FILE} asks for {c}",
+            )
+        if not entry.dtype.endswith(("F16", "F32", "F64")):
+            raise RecurraError(f"{entry.file}: {name} is {entry.dtype}, no floating-point numbers")
+
+
+def _needless(name: str, c: Config) -> bool:
+    """What old checkpoints carry along: frequencies, and a head that is the embedding."""
+    return name.endswith("rotary_emb.inv_freq") or (c.tied and name == "lm_head.weight")
+
+
+def _expect_tied(head: Entry, table: Entry) -> None:
+    if head.shape != table.shape or not np.array_equal(head.read(), table.read()):
+        raise RecurraError(
+            f"{head.file}: lm_head.weight is not model.embed_tokens.weight",
+            facts=f"{configs.FILE} ties them, with tie_word_embeddings true or missing",
+            hint="write tie_word_embeddings: false",
+        )
+
+
+def _room(
+    folder: str | Path, wanted: Mapping[str, tuple[int, ...]], dtype: str
+) -> dict[str, np.ndarray]:
+    kind = np.dtype(DTYPES[dtype])
+    need = kind.itemsize * sum(map(prod, wanted.values()))
+    free = free_bytes()
+    try:
+        if free is not None and need > free:
+            raise MemoryError
+        return {name: aligned(shape, kind) for name, shape in wanted.items()}
+    except MemoryError:
+        have = "" if free is None else f", {free / 1e9:.2f} GB are free"
+        raise RecurraError(
+            f"the weights of {folder} do not fit into memory",
+            facts=f"as {dtype} they take {need / 1e9:.2f} GB{have}",
+            hint="take --dtype bf16, half of that" if dtype == "f32" else "",
+        ) from None
+
+
+def aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
+    """Room that begins at a cache line: a backend that wants that reads it where it lies."""
+    size = kind.itemsize * prod(shape)
+    room = np.empty(size + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size].view(kind).reshape(shape)
+
+
+def free_bytes() -> int | None:
+    """Memory that could be had without swapping, where Linux says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = next((x for x in lines if x.startswith("MemAvailable:")), None)
+    return None if found is None else 1024 * int(found.split()[1])
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

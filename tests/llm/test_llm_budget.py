@@ -1,0 +1,71 @@
+"""A budget for what is kept of the past: what does not fit is refused, what is hinted at fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recurra.errors import PlanError, RecurraError
+from recurra.llm import budget
+from recurra.llm import config as configs
+from recurra.llm.generate import Generator, Request
+from recurra.llm.init import save
+from recurra.llm.presets import preset, tiny
+
+PROMPT = [[5, 6, 7, 8]]
+
+
+def two_layers(folder: Path) -> None:
+    given = tiny(preset("llama-3.2-1b"), 43) | {"num_hidden_layers": 2}
+    folder.mkdir()
+    (folder / configs.FILE).write_text(json.dumps(given))
+    save(folder, configs.from_dict(given), "f32", 0, 10**9)
+
+
+def total(g: Generator, ask: Request) -> int:
+    return sum(s["bytes"] for s in g.prepared(PROMPT, ask)[0].stores)
+
+
+@pytest.mark.parametrize(("mix", "part"), [("sinks:2+3", 0.5), ("window:8,causal", 0.4)])
+def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
+    two_layers(tmp_path / "m")
+    g = Generator(tmp_path / "m", attention=mix, backend="numpy")
+    free = Request(40, eos=())
+    most = int(part * total(g, free))
+    with pytest.raises(PlanError) as error:
+        g.stream(PROMPT, free, memory=most)
+    said = str(error.value)
+    assert f"takes {total(g, free):,} bytes, {total(g, free) - most:,} more than {most:,}" in said
+    found: dict[str, Any] = dict(re.findall(r"--([\w-]+) ([\w:]+)", said))
+    if "attention" in found:
+        other = Generator(tmp_path / "m", attention=found["attention"], backend="numpy")
+        other.stream(PROMPT, free, memory=most)
+        wider = f"window:{int(found['attention'].split(':')[1]) + 1}"
+        with pytest.raises(PlanError):
+            Generator(tmp_path / "m", attention=wider, backend="numpy").stream(
+                PROMPT, free, memory=most
+            )
+    new = int(found["max-new-tokens"])
+    g.stream(PROMPT, Request(new, eos=(), memory=most))
+    with pytest.raises(PlanError):
+        g.stream(PROMPT, Request(new + 1, eos=(), memory=most))
+
+
+def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
+    two_layers(tmp_path / "m")
+    g = Generator(tmp_path / "m", attention="linear", backend="numpy")
+    with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"):
+        g.stream(PROMPT, memory=1000)
+
+
+def test_amounts():
+    assert [budget.parse(x) for x in ("5", "64MiB", "1.5 KiB", "2GB")] == [
+        5, 64 << 20, 1536, 2 * 10**9,
+    ]  # fmt: skip
+    for wrong in ("", "MiB", "-1", "3 XB"):
+        with pytest.raises(RecurraError, match="is no amount of memory"):
+            budget.parse(wrong)
