@@ -164,8 +164,23 @@ class Writer:
             lambda: rc.minimum(part, other).sum().tanh(),
             lambda: rc.where(part > other, part, 0.1).sum().tanh(),
             lambda: part.cumsum().max().tanh(),
-            lambda: part.detach().flip().cumsum().sum().tanh() + u * 0.1,
-            lambda: part.detach().flip().sum().tanh() + u * 0.1,
+            lambda: self.turned(part, other, u),
+            lambda: part.flip().sum().tanh() + u * 0.1,
+        )
+
+    def turned(self, part: Any, other: Any, u: Any) -> Any:
+        """A range from its end."""
+        back = part.flip()
+        return self.one(
+            lambda: back.cumsum().max().tanh(),
+            lambda: (back.cumsum() * u).tanh().sum() * 0.3,
+            lambda: rc.einsum("k,k->", back, other).tanh(),
+            lambda: (back * other).max(),
+            lambda: back.discounted_sum(0.7),
+            lambda: (back.softmax() * part).sum(),
+            lambda: back.index(0) * 0.5,
+            lambda: back.argmax().cast("f32") * 0.1 + u,
+            lambda: (other.flip().cumsum() * back).flip().sum().tanh(),
         )
 
     def behind(self) -> Any:

@@ -172,19 +172,15 @@ def test_every_truncation_is_noticed(tmp_path: Path):
             checkpoint.load(path)
 
 
-def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path):
+def test_every_flipped_bit_is_noticed(tmp_path: Path):
     path = checkpoint.save(tmp_path, {"x": np.arange(4.0)}, META)
     data = path.read_bytes()
     for at in range(len(data) * 8):
         flipped = bytearray(data)
         flipped[at // 8] ^= 1 << at % 8
         path.write_bytes(flipped)
-        try:
-            found = checkpoint.load(path)
-        except RecurraError:
-            continue
-        assert same(found.arrays, {"x": np.arange(4.0)})  # e.g. in the name of an unread key
-        assert found.meta == META
+        with pytest.raises(RecurraError):
+            checkpoint.load(path)
 
 
 def test_warning_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -200,7 +196,7 @@ def test_number_is_never_reused_after_damage(tmp_path: Path):
     assert checkpoint.save(tmp_path, arrays(3), META).stem == "00000003"
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_full_disk_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str):
     checkpoint.save(tmp_path, arrays(1), META)
 
@@ -248,8 +244,8 @@ def slowly(chunks):  # most kills shall fall into the writing
             yield chunk[at : at + 100_000]
             time.sleep(0.0005)
 
-write = atomic.write
-atomic.write = lambda path, chunks: write(path, slowly(chunks))
+create = atomic.create
+atomic.create = lambda path, chunks: create(path, slowly(chunks))
 start, keep = int(sys.argv[2]), int(sys.argv[3])
 for i in itertools.count(start):
     x = np.full(200_000, i, np.int64)

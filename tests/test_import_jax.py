@@ -78,6 +78,60 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "a type": (lambda x: x * (x > 0).astype(x.dtype) + jnp.argmax(x, axis=0), (X,)),
     "a stop": (lambda x: x * lax.stop_gradient(x) + jnp.copy(x), (X,)),
     "a constant array": (lambda x: x * jnp.asarray(POSITIVE), (X,)),
+    "every other element": (lambda x: x[::2, 1::3] + x[1, ::-2][:1], (X,)),
+    "rows by data": (lambda x: x[jnp.array([2, 0, 2])] * x[jnp.array([-1])], (X,)),
+    "elements by data": (lambda x: x[jnp.array([2, 0]), jnp.array([[1], [3]])], (X,)),
+    "columns by data": (lambda x: jnp.take(x, jnp.array([[3, 0], [1, 1]]), axis=1), (X,)),
+    "what is outside": (
+        lambda x: (
+            jnp.take(x, jnp.array([0, 5, -9]), axis=1, mode="fill", fill_value=0.5)
+            + jnp.take(x, jnp.array([0, 5, -9]), axis=1, mode="clip")
+        ),
+        (X,),
+    ),
+    "an element of each row": (
+        lambda x: jnp.take_along_axis(x, jnp.array([[3], [0], [1]]), axis=1),
+        (X,),
+    ),
+    "a part from a start by data": (
+        lambda x: lax.dynamic_slice(x, (jnp.argmax(x[:, 0]) + 2, jnp.argmax(-x[0])), (2, 3)),
+        (X,),
+    ),
+    "parts from starts by data": (
+        lambda x: jax.vmap(lambda k: lax.dynamic_slice(x, (k, 0), (2, 4)))(jnp.array([1, 0, 9])),
+        (X,),
+    ),
+    "parts of rows from starts by data": (
+        lambda x: jax.vmap(lambda r, k: lax.dynamic_slice(r, (k,), (2,)))(x, jnp.array([1, 0, 9])),
+        (X,),
+    ),
+    "pieces": (lambda x: jnp.split(x, [1, 3], axis=1)[1] * x[:, :2], (X,)),
+    "error functions": (lambda x: lax.erf(x) + lax.erfc(3 * x) + jax.nn.gelu(x, False), (X,)),
+    "a scan": (
+        lambda x, y: lax.scan(lambda c, r: (jnp.tanh(c @ y + r[:2]), c), x[0, :2], x)[1],
+        (X, Y[:2]),
+    ),
+    "a scan from behind": (
+        lambda x: sum(lax.scan(lambda c, r: (c * r, c + r), x[0], x, reverse=True)),
+        (X,),
+    ),
+    "a loop of three": (lambda x: lax.fori_loop(0, 3, lambda k, c: jnp.sin(c) * x[k], x[1]), (X,)),
+    "a convolution": (
+        lambda x, w: lax.conv(x, w, (2, 1), "SAME"),
+        (RNG.normal(size=(2, 3, 5, 6)), RNG.normal(size=(4, 3, 2, 3))),
+    ),
+    "a convolution of groups, with gaps, channels last": (
+        lambda x, w: lax.conv_general_dilated(
+            x,
+            w,
+            window_strides=(1, 2),
+            padding=((1, 2), (-1, 0)),
+            rhs_dilation=(2, 1),
+            feature_group_count=2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        ),
+        (RNG.normal(size=(2, 6, 7, 4)), RNG.normal(size=(3, 2, 2, 6))),
+    ),
     "a call": (jax.jit(lambda x: jnp.tanh(x)), (X,)),
 }
 
@@ -139,11 +193,50 @@ def equinox_mlp() -> tuple[Callable[..., Any], Any]:
     return lambda m, x: m(x), eqx.nn.MLP(4, 2, 8, 2, key=jax.random.key(0))
 
 
+WORDS = jnp.array([2, 0, 1, 2])
+
+
+def equinox_reader() -> tuple[Callable[..., Any], Any]:
+    """Words by a table, a convolution of groups with gaps, a GRU along them, an exact gelu."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    model = {
+        "table": eqx.nn.Embedding(3, 4, key=keys[0]),
+        "along": eqx.nn.Conv1d(4, 6, 2, groups=2, dilation=2, padding=1, key=keys[1]),
+        "cell": eqx.nn.GRUCell(6, 5, key=keys[2]),
+        "last": eqx.nn.Linear(5, 2, key=keys[3]),
+    }
+
+    def f(m: Any, x: Any) -> Any:
+        seen = m["along"]((jax.vmap(m["table"])(WORDS) * x).T).T
+        h, _ = lax.scan(lambda h, y: (m["cell"](y, h), None), jnp.zeros(5), seen)
+        return m["last"](jax.nn.gelu(h, approximate=False))
+
+    return f, model
+
+
+def flax_reader() -> tuple[Callable[..., Any], Any]:
+    class Reader(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            self.table = nnx.Embed(3, 4, rngs=rngs)
+            options = {"feature_group_count": 2, "kernel_dilation": 2, "rngs": rngs}
+            self.along = nnx.Conv(4, 6, (2,), **options)
+            self.cell = nnx.GRUCell(6, 5, rngs=rngs)
+            self.last = nnx.Linear(5, 2, rngs=rngs)
+
+        def __call__(self, x: Any) -> Any:
+            seen = self.along(self.table(WORDS) * x)
+            h, _ = lax.scan(lambda h, y: (self.cell(h, y)[0], None), jnp.zeros(5), seen)
+            return self.last(nnx.gelu(h, approximate=False))
+
+    definition, state = nnx.split(Reader(nnx.Rngs(0)), nnx.Param)[:2]
+    return lambda s, x: nnx.merge(definition, s)(x), state
+
+
 def arrays(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
 
 
-@pytest.mark.parametrize("make", [equinox_mlp, flax_mlp])
+@pytest.mark.parametrize("make", [equinox_mlp, flax_mlp, equinox_reader, flax_reader])
 def test_a_module_is_trained(make: Any) -> None:
     """Two steps of gradient descent over a batch: as by jax.grad."""
     f, model = make()
@@ -262,14 +355,21 @@ def refusal(f: Callable[..., Any], *types: Any) -> str:
 
 
 def test_refusals() -> None:
-    text = refusal(lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x)[1], rc.f32[3])
-    assert "f uses scan, which cannot be imported" in text
+    text = refusal(lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x)[1], rc.f32[65])
+    assert "f uses scan of 65 steps, which cannot be imported\n" in text
+    assert "at most 64 are written out one by one" in text
     assert "rc.jax_fn(f) takes the function as it is" in text
-    assert "f uses erf" in refusal(jax.scipy.special.erf, rc.f32[3])
-    assert "f uses div of i32" in refusal(lambda x: lax.div(x, x), rc.i32[3])
-    assert "f uses slice with strides" in refusal(
-        lambda x: lax.slice(x, (0,), (3,), (2,)), rc.f32[3]
+    text = refusal(lambda x: lax.while_loop(lambda c: c < 9, lambda c: c * 2, x), rc.f32)
+    assert "f uses while" in text
+    assert "write it as a recurrence, rc.until(done)" in text
+    text = refusal(lambda x: lax.cond(x > 0, lambda: x, lambda: -x), rc.f32)
+    assert "compute both, and choose by jnp.where" in text
+    image, kernel = rc.f32[1, 1, 4], rc.f32[1, 1, 2]
+    assert "f uses a transposed convolution" in refusal(
+        lambda x, w: lax.conv_general_dilated(x, w, (1,), ((0, 0),), (2,)), image, kernel
     )
+    assert "f uses lgamma" in refusal(jax.scipy.special.gammaln, rc.f32[3])
+    assert "f uses div of i32" in refusal(lambda x: lax.div(x, x), rc.i32[3])
     assert "f cannot be traced: TypeError" in refusal(lambda x: x @ x, rc.f32[2, 3])
     with rc.Context(num_dims=1) as ((t, T),), pytest.raises(RecurraError) as e:
         rc.import_jax(jnp.sum)(rc.value(t)[0:T])

@@ -78,7 +78,7 @@ def on_jax(case: Case, axes: bool) -> None:
     if currently_in_test_context():
         note(str(case))
     with jax.enable_x64(True):
-        compiled(case, JaxBackend(), oracle(case), check=False, chunk=2, axes=axes)
+        compiled(case, JaxBackend(), oracle(case), chunk=2, axes=axes)
 
 
 @QUICK

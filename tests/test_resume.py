@@ -71,7 +71,7 @@ def learner(
 
 def forget(program: Executable) -> None:
     """As in a new process: the hosts hold nothing."""
-    for owner in program.saver.hosts().values():
+    for owner in program.saver.hosts.values():
         owner.rows = None
         owner.load_state_dict(None)
 
@@ -438,17 +438,17 @@ from recurra.errors import RecurraError
 from recurra.report import atomic
 with registered():
     program = learner(Path(sys.argv[1]), OTHERS[0])
-write, count = atomic.write, 0
+create, count = atomic.create, 0
 
 def fill(path, chunks):
     global count
     count += path.suffix == ".safetensors"
     if count == 2:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-    write(path, chunks)
+    create(path, chunks)
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-atomic.write = fill
+atomic.create = fill
 with registered():
     try:
         program.run(seed=3)

@@ -16,7 +16,7 @@ def on_torch(case: Case, axes: bool) -> None:
     if currently_in_test_context():
         note(str(case))
     want = oracle(case)
-    compiled(case, TorchBackend(), want, check=False, chunk=2, axes=axes)
+    compiled(case, TorchBackend(), want, chunk=2, axes=axes)
 
 
 @pytest.mark.parametrize("axes", [True, False])

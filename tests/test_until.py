@@ -65,7 +65,7 @@ def test_every_row_is_what_it_is_alone_long(seeds: range) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(1000, 1100))
+@pytest.mark.parametrize("seed", range(1000, 1600))
 @BACKENDS
 def test_backends_long(seed: int, backend: str) -> None:
     by_backend(seed, backend)

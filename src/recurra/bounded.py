@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from recurra.config import config
 from recurra.errors import DomainError
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
+from recurra.ir.types import Tuple
 from recurra.lang.safety import check
 from recurra.lang.tracer import Tracer
-from recurra.lang.until import Until
+from recurra.lang.until import NEVER, Until
+from recurra.memory.plan import Plan
 from recurra.rewrite.until import Ending, end_rows
 
 
@@ -27,6 +30,12 @@ def bounded(
     sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
     if not data:
         return graph, dict(tracer.logs), sizes
+    if config().check and any(u.most == NEVER for u in data.values()):
+        raise DomainError(
+            "RECURRA_CHECK=1 is for rows that have a limit",
+            facts="it evaluates every point that there may be",
+            hint="give a small one while you look: rc.until(.., max=9)",
+        )
     for name, u in data.items():
         _expect(tracer, graph, name, u)
         _expect_apart(graph, name, u, [n for n in data if n != name])
@@ -38,6 +47,31 @@ def bounded(
     shown = dict(zip(written, graph.outputs, strict=True))
     left = {n: v for n, v in sizes.items() if n not in data}
     return graph, {name: shown[x] for name, x in tracer.logs.items()}, left
+
+
+def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:
+    """Raises DomainError where a tensor is kept at every point of rows that have no limit."""
+    endless = [u for u in given.values() if isinstance(u, Until) and u.most == NEVER]
+    if not endless:
+        return
+    for n in plan.graph.nodes.values():
+        store = plan.stores.get(n.name)
+        shape = [] if isinstance(n.type, Tuple) else [*n.type.sizes(plan.sizes)]
+        slots = [] if store is None else [a.slots for a in store.kept]
+        if max([*shape, *slots], default=0) < NEVER // 2:
+            continue
+        readers = [r.name for r, _ in plan.graph.readers[n.name]]
+        why = (
+            "it is put out"
+            if n.name in plan.graph.outputs
+            else f"it is read by {', '.join(dict.fromkeys(readers))}, when they have all been made"
+        )
+        raise DomainError(
+            f"{n.name} is kept at every point of rows that have no limit",
+            facts=f"{why}, and {endless[0]} says nothing of how many there may be",
+            hint="give one, rc.until(.., max=500), or read less of the past",
+            loc=n.loc or endless[0].loc,
+        )
 
 
 def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
@@ -54,7 +88,7 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
         raise DomainError(
             f"the bound {bound} cannot be set by data",
             facts=f"it bounds no dim; the dims are {', '.join(map(str, tracer.dims))}",
-            hint=f"give it a number: {bound}: {u.most}",
+            hint=f"give it a number: {bound}: {100 if u.most == NEVER else u.most}",
             loc=u.loc,
         )
     domain = graph[u.done.name].domain

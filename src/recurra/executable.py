@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.bounded import bounded
+from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
@@ -86,6 +86,7 @@ class Executable:
             }
         options = {"rows": self.backend.rows, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
+        expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
 
     @cached_property

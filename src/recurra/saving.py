@@ -85,35 +85,39 @@ class Saver:
         return graph_hash(str(self.source))
 
     @cached_property
-    def due(self) -> list[set[int]]:
-        """The iterations at which each effect saves."""
+    def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:
+        """Where each effect saves, and at which iterations."""
         plan, main = self.program.plan, self.program.main
         assert main is not None, "a program without a loop has no checkpoints"
         dim = main.loop.dim
         points = next(r for r in plan.graph.dims if r.dim == dim).size(plan.sizes)
-        return [set(iterations(e, plan.sizes, dim, points)) for e in self.effects]
+        return [
+            (e, Path(e.path) / "checkpoints", set(iterations(e, plan.sizes, dim, points)))
+            for e in self.effects
+        ]
 
     def state(self, step: Step, seed: int, behind: Behind) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
-        if any(step.hi in due for due in self.due):
-            behind.wait()  # for the last step's
-        for e, due in zip(self.effects, self.due, strict=True):
-            if step.hi in due:
-                params = {name: self.parameter(p, step, seed) for name, p in e.params}
-                arrays, meta = self.snapshot(step, seed, params)
-                folder = Path(e.path) / "checkpoints"
-                behind.submit(checkpoint.save, folder, arrays, meta, number=step.hi)
+        now = [(e, folder) for e, folder, due in self.due if step.hi in due]
+        if not now:
+            return
+        behind.wait()  # for the last step's
+        variables = {name: step.variables[name] for name in step.variables}
+        for e, folder in now:
+            params = {name: self.parameter(p, variables, seed) for name, p in e.params}
+            arrays, meta = self.snapshot(step, variables, seed, params)
+            behind.submit(checkpoint.save, folder, arrays, meta, number=step.hi)
 
     def save(self, folder: Path, step: Step, seed: int) -> Path:
         """All that is needed to go on at iteration `step.hi`, which is the number of the file."""
-        arrays, meta = self.snapshot(step, seed, {})
+        arrays, meta = self.snapshot(step, step.variables, seed, {})
         return checkpoint.save(folder, arrays, meta, number=step.hi)
 
     def snapshot(
-        self, step: Step, seed: int, params: Mapping[str, Any]
+        self, step: Step, variables: Mapping[str, Any], seed: int, params: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and meta of a checkpoint: copies, which the run leaves alone."""
-        arrays = {**params, **{STATE + name: x for name, x in step.variables.items()}}
+        arrays = {**params, **{STATE + name: x for name, x in variables.items()}}
         kept, lost = self.host_state()
         trees = {name: split(tree, f"{HOST}{name}", arrays) for name, tree in kept.items()}
         for name, why in lost.items():
@@ -125,7 +129,7 @@ class Saver:
             "counters": {step.dim: step.hi},
             "seed": int(seed),
             "backend": self.backend,
-            "decisions": list(self.decisions),
+            "decisions": self.decisions,
             "hosts": trees,
             "lost": lost,
         }
@@ -143,7 +147,7 @@ class Saver:
             if name.startswith(STATE)
         }
         self.expect(variables, found)
-        for name, owner in self.hosts().items():
+        for name, owner in self.hosts.items():
             tree = found.meta["hosts"].get(name)
             owner.load_state_dict(None if tree is None else join(tree, found.arrays))
         for line in self.differences(found):
@@ -201,6 +205,7 @@ class Saver:
 
     # ---- what is outside the program
 
+    @cached_property
     def hosts(self) -> dict[str, Any]:
         """The objects whose methods the program calls, and that hold state, by a call's name."""
         out: dict[str, Any] = {}
@@ -215,7 +220,7 @@ class Saver:
         """The state of each host, and why that of others cannot be saved."""
         kept: dict[str, Any] = {}
         lost: dict[str, str] = {}
-        for name, owner in self.hosts().items():
+        for name, owner in self.hosts.items():
             try:
                 kept[name] = owner.state_dict()
             except Unsaved as why:
@@ -224,15 +229,15 @@ class Saver:
 
     # ---- parameters
 
-    def parameter(self, name: str, step: Step, seed: int) -> Any:
+    def parameter(self, name: str, variables: Mapping[str, Any], seed: int) -> Any:
         """A parameter at the border of an iteration; one that nothing trains stays as it began."""
         node = self.program.plan.graph.nodes.get(name)
         if node is not None and name in self.program.plan.seeded:
-            return step.variables[node.args[1].name]
+            return variables[node.args[1].name]
         plan = self.program.plan
         written = self.source[name]
         if len(written.args) > 1:
-            found = step.variables.get(name)
+            found = variables.get(name)
             if found is not None:
                 return found
             raise RecurraError(

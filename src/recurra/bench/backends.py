@@ -51,4 +51,7 @@ def suite(ours: Any = None, quick: bool = False) -> list[Row]:
     """Iteration time on one core, also where the data end rows; what checkpoints cost."""
     rows = in_worker(measure, {"quick": quick}, threads=1)
     rows += in_worker(measure_until, {"quick": quick}, threads=1)
-    return [row_of(row) for row in rows + in_worker(checkpoints.measure, {}, threads=2)]
+    return [
+        row_of(row)
+        for row in rows + in_worker(checkpoints.measure, {}, threads=checkpoints.THREADS)
+    ]

@@ -1,6 +1,7 @@
 """rc.until: a bound that the data set, row by row, while the program runs.
 
 {T: rc.until(d, max=500)}    T[b,i] = 1 + the first t at which d[b,i,t] holds, at most 500
+{T: rc.until(d)}             without a limit, where no tensor has to be kept at every t
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from recurra.ir.expr import Expr
 from recurra.lang.dims import is_condition, unwrap
 from recurra.lang.read import Read
 
+NEVER = 2**30 - 35  # more points than any run has; prime, and with room above it in an i32
+
 
 @dataclass(frozen=True, eq=False)
 class Until:
@@ -21,18 +24,21 @@ class Until:
 
     done: Read
     first: Expr | int
-    most: int
+    most: int  # NEVER: no limit
     loc: Loc | None
 
     def __repr__(self) -> str:
-        return f"until({self.done.ref}, from_={self.first}, max={self.most})"
+        most = "" if self.most == NEVER else f", max={self.most}"
+        return f"until({self.done.ref}, from_={self.first}{most})"
 
 
-def until(done: Any, from_: Any = 0, *, max: int) -> Until:
+def until(done: Any, from_: Any = 0, *, max: int | None = None) -> Until:
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
 
     Points before `from_` do not end a row; no row has more than `max` points. In the program, T is
-    then the length of the row that it stands in (TimeRL §5.1). Raises DomainError.
+    then the length of the row that it stands in (TimeRL §5.1). Without `max` a run goes on until
+    the data end every row; the program is refused if a tensor is kept at every point of its dim,
+    as reads of all the past are, and gradients. Raises DomainError.
     """
     if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
         raise DomainError(
@@ -56,11 +62,13 @@ def until(done: Any, from_: Any = 0, *, max: int) -> Until:
             hint="from_=0 is what is taken if none is named",
             loc=here(),
         )
+    if max is None:
+        return Until(done, first, NEVER, here())
     try:
         most = -1 if isinstance(max, bool) else operator.index(max)
     except TypeError:
         most = -1
-    if most < 1:
+    if not 1 <= most < NEVER:
         raise DomainError(
             f"the longest row cannot have {max!r} points",
             facts="tensors over a dim that the data end are given this much room",

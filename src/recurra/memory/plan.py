@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recurra.fragments import table_html
-from recurra.ir.expr import Expr, evaluate, pinned, symbols
+from recurra.ir.expr import Expr, evaluate, negate, pinned, substitute, symbols
 from recurra.ir.graph import Graph, Slice, merge_condition
-from recurra.ir.types import Tuple
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.memory.store import Axis, Store
 from recurra.ops.source import Input
 from recurra.schedule.tree import (
@@ -25,6 +25,7 @@ from recurra.schedule.tree import (
     is_step,
     reads,
 )
+from recurra.sets import isl
 from recurra.sets.lag import Lag, lag
 
 How = Literal["now", "before", "last", "store"]
@@ -232,9 +233,13 @@ class _Planner:
         if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):
             return None
         d = node.domain[loop.dim]
-        points = list(range(evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)))[:: loop.step]
-        holds = [bool(evaluate(when[0], {**self.sizes, loop.dim: p})) for p in points]
-        if not holds or not holds[0] or any(holds[1:]):
+        lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
+        first = lo if loop.step > 0 else hi - 1
+        rest = Range(loop.dim, hi, lo + 1) if loop.step > 0 else Range(loop.dim, hi - 1, lo)
+        if lo >= hi or not evaluate(when[0], {**self.sizes, loop.dim: first}):
+            return None
+        later = negate(substitute(when[0], self.sizes))
+        if not isl.always(later, Domain((rest,))):
             return None
         return init if self.begins(r.source, loop) >= self.begins(r.sink, loop) else None
 

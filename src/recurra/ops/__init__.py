@@ -11,6 +11,7 @@ from recurra.ops import (
     scan,
     softmax,
     source,
+    special,
     window,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "scan",
     "softmax",
     "source",
+    "special",
     "window",
 ]

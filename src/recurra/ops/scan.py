@@ -8,18 +8,21 @@ from typing import Any, Self
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, floating
 from recurra.ir.types import Type
-from recurra.ops.movement import Flip
 
 
 class CumSum(Axis):
-    """y[k] = x[0] + .. + x[k]"""
+    """y[k] = x[0] + .. + x[k]; with `reverse`, from the end: x[k] + x[k+1] + .."""
+
+    reverse: bool = False
 
     def eval(self, xp: Any, x: Array) -> Array:
+        if self.reverse:
+            turned = xp.cumsum(xp.flip(x, axis=self.axis), axis=self.axis, dtype=x.dtype)
+            return xp.flip(turned, axis=self.axis)
         return xp.cumsum(x, axis=self.axis, dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
-        turned = g.apply(Flip(axis=self.axis), g)
-        return (g.apply(Flip(axis=self.axis), turned.apply(self, turned)),)
+        return (g.apply(replace(self, reverse=not self.reverse), g),)
 
 
 def powers(xp: Any, gamma: float, n: int, dtype: Any, axis: int, rank: int) -> Array:

@@ -14,26 +14,29 @@ from recurra.ir.types import Type
 
 
 class Windows(Op):
-    """y[.., k, .., j, .., ..] = x[.., k + stride · j, .., ..] on axes from `axis` on
+    """y[.., k, .., j, .., ..] = x[.., gap · k + stride · j, .., ..] on axes from `axis` on
 
-    One axis of size n becomes `size` and, behind all sizes, the windows that fit into n.
+    One axis of size n becomes `size` and, behind all sizes, the windows that fit into n. Without
+    `gaps` (dilations) the elements of a window are neighbours.
     """
 
     axis: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    gaps: tuple[int, ...] = ()
 
     def counts(self, lengths: tuple[Expr | int, ...]) -> tuple[Expr | int, ...]:
         """How many windows fit into each axis."""
-        steps = zip(lengths, self.sizes, self.strides, strict=True)
-        return tuple((n - size) // stride + 1 for n, size, stride in steps)
+        steps = zip(lengths, spans(self.sizes, self.gaps), self.strides, strict=True)
+        return tuple((n - span) // stride + 1 for n, span, stride in steps)
 
     def infer(self, x: Type) -> Type:
         end = self.axis + len(self.sizes)
         lengths = x.shape[self.axis : end]
         if len(lengths) != len(self.sizes):
             raise TypeError(f"windows: {x} has no axes {self.axis}:{end}")
-        if any(isinstance(n, int) and n < s for n, s in zip(lengths, self.sizes, strict=True)):
+        reach = spans(self.sizes, self.gaps)
+        if any(isinstance(n, int) and n < s for n, s in zip(lengths, reach, strict=True)):
             raise TypeError(f"windows: none of {self.sizes} fits into {lengths}")
         shape = (*x.shape[: self.axis], *self.sizes, *self.counts(lengths), *x.shape[end:])
         return Type(x.dtype, shape)
@@ -42,11 +45,12 @@ class Windows(Op):
         end = self.axis + len(self.sizes)
         counts: Any = self.counts(x.shape[self.axis : end])
         lead = (slice(None),) * self.axis
+        gaps, reach = steps_of(self.sizes, self.gaps), spans(self.sizes, self.gaps)
         rows = [
             x[(*lead, *(slice(k, k + s * (m - 1) + 1, s) for k, s, m in corner))]
             for corner in (
                 zip(ks, self.strides, counts, strict=True)
-                for ks in product(*map(range, self.sizes))
+                for ks in product(*map(range, [0] * len(counts), reach, gaps))
             )
         ]
         shape = (*x.shape[: self.axis], *self.sizes, *counts, *x.shape[end:])
@@ -54,25 +58,42 @@ class Windows(Op):
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         lengths = x.shape[self.axis : self.axis + len(self.sizes)]
-        back = Overlap(axis=self.axis, sizes=self.sizes, strides=self.strides, lengths=lengths)
+        back = Overlap(
+            axis=self.axis,
+            sizes=self.sizes,
+            strides=self.strides,
+            lengths=lengths,
+            gaps=self.gaps,
+        )
         return (g.apply(back, g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
 
 
+def steps_of(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
+    """How far the elements of a window are apart, on each axis."""
+    return gaps or (1,) * len(sizes)
+
+
+def spans(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
+    """The places from the first to the last element of a window, on each axis."""
+    return tuple((s - 1) * g + 1 for s, g in zip(sizes, steps_of(sizes, gaps), strict=True))
+
+
 class Overlap(Op):
-    """y[.., n, .., ..] = Σ of x[.., k, .., j, .., ..] where k + stride · j = n: windows turned"""
+    """y[.., n, .., ..] = Σ of x[.., k, .., j, .., ..], gap · k + stride · j = n: windows turned"""
 
     axis: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     lengths: tuple[Expr | int, ...]
+    gaps: tuple[int, ...] = ()
 
     def infer(self, x: Type) -> Type:
         end = self.axis + 2 * len(self.sizes)
         have = x.shape[self.axis : end]
-        windows = Windows(axis=0, sizes=self.sizes, strides=self.strides)
+        windows = Windows(axis=0, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
         if have != (*self.sizes, *windows.counts(self.lengths)):
             raise TypeError(f"overlap: {x} has no windows of {self.lengths} at axis {self.axis}")
         return Type(x.dtype, (*x.shape[: self.axis], *self.lengths, *x.shape[end:]))
@@ -80,39 +101,58 @@ class Overlap(Op):
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         for k in reversed(range(len(self.sizes))):  # the last first: the others keep their places
             n, size = evaluate(self.lengths[k], env), self.axis + k
-            x = _overlapped(xp, x, size, size + k + 1, n, self.strides[k])
+            gap = steps_of(self.sizes, self.gaps)[k]
+            x = _overlapped(xp, x, size, size + k + 1, n, self.strides[k], gap)
         return x
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
-        return (g.apply(Windows(axis=self.axis, sizes=self.sizes, strides=self.strides), g),)
+        windows = Windows(axis=self.axis, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
+        return (g.apply(windows, g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
 
 
-def _overlapped(xp: Any, x: Array, size: int, count: int, n: int, stride: int) -> Array:
-    """The axis `size` of elements and the axis `count` of windows, added up along n places."""
-    parts: list[Any] = []
-    for k in range(x.shape[size]):
-        row = _spread(xp, xp.take(x, xp.asarray(k), axis=size), count - 1, stride)
-        parts.append(_between(xp, row, count - 1, k, n - k - row.shape[count - 1]))
-    return reduce(add, parts)
+def _overlapped(xp: Any, x: Array, size: int, count: int, n: int, stride: int, gap: int) -> Array:
+    """The axis `size` of elements and the axis `count` of windows, added up along n places.
+
+    Element a·stride + r of window j lies at place (a + j)·stride + r: so whole strides are added,
+    as many as windows overlap, and their elements interleaved at the end.
+    """
+    x = _spread(xp, x, size, gap)
+    steps = -(-x.shape[size] // stride)
+    x = _between(xp, x, size, 0, steps * stride - x.shape[size])
+    m = x.shape[count]
+    places = max(-(-n // stride), m + steps - 1)
+    lead = (slice(None),) * size
+    parts = [
+        _between(xp, x[(*lead, slice(a * stride, (a + 1) * stride))], count, a, places - m - a)
+        for a in range(steps)
+    ]
+    total = reduce(add, parts)  # [.., stride, .., places, ..]
+    order = [k for k in range(len(total.shape)) if k != size]
+    order.insert(count, size)
+    total = xp.permute_dims(total, tuple(order))
+    rest = total.shape[count + 1 :]
+    y = xp.reshape(total, (*total.shape[: count - 1], places * stride, *rest))
+    return y[(*(slice(None),) * (count - 1), slice(0, n))] if places * stride > n else y
 
 
-def _spread(xp: Any, x: Array, axis: int, stride: int) -> Array:
-    """The elements of an axis, `stride` apart."""
-    if stride == 1:
+def _spread(xp: Any, x: Array, axis: int, gap: int) -> Array:
+    """The elements of an axis, `gap` apart, zeros between."""
+    if gap == 1:
         return x
     wide = xp.expand_dims(x, axis=axis + 1)
-    gap = xp.zeros((*x.shape[: axis + 1], stride - 1, *x.shape[axis + 1 :]), dtype=x.dtype)
-    shape = (*x.shape[:axis], x.shape[axis] * stride, *x.shape[axis + 1 :])
-    spread = xp.reshape(xp.concat((wide, gap), axis=axis + 1), shape)
-    last = (slice(None),) * axis + (slice(0, shape[axis] - stride + 1),)
-    return spread[last]
+    zeros = xp.zeros((*x.shape[: axis + 1], gap - 1, *x.shape[axis + 1 :]), dtype=x.dtype)
+    shape = (*x.shape[:axis], x.shape[axis] * gap, *x.shape[axis + 1 :])
+    spread = xp.reshape(xp.concat((wide, zeros), axis=axis + 1), shape)
+    return spread[(*(slice(None),) * axis, slice(0, shape[axis] - gap + 1))]
 
 
 def _between(xp: Any, x: Array, axis: int, before: int, after: int) -> Array:
     """`x` with zeros around it along an axis."""
+    if not before and not after:
+        return x
     ends = [
         xp.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.dtype) for n in (before, after)
     ]

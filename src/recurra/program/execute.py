@@ -164,11 +164,15 @@ class _Run:
                 first = kept[0].lo
                 seen[name] = self.backend.numpy(array[lo - first : hi - first])
             if axis is not None:
-                take = [slice(None)] * len(array.shape)
-                take[axis] = slice(0, hi - lo)
-                seen[name] = self.backend.numpy(array[tuple(take)])
+                seen[name] = self.piece(array, axis, hi - lo)
                 self.pieces[name].append(seen[name])
         return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy))
+
+    def piece(self, array: Any, axis: int, length: int) -> np.ndarray:
+        """The first points along an axis; to cut an array costs its backend a launch."""
+        if array.shape[axis] > length:
+            array = array[(*(slice(None),) * axis, slice(0, length))]
+        return self.backend.numpy(array)
 
     def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """Files that are either the old or the new, whenever the process dies or the disk is full.
 
-write a temporary file → fsync it → rename it over the target → fsync the directory
+replace   write a temporary file → fsync it → rename it over the target → fsync the directory
+create    write a temporary file → rename it → fsync it and the directory
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 try:
     import fcntl
@@ -19,21 +20,49 @@ except ImportError:  # Windows has neither flock nor a directory fsync
 TEMPORARY = ".part-"
 
 
-def write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+def replace(path: Path, chunks: Iterable[bytes]) -> None:
     """Replaces `path` by the concatenated chunks, all or nothing; raises OSError."""
-    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
+    with _written(path, chunks) as temporary:
+        os.fsync(temporary.fileno())
+        temporary.close()
+        os.replace(temporary.name, path)
+    sync_directory(path.parent)
+
+
+def create(path: Path, chunks: Iterable[bytes]) -> None:
+    """Makes `path`, which must not be there, of the concatenated chunks; raises OSError.
+
+    The file has its name before it is on disk, so that its name and contents go there in one
+    transaction of the file system: half the price of `replace`. Whoever is killed leaves the whole
+    file or none; a power cut before the return may leave a damaged one, which its reader must find.
+    """
+    if fcntl is None:  # nor a name for a file that is open
+        replace(path, chunks)
+        return
+    with _written(path, chunks) as temporary:
+        os.rename(temporary.name, path)
+        try:
+            os.fsync(temporary.fileno())
+        except OSError:
+            os.unlink(path)
+            raise
+    sync_directory(path.parent)
+
+
+@contextmanager
+def _written(path: Path, chunks: Iterable[bytes]) -> Generator[FileIO, None, None]:
+    """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
+    name = os.path.join(path.parent, f"{TEMPORARY}{os.getpid()}-{path.name}")
     try:
-        with open(temporary, "wb") as file:
+        with open(name, "wb", buffering=0) as file:
             for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+                while chunk:
+                    chunk = chunk[file.write(chunk) :]
+            yield file
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(name)
         raise
-    sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
@@ -47,11 +76,12 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def sweep(directory: Path) -> None:
+def sweep(directory: Path, names: Iterable[str]) -> None:
     """Removes the temporary files of writers that were killed; call it with `locked` held."""
-    for path in directory.glob(f"{TEMPORARY}*"):
-        with suppress(OSError):
-            path.unlink()
+    for name in names:
+        if name.startswith(TEMPORARY):
+            with suppress(OSError):
+                os.unlink(directory / name)
 
 
 @contextmanager
@@ -60,13 +90,13 @@ def locked(directory: Path, *, shared: bool = False) -> Generator[None, None, No
 
     File systems without locks, and read-only ones, go without: one writer is the usual case.
     """
-    file: IO[bytes] | None = None
+    handle: int | None = None
     if fcntl is not None:
         with suppress(OSError):
-            file = open(directory / ".lock", "ab")  # noqa: SIM115
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            handle = os.open(os.path.join(directory, ".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
         yield
     finally:
-        if file is not None:
-            file.close()
+        if handle is not None:
+            os.close(handle)

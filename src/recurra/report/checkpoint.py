@@ -1,10 +1,9 @@
 """Arrays and loop counters → one safetensors file; a kill leaves either the old or the new.
 
-    checkpoints/00000007.safetensors     header: {"__metadata__": {"meta": JSON, "sha256": …}, …}
+    checkpoints/00000007.safetensors
     checkpoints/00000008.safetensors     the newest, of iteration 8; `keep` of them stay
 
-The file is written here, not by the library: safetensors 0.8 stores a transposed array wrongly,
-and its own temporary file stays behind when it is killed. It is read by the library.
+What is in a file, and how its damage is found: packing.py.
 """
 
 from __future__ import annotations
@@ -12,40 +11,20 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recurra.errors import RecurraError
 from recurra.report import atomic
+from recurra.report.packing import FORMAT, Arrays, pack, whole
 
-FORMAT = "recurra-checkpoint-1"
 SUFFIX = ".safetensors"
-DTYPES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "complex64": "C64",
-}
-
-Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True)
@@ -90,23 +69,23 @@ def save(
     if keep < 1:
         raise RecurraError(f"keep={keep} would delete the checkpoint just saved", hint="keep >= 1")
     directory = Path(directory)
-    plain = _plain(arrays)
-    text = _json(meta)
-    header = _header(plain, {"format": FORMAT, "meta": text, "sha256": _digest(plain, text)})
+    packed = pack(arrays, meta)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if not os.path.isdir(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         with atomic.locked(directory):
-            atomic.sweep(directory)
-            number = _next_number(directory) if number is None else number
+            names = os.listdir(directory)
+            atomic.sweep(directory, names)
+            known = _numbers(names)
+            number = max(known, default=0) + 1 if number is None else number
             path = directory / f"{number:08d}{SUFFIX}"
-            atomic.write(path, [b"".join([header, *map(_bytes, plain.values())])])
-            old = saved(directory)
-            newest = old.index(path) + 1
-            _drop([*old[newest:], *old[: max(0, newest - keep)]])
+            (atomic.replace if path.name in names else atomic.create)(path, packed)
+            kept = sorted({n for n in known if n <= number} | {number})[-keep:]
+            _drop(directory / name for n, name in known.items() if n not in kept)
     except OSError as error:
         raise RecurraError(
             f"the checkpoint could not be saved in {directory}",
-            facts=f"{error.strerror or error}; it takes {_size(header, plain)} bytes, "
+            facts=f"{error.strerror or error}; it takes {sum(map(len, packed))} bytes, "
             f"and {len(saved(directory))} earlier ones are untouched",
             hint="free some space or choose another directory",
         ) from error
@@ -153,8 +132,15 @@ def load(
 
 def saved(directory: str | Path) -> list[Path]:
     """The checkpoint files of a directory, oldest first, whole or not."""
-    files = [p for p in Path(directory).glob(f"*{SUFFIX}") if p.stem.isdecimal()]
-    return sorted(files, key=lambda p: int(p.stem))
+    directory = Path(directory)
+    files = _numbers(os.listdir(directory)) if directory.is_dir() else {}
+    return [directory / files[n] for n in sorted(files)]
+
+
+def _numbers(names: Iterable[str]) -> dict[int, str]:
+    """The names of checkpoint files, by their numbers."""
+    stems = ((name.removesuffix(SUFFIX), name) for name in names if name.endswith(SUFFIX))
+    return {int(stem): name for stem, name in stems if stem.isdecimal()}
 
 
 def _matching(found: Checkpoint, graph_hash: str | None) -> Checkpoint:
@@ -178,6 +164,8 @@ def _read(path: Path) -> Checkpoint:
         with safe_open(path, framework="numpy") as file:
             info = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with open(path, "rb") as file:
+            right = whole(file)
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise RecurraError(f"checkpoint {path} cannot be read", facts=str(error)) from error
     if info.get("format") != FORMAT:
@@ -185,113 +173,12 @@ def _read(path: Path) -> Checkpoint:
             f"{path} is not a checkpoint of this version",
             facts=f"its format is {info.get('format')!r}, not {FORMAT!r}",
         )
-    if _digest(_plain(arrays), info.get("meta", "")) != info.get("sha256"):
+    if not right:
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
     return Checkpoint(path, arrays, json.loads(info["meta"]))
 
 
-def _plain(arrays: Mapping[str, Any]) -> Arrays:
-    """Little-endian, C-contiguous arrays, widest elements first so that each one is aligned."""
-    plain: Arrays = {}
-    for name, value in arrays.items():
-        array = np.asarray(value)
-        kind = _name(array.dtype)
-        if kind not in DTYPES or name == "__metadata__":
-            raise RecurraError(
-                f"array {name!r} cannot be saved",
-                facts=f"its dtype is {array.dtype}; a checkpoint holds {', '.join(DTYPES)}"
-                if kind not in DTYPES
-                else "the safetensors format keeps this name for itself",
-                hint="save a cast or a `.view(numpy.uint8)` of it, under another name",
-            )
-        plain[name] = np.asarray(array, dtype=_little(array.dtype), order="C")
-    return dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
-
-
-@cache
-def _name(dtype: np.dtype[Any]) -> str:
-    return dtype.name
-
-
-@cache
-def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype.newbyteorder("<")
-
-
-def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _digest(plain: Arrays, text: str) -> str:
-    shapes = [[name, _name(array.dtype), array.shape] for name, array in plain.items()]
-    digest = hashlib.sha256(json.dumps([text, shapes]).encode())
-    for array in plain.values():
-        digest.update(_bytes(array))
-    return digest.hexdigest()
-
-
-def _header(plain: Arrays, info: dict[str, str]) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": info}
-    at = 0
-    for name, a in plain.items():
-        kind, end = DTYPES[_name(a.dtype)], at + a.nbytes
-        entries[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _size(header: bytes, plain: Arrays) -> int:
-    return len(header) + sum(a.nbytes for a in plain.values())
-
-
-def _json(meta: Mapping[str, Any]) -> str:
-    for where, key in _keys(meta, "meta"):
-        if not isinstance(key, str):
-            raise RecurraError(
-                f"{where} has the key {key!r}",
-                facts="JSON has only text keys, so it would come back changed",
-                hint=f"write {str(key)!r}",
-            )
-    try:
-        return json.dumps(meta, default=_scalar)
-    except (TypeError, ValueError) as error:
-        raise RecurraError(
-            "the checkpoint's meta is not JSON", facts=str(error), hint="put arrays into `arrays`"
-        ) from error
-
-
-def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    match value:
-        case Mapping():
-            for key, inner in value.items():
-                yield where, key
-                yield from _keys(inner, f"{where}[{key!r}]")
-        case list() | tuple():
-            for k, inner in enumerate(value):
-                yield from _keys(inner, f"{where}[{k}]")
-        case _:
-            pass
-
-
-def _scalar(value: Any) -> Any:
-    """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{value!r} is a {type(value).__name__}")
-
-
-def _next_number(directory: Path) -> int:
-    files = saved(directory)
-    return int(files[-1].stem) + 1 if files else 1
-
-
-def _drop(files: list[Path]) -> None:
+def _drop(files: Iterable[Path]) -> None:
     for path in files:
         with suppress(OSError):
-            path.unlink()
+            os.unlink(path)

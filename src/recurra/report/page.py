@@ -81,7 +81,7 @@ def write(path: str | Path, title: str, **parts: Any) -> Path:
     """Renders and replaces `path` at once; takes what `render` takes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(path, [render(title, **parts).encode()])
+    atomic.replace(path, [render(title, **parts).encode()])
     return path
 
 

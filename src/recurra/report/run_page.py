@@ -28,7 +28,7 @@ def keep_compiled(run: RunFolder, program: Any) -> None:
         "program": program.source,
         "passes": list(program.pass_rows),
     }
-    atomic.write(run.path / NAME, [json.dumps(parts, default=str).encode()])
+    atomic.replace(run.path / NAME, [json.dumps(parts, default=str).encode()])
 
 
 def write_page(run: RunFolder) -> Path:

@@ -89,7 +89,7 @@ class RunFolder:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Replaces config.json."""
         text = json.dumps(config, indent=2, default=_setting) + "\n"
-        atomic.write(self.config, [text.encode()])
+        atomic.replace(self.config, [text.encode()])
 
     def read_config(self) -> dict[str, Any]:
         """The settings this run was started with."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import FALSE, Expr, Sym, pinned, symbols
+from recurra.ir.expr import FALSE, Expr, Sym, evaluate, pinned, symbols
 from recurra.ir.graph import Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
 from recurra.ir.types import Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.movement import Expand
+from recurra.ops.reduction import REDUCTION, Fold
 from recurra.ops.source import Const, Input
 from recurra.rewrite.rule import Rewriting, reach, rule
 
@@ -49,7 +51,7 @@ def copies_read(n: Node, g: Rewriting) -> Node | None:
         if a.slices and isinstance(x.type, Type) and x.op.pure and not isinstance(x.op, Input):
             new = _copies(n, a, x, g)
             if new is not None:
-                return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
+                return replace(n, op=_whole(n.op), args=(*n.args[:k], new, *n.args[k + 1 :]))
     return None
 
 
@@ -71,6 +73,13 @@ def _copies(n: Node, a: Ref, x: Node, g: Rewriting) -> Ref | None:
     return g.emit(Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), n.domain, "copies")
 
 
+def _whole(op: Op) -> Op:
+    """The same of an axis: what is no range cannot be streamed."""
+    if isinstance(op, Fold):
+        return REDUCTION[op.monoid_of](axes=tuple(range(op.rank)))
+    return op
+
+
 @rule(Op)
 def at_one_point(n: Node, g: Rewriting) -> Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
@@ -78,7 +87,11 @@ def at_one_point(n: Node, g: Rewriting) -> Ref | None:
         return None
     for r in n.domain:
         at = _only_point(n, r.dim, g)
-        if at is None or g.on_cycle(n.name, n.domain.without(r.dim).dims):
+        if (
+            at is None
+            or not _is_point(n, {r.dim: at}, g)
+            or g.on_cycle(n.name, n.domain.without(r.dim).dims)
+        ):
             continue
         by = {r.dim: at}
         small = Node(
@@ -125,7 +138,7 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
             for r, e in zip(x.domain, a.index, strict=True)
             if not isinstance(e, Slice) and not symbols(e) - set(g.sizes)
         }
-        if not at:
+        if not at or not _is_point(x, at, g):
             continue
         op = x.op.at(at)
         kept = [j for j, c in enumerate(op.when) if c != FALSE]
@@ -139,6 +152,17 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
         read = Ref(first.name, index)
         return replace(n, args=(*n.args[:k], read, *n.args[k + 1 :]))
     return None
+
+
+def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:
+    """Has an equation these points? A branch that is never taken may read any other."""
+    for dim, e in at.items():
+        r = x.domain[dim]
+        if (symbols(r.lo) | symbols(r.hi)) - set(g.sizes):
+            return False
+        if not evaluate(r.lo, g.sizes) <= evaluate(e, g.sizes) < evaluate(r.hi, g.sizes):
+            return False
+    return True
 
 
 DOMAINS = (first_branch, constant_everywhere, reduce_domain, copies_read, at_one_point)

@@ -21,7 +21,7 @@ from recurra.ir.order import components
 from recurra.ir.types import Domain, Tuple, Type
 from recurra.ops.control import Merge
 from recurra.rewrite.pad_rules import rule_of
-from recurra.rewrite.padding import Fill, Made, Operand, Padding, join, shape_of
+from recurra.rewrite.padding import Fill, Made, Operand, Padding, join, shape_of, unused_name
 from recurra.rewrite.rule import Rewriting
 
 
@@ -43,7 +43,7 @@ def pad_with_fills(
     for n in graph.nodes.values():
         g.put(n)
     first = next(iter(graph.nodes.values()))
-    p = Padding(graph, sizes, g, dims, _unused(graph, dims), first)
+    p = Padding(graph, sizes, g, dims, unused_name(graph), first)
     for o in graph.outputs:
         if any(map(p.varies, shape_of(graph[o].type))):
             raise ShapeError(
@@ -61,16 +61,6 @@ def pad_with_fills(
             _merge(p)
     order = [k for n in graph.nodes for k in (*p.extra.get(n, ()), n)]
     return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
-
-
-def _unused(graph: Graph, dims: set[str]) -> str:
-    """A name for the position along an axis that is no dim and no bound."""
-    ranges = [r for n in graph.nodes.values() for r in n.domain]
-    taken = dims.union(*(symbols(r.lo) | symbols(r.hi) for r in ranges))
-    name = "k"
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _static_merge(p: Padding, n: Node) -> bool:

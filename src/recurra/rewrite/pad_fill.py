@@ -9,6 +9,7 @@ import numpy as np
 
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops import elementwise as el
+from recurra.ops import special
 from recurra.rewrite.padding import ANY, FINITE, Fill, Unknown, finite, join, known
 
 _TOTAL = (
@@ -26,6 +27,8 @@ _TOTAL = (
     el.Sigmoid,
     el.Sin,
     el.Cos,
+    special.Erf,
+    special.Erfc,
     el.Detach,
     el.Cast,
 )  # finite on every finite number

@@ -118,8 +118,10 @@ def _softmax(p: Padding, x: Operand) -> Made:
 
 
 def _cumsum(p: Padding, x: Operand) -> Made:
-    """The padding comes last, so no valid element sees it."""
+    """The padding comes last, so no valid element sees it; from the end it comes first."""
     op: Any = p.n.op
+    if op.reverse:
+        x = p.masked(x, op.axis, 0.0)
     fill = [None if f is None else contracted([f]) for f in x.fill]
     f = x.fill[op.axis]
     fill[op.axis] = None if f is None else FINITE if finite(f) else ANY

@@ -275,6 +275,16 @@ def least(sizes: Sequence[Any]) -> Any:
     return min(constants) if constants else minimum(*dict.fromkeys(sizes))
 
 
+def unused_name(graph: Graph) -> str:
+    """A name for the position along an axis that is no dim and no bound."""
+    ranges = [*graph.dims, *(r for n in graph.nodes.values() for r in n.domain)]
+    taken = {r.dim for r in ranges}.union(*(symbols(r.lo) | symbols(r.hi) for r in ranges))
+    name = "k"
+    while name in taken:
+        name += "_"
+    return name
+
+
 def shape_of(type_: Any) -> tuple[Expr | int, ...]:
     return type_.shape if isinstance(type_, Type) else ()
 

@@ -27,12 +27,11 @@ from recurra.ops.softmax import LogSoftmax, Softmax
 
 @dataclass(frozen=True)
 class Along:
-    """An axis that runs along `part` of a dim, backwards if `turned`; of time, in row `rows`."""
+    """An axis that has the length of `part` of a dim; of time, in row `rows`."""
 
     dim: str
     part: Slice
     rows: tuple[Index, ...] = ()
-    turned: bool = False
 
     def at(self, by: Mapping[str, Expr | int], cut: set[str]) -> Along | None:
         """In a read of the value at `by`; None where it varies with a dim that is `cut`."""
@@ -53,14 +52,7 @@ Axes = tuple[Along | None, ...]
 
 def joined(candidates: Sequence[Along | None]) -> Along | None:
     """What an axis runs along that several operands have: they all have its length."""
-    known = [a for a in candidates if a is not None]
-    if len({a.turned for a in known}) > 1:
-        raise Unaligned
-    return known[0] if known else None
-
-
-class Unaligned(Exception):
-    """Elements of rows that start at different ends meet."""
+    return next((a for a in candidates if a is not None), None)
 
 
 def _pointwise(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
@@ -109,14 +101,6 @@ def _branches(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
 
 
-def _turned(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
-    (x,) = xs
-    return tuple(
-        replace(a, turned=not a.turned) if a is not None and k == op.axis else a
-        for k, a in enumerate(x)
-    )
-
-
 def _inserted(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return (*xs[0][: op.axis], None, *xs[0][op.axis :])
 
@@ -134,7 +118,7 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Place: _inserted,
     OneHot: _inserted,
     CumSum: _same,
-    Flip: _turned,
+    Flip: _same,
     Softmax: _same,
     LogSoftmax: _same,
     Cut: _cut,
@@ -145,17 +129,7 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
 def result_axes(op: Op, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes | None:
     """What the axes of the result run along; None: the op cannot say."""
     rule = next((_AXES[c] for c in type(op).__mro__ if c in _AXES), None)
-    if rule is None or (_by_place(op) and any(a is not None and a.turned for x in xs for a in x)):
-        return None
-    try:
-        return rule(op, shapes, xs)
-    except Unaligned:
-        return None
-
-
-def _by_place(op: Op) -> bool:
-    """Does the op count elements from the start of an axis?"""
-    return isinstance(op, (Pick, Place, Cut, Take, DiscountedSum, Discounts, OneHot))
+    return None if rule is None else rule(op, shapes, xs)
 
 
 def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, float]]:
@@ -167,8 +141,8 @@ def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, floa
             return [(0, a, identity(op.monoid or "add", dtype)) for a in op.axes]
         case DiscountedSum():
             return [(0, op.axis, 0.0)]
-        case CumSum() if (a := xs[0][op.axis]) is not None and a.turned:  # what is past the end
-            return [(0, op.axis, 0.0)]  # comes first
+        case CumSum(reverse=True):  # what is past the end comes first
+            return [(0, op.axis, 0.0)]
         case Softmax() | LogSoftmax():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():

@@ -19,6 +19,7 @@ from recurra.ir.expr import (
     compare,
     lin,
     negate,
+    substitute,
     symbols,
 )
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
@@ -26,13 +27,13 @@ from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Merge
-from recurra.ops.movement import Flip
-from recurra.ops.reduction import Any_
-from recurra.ops.source import Const
-from recurra.rewrite.padding import shape_of
+from recurra.ops.indexing import Take
+from recurra.ops.reduction import Any_, Sum
+from recurra.ops.source import Const, Value
+from recurra.rewrite.padding import shape_of, unused_name
 from recurra.rewrite.ragged import Along, Axes
 from recurra.rewrite.row_zeros import Zeros
-from recurra.rewrite.rows import Rows, chosen
+from recurra.rewrite.rows import Rows, chosen, terms
 from recurra.sets import isl
 
 
@@ -219,7 +220,7 @@ class Reads(Rows):
         source = None if x.whole is None else self.graph[x.whole.name]
         lead = [] if x.whole is None else [e for e in x.whole.index if isinstance(e, Slice)]
         dtype = self.g.type(x.ref).dtype
-        if source is not None and axis < len(lead) and not along.turned:
+        if source is not None and axis < len(lead):
             dims = [
                 r for r, e in zip(source.domain, x.ref.index, strict=True) if isinstance(e, Slice)
             ]
@@ -234,21 +235,38 @@ class Reads(Rows):
             y = self._alive_source(source, r, ends, fill)
             return replace(x, ref=Ref(y.name, x.ref.index), whole=None)
         axes = LETTERS[: len(x.shape)]
-        masks, letters = list[Ref](), ""
-        for c in self._ends(along):
-            part: Any = along.part.at(self.by)
-            moved = Slice(part.lo + c, part.hi + c, part.step)
-            index, letters = self._mask_index(x, axes, axis, along, moved)
-            mask = Ref(self.alive, index)
-            if along.turned:
-                mask = self.emit(Flip(axis=letters.index(axes[axis])), (mask,), "alive_turned")
-            masks.append(mask)
-        mask = masks[0]
-        for m in masks[1:]:
-            mask = self.emit(el.And(), (mask, m))
+        mask, letters = self.mask(x, axis)
         other = self.emit(Const(value=fill, dtype=dtype), ())
         op = el.Where(labels=join_labels((letters, axes, ""), axes))
         return replace(x, ref=self.emit(op, (mask, x.ref, other), f"{x.ref.name}_alive"))
+
+    def mask(self, x: Operand, axis: int) -> tuple[Ref, str]:
+        """Which elements of an axis are there, and the labels of the mask's axes."""
+        along, masks, letters = self.along(x, axis), list[Ref](), ""
+        for c in self._ends(along):
+            part: Any = along.part.at(self.by)
+            moved = Slice(part.lo + c, part.hi + c, part.step)
+            index, letters = self._mask_index(x, LETTERS[: len(x.shape)], axis, along, moved)
+            masks.append(Ref(self.alive, index))
+        return self._all(masks, self.domain(self.n)), letters
+
+    def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
+        """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
+        axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
+        mask, letters = self.mask(x, axis)
+        rest, k = letters.replace(c, ""), unused_name(self.graph)
+        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
+        length = self.emit(Sum(axes=(letters.index(c),)), (ones,), "there_are")
+        size = substitute(x.shape[axis], self.by)
+        place = self.emit(Value(expr=Sym(k) + 1, dtype="i32", bind=((k, size, 0),)), (), "place")
+        back = el.Sub(labels=join_labels((rest, c), rest + c))
+        at = self.emit(back, (length, place), "from_end")
+        zero = self.emit(Const(value=0, dtype="i32"), ())
+        inside = el.Maximum(labels=join_labels((rest + c, ""), rest + c))
+        at = self.emit(inside, (at, zero), "turned")
+        new = LETTERS[len(x.shape)]
+        labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
+        return Take(labels=labels, axis=c), at
 
     def present(self, x: Operand, fill: float) -> Operand:
         """`x` with `fill` wherever its row has no point: beside it, and along its axes."""
@@ -328,19 +346,24 @@ class Reads(Rows):
         return x.axes[axis] or self._lost(x)
 
     def _whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
-        """The axes, where one of size T runs along all of time, and one of size B all rows."""
+        """The axes, where one of size T - t or min(T, t+5) - t runs along the rows, as x[t:T] does.
+
+        Gradients have such axes: they have them of the values that they are gradients of.
+        """
         out = list(axes)
         for axis, size in enumerate(shape):
             if axes[axis] is not None or not self.ended(size):
                 continue
-            lo = lin([(self.sym, 1), (size, -1)])
+            ends = [x for x, k in terms(size) if k == 1 and self.ended(x)]
+            hi: Any = ends[0] if len(ends) == 1 else self.sym
+            lo = lin([(hi, 1), (size, -1)])
             rows = [
                 Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in self.n.domain else None
                 for r in self.rows
             ]
             if not self.ended(lo) and None not in rows:
                 known = tuple(e for e in rows if e is not None)
-                out[axis] = Along(self.time, Slice(lo, self.sym), known)
+                out[axis] = Along(self.time, Slice(lo, hi), known)
         return tuple(out)
 
     def _lost(self, x: Operand) -> NoReturn:

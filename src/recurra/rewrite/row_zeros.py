@@ -22,6 +22,7 @@ from recurra.ir.order import components
 from recurra.ir.types import Type, is_float, is_shift
 from recurra.ops import elementwise as el
 from recurra.ops import movement as move
+from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
@@ -32,7 +33,10 @@ from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Data, Input, Uniform, Value
 
 _PRODUCT = (el.Mul, el.And, Einsum)
-_ODD = (el.Neg, el.Abs, el.Sign, el.Floor, el.Square, el.Sqrt, el.Tanh, el.Sin, el.Cast, el.Detach)
+_ODD = (
+    *(el.Neg, el.Abs, el.Sign, el.Floor, el.Square, el.Sqrt, el.Tanh, el.Sin, el.Cast, el.Detach),
+    special.Erf,
+)
 _LINEAR = (el.Add, el.Sub, el.Maximum, el.Minimum, move.Concat, Merge)
 _MOVES = (
     *(move.Expand, move.Transpose, move.Reshape, move.Cut, move.Flip, Pick, Place, Take),
@@ -40,10 +44,14 @@ _MOVES = (
 )
 _TOTAL = (
     *(*_PRODUCT, *_ODD[:4], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
+    *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
     *(ArgMax, ArgSort, Any_, All, OneHot, Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
-_BOUNDED = (el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform)
+_BOUNDED = (
+    *(el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform),
+    *(special.Erf, special.Erfc),
+)
 
 ZERO, FINITE = "zero", "finite"
 Fact = tuple[str, str]  # (ZERO or FINITE, equation)

@@ -343,8 +343,8 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 def _cases(c: Cmp, bound: str) -> Expr | None:
     """e < min(a, T) as e < a & e < T; None of a comparison in which T is in no min or max."""
-    terms = _terms(lin([(c.a, 1), (c.b, -1)]))
-    found = next(((x, k) for x, k in terms if isinstance(x, Ext) and bound in symbols(x)), None)
+    parts = terms(lin([(c.a, 1), (c.b, -1)]))
+    found = next(((x, k) for x, k in parts if isinstance(x, Ext) and bound in symbols(x)), None)
     if found is None or abs(found[1]) != 1:
         return None
     extreme, sign = found
@@ -357,7 +357,8 @@ def _cases(c: Cmp, bound: str) -> Expr | None:
     return either(*each) if (extreme.op == "min") == (op in ("<", "<=")) else both(*each)
 
 
-def _terms(e: Expr | int) -> tuple[tuple[Expr, int], ...]:
+def terms(e: Expr | int) -> tuple[tuple[Expr, int], ...]:
+    """The summands of a size or an index, with their factors."""
     return e.terms if isinstance(e, Lin) else ((e, 1),) if isinstance(e, Expr) else ()
 
 

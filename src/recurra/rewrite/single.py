@@ -38,11 +38,14 @@ def single(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[Axes]]:
 def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """Dims of one point along which something recurs: all but the outermost of them.
 
-    Host functions and inputs keep their dims, which the outside knows.
+    Host functions and inputs keep their dims, which the outside knows; so do equations over more or
+    less than the points of a dim, b<B+1.
     """
     ordered = loops(graph)
     kept: set[str] = set()
+    whole = {r.dim: r for r in graph.dims}
     for n in graph.nodes.values():
+        kept |= {r.dim for r in n.domain if not _same(r, whole[r.dim], sizes)}
         if isinstance(n.op, (Call, Input)):
             kept |= set(n.domain.dims)
         for a in n.args:
@@ -51,6 +54,16 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
                     kept.add(r.dim)
     recur = [r for r in graph.dims if ordered[r.dim]]
     return [r.dim for r in recur[1:] if r.size(sizes) == 1 and r.dim not in kept]
+
+
+def _same(r: Range, dim: Range, sizes: Mapping[str, int]) -> bool:
+    """Has an equation the points of a dim?"""
+    if (symbols(r.lo) | symbols(r.hi)) - sizes.keys():
+        return False
+    return (evaluate(r.lo, sizes), evaluate(r.hi, sizes)) == (
+        evaluate(dim.lo, sizes),
+        evaluate(dim.hi, sizes),
+    )
 
 
 def _whole(s: Slice, r: Range, sizes: Mapping[str, int]) -> bool:

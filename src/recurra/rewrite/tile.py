@@ -113,7 +113,8 @@ def _tile(
     if not total:
         return None
     have = max(prod(r.size(sizes) for r in graph[n].domain if r.dim in batch) for n in names)
-    size = max(z for z in range(1, total + 1) if total % z == 0 and (z == 1 or z * have <= rows))
+    most = max(1, min(total, rows // have))
+    size = max(z for z in range(1, most + 1) if total % z == 0)
     return Tile(dim, size, frozenset(members)) if size > 1 else None
 
 

@@ -30,6 +30,7 @@ from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick
+from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, folded, partial, result_axes
@@ -110,6 +111,10 @@ class _Program(Reads):
                 )
             rank = len(shape_of(n.type))
             self.axes[n.name] = axes if axes and len(axes) == rank else (None,) * rank
+        if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
+            op, at = self.turned(xs[0], op.axis)
+            self.put(n, op, [xs[0].ref, at])
+            return
         self.put(n, op, [x.ref for x in xs])
 
     def put(self, n: Node, op: Op, args: Sequence[Ref]) -> None:

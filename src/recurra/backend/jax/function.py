@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
 from recurra.errors import RecurraError, here
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
+
+
+def refused(name: str, what: str, facts: str) -> NoReturn:
+    """Of a primitive that has no equations."""
+    raise RecurraError(
+        f"{name} uses {what}, which cannot be imported",
+        facts=facts,
+        hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
+        loc=here(),
+    )
 
 
 def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:

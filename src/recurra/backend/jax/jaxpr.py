@@ -9,21 +9,26 @@ forward derivatives (jax.nn.relu): the gradient is that of their body.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import jax
 import numpy as np
 
-from recurra.backend.jax.function import untraceable
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.backend.jax.convolution import convolution
+from recurra.backend.jax.function import refused, untraceable
+from recurra.backend.jax.indexed import dynamic_slice, gather, sliced
+from recurra.errors import ShapeError, here
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.lang.build import elementwise
 from recurra.lang.functions import concat, stack
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.ops import elementwise as el
+from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.movement import Expand
+from recurra.ops.scan import CumSum
 
 Params = Mapping[str, Any]
 Primitive = Callable[..., RecurrentTensor]
@@ -105,21 +110,33 @@ def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[Recurren
     if kind == "unstack":
         (x,), axis = args, eqn.params["axis"]
         return [x.index(k, axis=axis) for k in range(len(eqn.outvars))]
+    if kind == "split":
+        (x,), sizes = args, [int(n) for n in eqn.params["sizes"]]
+        ends = zip(sizes, accumulate(sizes), strict=True)
+        return [x.cut(end - n, end, eqn.params["axis"]) for n, end in ends]
+    if kind == "scan":
+        return _unrolled(eqn.params, args, name)
     if kind not in PRIMITIVES:
-        raise RecurraError(
-            f"{name} uses {kind}, which cannot be imported",
-            facts="what can: pointwise functions, choices, reductions, contractions, shapes",
-            hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
-            loc=here(),
-        )
+        refused(name, kind, NOT_KNOWN.get(kind, FACTS))
     if any(kind in k and not ok(args[0].dtype) for k, ok in TYPED):
-        raise RecurraError(
-            f"{name} uses {kind} of {args[0].dtype}, which cannot be imported",
-            facts="division is of floats, logic of truth values",
-            hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
-            loc=here(),
-        )
+        refused(name, f"{kind} of {args[0].dtype}", "division is of floats, logic of truth values")
     return [PRIMITIVES[kind]({**eqn.params, "refuse": name}, *args)]
+
+
+def _unrolled(p: Params, args: list[RecurrentTensor], name: str) -> list[RecurrentTensor]:
+    """A scan of few steps, one after the other."""
+    n = p["length"]
+    if n > MOST_STEPS:
+        refused(name, f"scan of {n} steps", f"at most {MOST_STEPS} are written out one by one")
+    first = p["num_consts"]
+    fixed, carry = args[:first], args[first : first + p["num_carry"]]
+    rows = args[first + p["num_carry"] :]
+    made: dict[int, list[RecurrentTensor]] = {}
+    for k in reversed(range(n)) if p["reverse"] else range(n):
+        out = _run(p["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], name)
+        carry, made[k] = out[: len(carry)], out[len(carry) :]
+    ys = [stack(y) for y in zip(*(made[k] for k in range(n)), strict=True)]
+    return [*carry, *ys]
 
 
 def _pointwise(op: type[Elementwise]) -> Primitive:
@@ -161,19 +178,6 @@ def _broadcast(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x.apply(Expand(labels=f"{src}->{full}", sizes=sizes), x) if sizes else x
 
 
-def _slice(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    if p["strides"] is not None and any(s != 1 for s in p["strides"]):
-        raise RecurraError(
-            f"{p['refuse']} uses slice with strides, which cannot be imported",
-            facts=f"the strides are {p['strides']}",
-            hint=f"rc.jax_fn({p['refuse']}) takes the function as it is, as one operation",
-            loc=here(),
-        )
-    for k, (lo, hi) in enumerate(zip(p["start_indices"], p["limit_indices"], strict=True)):
-        x = x.cut(lo, hi, axis=k) if (lo, hi) != (0, x.shape[k]) else x
-    return x
-
-
 def _squeeze(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x.reshape(*(n for k, n in enumerate(x.shape) if k not in p["dimensions"]))
 
@@ -191,14 +195,19 @@ def _iota(p: Params) -> RecurrentTensor:
 
 
 def _cumsum(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    k = p["axis"]
-    return x.flip(k).cumsum(k).flip(k) if p["reverse"] else x.cumsum(k)
+    return x.apply(CumSum(axis=p["axis"], reverse=p["reverse"]), x)
 
 
 def _same(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x
 
 
+MOST_STEPS = 64  # of a scan; each is as many equations as its body
+FACTS = "what can: pointwise functions, choices, reductions, contractions, shapes, reads"
+NOT_KNOWN = {
+    "while": "how often it runs is known when it runs: write it as a recurrence, rc.until(done)",
+    "cond": "only one branch is to run: compute both, and choose by jnp.where",
+}
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -222,13 +231,18 @@ PRIMITIVES: dict[str, Primitive] = {
     "convert_element_type": _same,  # every result is cast to the type that the jaxpr tells
     "copy": _same,
     "copy_p": _same,
+    "conv_general_dilated": convolution,
     "cos": _pointwise(el.Cos),
     "cumsum": _cumsum,
     "div": _pointwise(el.Div),
+    "dynamic_slice": dynamic_slice,
+    "erf": _pointwise(special.Erf),
+    "erfc": _pointwise(special.Erfc),
     "dot_general": _dot_general,
     "eq": _pointwise(el.Equal),
     "exp": _pointwise(el.Exp),
     "floor": _pointwise(el.Floor),
+    "gather": gather,
     "ge": _turned(el.LessEqual),
     "gt": _turned(el.Less),
     "integer_pow": _integer_pow,
@@ -256,7 +270,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "select_n": lambda p, c, a, b: elementwise(el.Where, c, b, a),
     "sign": _pointwise(el.Sign),
     "sin": _pointwise(el.Sin),
-    "slice": _slice,
+    "slice": sliced,
     "sqrt": _pointwise(el.Sqrt),
     "square": _pointwise(el.Square),
     "squeeze": _squeeze,

@@ -18,6 +18,7 @@ from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
+from recurra.lang.until import NEVER
 from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
 from recurra.program.ended import endings
@@ -77,8 +78,10 @@ class TorchBackend:
 
     def pays(self, k: Kernel, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?"""
-        saved = len(k.lines) * k.runs * steps * LINE_US * 1e-6
-        return self.fuse if self.fuse is not None else saved > COMPILE_S
+        runs = k.runs * steps
+        saved = len(k.lines) * runs * LINE_US * 1e-6
+        known = runs < NEVER // 2  # rows without a limit may end at once
+        return self.fuse if self.fuse is not None else known and saved > COMPILE_S
 
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), x, dtype=dtype, device=self.device)

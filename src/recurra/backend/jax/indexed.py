@@ -1,0 +1,130 @@
+"""Primitives that read elements of arrays: at constants (slice) and by data (gather).
+
+y = gather[offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)] table i
+  → y = take(table, i)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.types import is_float
+from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.ops import elementwise as el
+from recurra.ops.indexing import Take
+from recurra.ops.window import Windows
+
+Params = Mapping[str, Any]
+
+
+def sliced(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+    """x[lo:hi:stride] on every axis."""
+    strides = p["strides"] or (1,) * len(x.shape)
+    bounds = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
+    for k, (lo, hi, stride) in enumerate(bounds):
+        x = x.cut(lo, hi, axis=k) if (lo, hi) != (0, x.shape[k]) else x
+        if stride != 1:  # windows of one element
+            x = x.apply(Windows(axis=k, sizes=(1,), strides=(stride,)), x).index(0, axis=k)
+    return x
+
+
+def dynamic_slice(p: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> RecurrentTensor:
+    """Some elements of each axis from a start by data on, which is moved to where they fit."""
+    for k, (start, size) in enumerate(zip(starts, p["slice_sizes"], strict=True)):
+        have = _length(x, k)
+        if size == have:
+            continue
+        first = _inside(start, have - size).reshape(1)
+        places = as_tensor(np.arange(size), "i32")
+        x = x.take(places + first if size > 1 else first, axis=k)
+    return x
+
+
+def gather(p: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor:
+    """Parts of some axes from starts by data, all of the others: x[i], x[i, j], take_along_axis.
+
+    The axes of `x` become [indexed.., rows.., whole..], and the indexed ones one; its places have
+    the axes of `i` and, behind them, one for each part of more than an element.
+    """
+    d, sizes, rank = p["dimension_numbers"], p["slice_sizes"], len(i.shape) - 1
+    starts = {k: i.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
+    moves = [k for k in starts if sizes[k] != _length(x, k)] or list(starts)[:1]
+    rows = list(d.operand_batching_dims)
+    whole = [k for k in range(len(x.shape)) if k not in (*moves, *rows)]
+    parts = [k for k in range(len(x.shape)) if k in moves and k not in d.collapsed_slice_dims]
+    inner = [k for k in whole if k not in d.collapsed_slice_dims]
+    flat = x.transpose(*moves, *rows, *whole).reshape(
+        prod(_length(x, k) for k in moves), *(_length(x, k) for k in (*rows, *inner))
+    )
+    at = _places(x, starts, moves, parts, sizes)
+
+    lx = LETTERS[: len(flat.shape)]
+    row = iter(lx[1 : 1 + len(rows)])
+    new = iter(LETTERS[len(lx) :])
+    shared = d.start_indices_batching_dims
+    batch = [next(row) if k in shared else next(new) for k in range(rank)]
+    letter = {k: next(new) for k in parts} | dict(zip(inner, lx[1 + len(rows) :], strict=True))
+    offset = iter([letter[k] for k in sorted(letter)])
+    own, places = iter(batch), range(rank + len(letter))
+    out = "".join(next(offset) if k in d.offset_dims else next(own) for k in places)
+    li = "".join([*batch, *(letter[k] for k in parts)])
+    y = flat.apply(Take(labels=f"{lx},{li}->{out}", axis=lx[0]), flat, at)
+    if "FILL" not in str(p["mode"]):
+        return y
+    there = reduce(
+        lambda a, b: a & b, [_on(s, _length(x, k) - sizes[k]) for k, s in starts.items()]
+    )
+    where = el.Where(labels=join_labels(("".join(batch), out, ""), out))
+    return y.apply(where, there, y, as_tensor(_missing(p["fill_value"], y.dtype), y.dtype))
+
+
+def _places(
+    x: RecurrentTensor,
+    starts: Mapping[int, RecurrentTensor],
+    moves: Sequence[int],
+    parts: Sequence[int],
+    sizes: Sequence[int],
+) -> RecurrentTensor:
+    """Where on the indexed axes, taken as one, each element is: [*batch, *parts]."""
+    shape = tuple(sizes[k] for k in parts)
+    total: RecurrentTensor | None = None
+    for k in moves:
+        place = _inside(starts[k], _length(x, k) - sizes[k])
+        for n in shape:
+            place = place.expand(n, axis=len(place.shape))
+        if k in parts and sizes[k] > 1:
+            along = [-1 if j == k else 1 for j in parts]
+            steps = np.broadcast_to(np.arange(sizes[k]).reshape(along), shape)
+            place = place + as_tensor(steps, "i32")
+        total = place if total is None else total * _length(x, k) + place
+    assert total is not None, "a gather has an index"
+    return total
+
+
+def _length(x: RecurrentTensor, axis: int) -> int:
+    n = x.shape[axis]
+    assert isinstance(n, int)  # of a jaxpr
+    return n
+
+
+def _inside(i: RecurrentTensor, last: int) -> RecurrentTensor:
+    return i.cast("i32").clip(0, last)
+
+
+def _on(i: RecurrentTensor, last: int) -> RecurrentTensor:
+    """Is a position on an axis?"""
+    i = i.cast("i32")
+    return (i >= 0) & (i <= last)
+
+
+def _missing(fill: Any, dtype: str) -> Any:
+    """What jax.numpy gives where there is no element."""
+    if fill is not None:
+        return fill
+    return float("nan") if is_float(dtype) else dtype == "bool" or -(2**31)
