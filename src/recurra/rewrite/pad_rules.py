@@ -11,10 +11,10 @@ from typing import Any
 
 from recurra.ir.op import Elementwise, Op, Reduction
 from recurra.ops.contraction import Einsum
-from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.permutation import Permutation
-from recurra.ops.reduction import ArgMax, Fold, identity, lowest
+from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Uniform, Value
@@ -128,6 +128,13 @@ def _cumsum(p: Padding, x: Operand) -> Made:
     return Made(op, (x.ref,), fill)
 
 
+def _argsort(p: Padding, x: Operand) -> Made:
+    """The padding comes last, also in order."""
+    op: Any = p.n.op
+    x = p.masked(x, op.axis, highest(p.g.type(x.ref).dtype))
+    return Made(op, (x.ref,), [None if f is None else FINITE for f in x.fill])
+
+
 def _discounts(p: Padding, x: Operand) -> Made:
     op: Any = p.n.op
     rest = [None if f is None else contracted([f]) for f in x.fill]
@@ -161,6 +168,7 @@ RULES: dict[type[Op], PadRule] = {
     Softmax: _softmax,
     LogSoftmax: _softmax,
     CumSum: _cumsum,
+    ArgSort: _argsort,
     Flip: moves.flip,
     Transpose: moves.transpose,
     Reshape: moves.reshape,
