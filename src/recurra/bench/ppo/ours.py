@@ -21,7 +21,7 @@ from recurra.executable import Executable
 from recurra.lang.nn.distributions import Categorical
 from recurra.lang.nn.modules import Linear, Module, Sequential, Tanh
 
-LAUNCH = 4  # iterations per launch: every count of the suite is a multiple, or compiles anew
+LAUNCH = 2  # iterations per launch: every count of the suite is a multiple
 
 
 def network(work: Work, net: w.Net, domain: Any) -> Sequential:
