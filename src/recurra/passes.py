@@ -13,6 +13,7 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.tile import tile, tiles
+from recurra.rewrite.unshuffle import unshuffle
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import phases
 from recurra.trace import Stages
@@ -56,6 +57,7 @@ def batches(graph: Graph) -> list[str]:
 
 PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "simplify": simplify,
+    "unshuffle": unshuffle,
     "lift": lift,
     "pad": pad,
     "keep": stored,

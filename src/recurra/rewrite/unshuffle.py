@@ -17,7 +17,6 @@ from recurra.ir.expr import TRUE, Sym, evaluate
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length, index_symbols
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
-from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Take
 from recurra.ops.movement import Reshape
 from recurra.ops.permutation import Permutation
@@ -84,8 +83,6 @@ def _flat(
     if ",->" not in n.op.labels or not graph.is_identity(n.args[0]):
         return None
     flat = graph[n.args[0].name]
-    while isinstance(flat.op, Detach) and graph.is_identity(flat.args[0]):
-        flat = graph[flat.args[0].name]
     if not isinstance(flat.op, Reshape):
         return None
     (a,) = flat.args
