@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from recurra.cost.model import HELD
 from recurra.ir.bind import bind
@@ -14,6 +15,7 @@ from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
 from recurra.program.lower import Program, lower
+from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.granularity import (
@@ -28,6 +30,7 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
+from recurra.rewrite.shard import choose, shard
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.tile import ROWS, tile, tiles
@@ -51,6 +54,7 @@ class Compiled:
     program: Program
     outputs: Mapping[str, str]  # of the source graph -> of the program
     axes: Mapping[str, Axes]  # of each output of the source graph
+    shards: Shards | None = None  # where rows are split over workers
 
 
 def compile_graph(
@@ -63,13 +67,15 @@ def compile_graph(
     rows: int = ROWS,
     held: float = HELD,
     scheduler: str = "own",
+    workers: int = 1,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
-    `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
+    `scheduler`: "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a
+    dim that orders nothing are split over as many; each runs the program on its own.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -96,6 +102,11 @@ def compile_graph(
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
+    over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
+    if over is not None:
+        sizes = over.sizes(sizes)
+        stages.split(sizes, str(over))
+        g = stages.run("shard", partial(shard, s=over), g)
     batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
@@ -139,14 +150,18 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
+    tell(stages, s, program)
+    outputs = dict(zip(graph.outputs, g.outputs, strict=True))
+    where = more_axes(written, before, decided)
+    placed = dict(zip(graph.outputs, where, strict=True))
+    split_over = shards(program.plan, stages.graphs.get("shard"), over, where)
+    return Compiled(stages, s, p, program, outputs, placed, split_over)
+
+
+def tell(stages: Stages, s: Schedule, program: Program) -> None:
+    """What came out, logged and dumped as the environment asks."""
     for line in str(program.plan).splitlines():
         stages.tell("memory", f"{'plan':<12} {line}")
-    for name, text in (
-        ("schedule", str(s)),
-        ("plan", str(program.plan)),
-        ("host", source(program)),
-    ):
+    texts = {"schedule": str(s), "plan": str(program.plan), "host": source(program)}
+    for name, text in texts.items():
         stages.dump(name, text)
-    outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    placed = dict(zip(graph.outputs, more_axes(written, before, decided), strict=True))
-    return Compiled(stages, s, p, program, outputs, placed)
