@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class NumpyBackend:
     """Regions run as they are written, one statement after the other."""
 
     name = "numpy"
-    rows = 512
+    rows, enough = 512, inf
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

@@ -27,6 +27,7 @@ class Backend(Protocol):
     name: str
     machine: Machine
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
+    enough: float  # ns of a step which, with the batch as last axis, needs no tile
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
