@@ -69,6 +69,12 @@ class JaxBackend:
     def __init__(self) -> None:
         self.machine = JaxMachine()
 
+    def cached(self, kept: Any) -> JaxBackend:
+        """The same with its regions kept on disk, see `cached.py`."""
+        from recurra.backend.jax.cached import CachedJax
+
+        return CachedJax(kept)
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return self.jitted(plan, region)
 
