@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.split import split
+from recurra.rewrite.strip import strip
 from recurra.rewrite.tile import tile, tiles
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import phases
@@ -72,6 +75,8 @@ def batched(last: bool) -> Callable[[State, Sizes], State]:
 PASSES: dict[str, Callable[[State, Sizes], State]] = {
     "simplify": plain(simplify),
     "lift": plain(lift),
+    "split": plain(partial(split, fewest=1)),
+    "strip": plain(partial(strip, size=2)),
     "pad": plain(pad),
     "place": plain(place),
     "keep": plain(kept),
@@ -84,6 +89,8 @@ PASSES: dict[str, Callable[[State, Sizes], State]] = {
 PIPELINE = (
     "simplify",
     "lift",
+    "split",
+    "strip",
     "pad",
     "keep",
     "tile",
@@ -167,7 +174,7 @@ def examine(case: Case) -> None:
     """Everything but JAX."""
     want = oracle(case)
     numpy = NumpyBackend()
-    for options in ({}, {"axes": False}, {"last": True}):
+    for options in ({}, {"axes": False}, {"last": True, "strip": 2, "given": 1}):
         one = compiled(case, numpy, want, chunk=4, **options)
         compiled(case, numpy, one, exact=True, check=False, chunk=2, **options)
         compiled(case, numpy, one, exact=True, check=False, chunk=1, **options)

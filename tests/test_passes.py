@@ -10,6 +10,7 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,12 @@ def cases(path: Path) -> list[Case]:
     return out
 
 
+OPTIONS: dict[str, dict[str, Any]] = {"strip": {"size": 4}, "split": {"fewest": 2}}
+
+
 def the_pass(name: str) -> Callable[[Graph, Mapping[str, int]], Graph]:
-    return getattr(importlib.import_module(f"recurra.rewrite.{name}"), name)
+    found = getattr(importlib.import_module(f"recurra.rewrite.{name}"), name)
+    return partial(found, **OPTIONS.get(name, {}))
 
 
 def inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:

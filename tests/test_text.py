@@ -68,11 +68,13 @@ def test_every_kind_of_attribute(equation: str) -> None:
 @pytest.mark.parametrize(
     ("read", "index"),
     [
-        ("x[0:T]", "Slice(lo=0, hi=T, step=1, pad=None)"),
-        ("x[t:min(t+5,T)]", "Slice(lo=t, hi=min(t+5,T), step=1, pad=None)"),
-        ("x[0:T:2]", "Slice(lo=0, hi=T, step=2, pad=None)"),
-        ("x[0:t+1:pad(8)]", "Slice(lo=0, hi=t+1, step=1, pad=8)"),
-        ("x[0:t+1:pad(T//2, 2)]", "Slice(lo=0, hi=t+1, step=2, pad=T//2)"),
+        ("x[0:T]", "Slice(lo=0, hi=T, step=1, pad=None, loose=False)"),
+        ("x[t:min(t+5,T)]", "Slice(lo=t, hi=min(t+5,T), step=1, pad=None, loose=False)"),
+        ("x[0:T:2]", "Slice(lo=0, hi=T, step=2, pad=None, loose=False)"),
+        ("x[0:t+1:pad(8)]", "Slice(lo=0, hi=t+1, step=1, pad=8, loose=False)"),
+        ("x[0:t+1:pad(T//2, 2)]", "Slice(lo=0, hi=t+1, step=2, pad=T//2, loose=False)"),
+        ("x[0:t+1:room]", "Slice(lo=0, hi=t+1, step=1, pad=None, loose=True)"),
+        ("x[0:t+1:room(8)]", "Slice(lo=0, hi=t+1, step=1, pad=8, loose=True)"),
         ("x[max(t-3,0)]", "max(t-3,0)"),
         ("x[5]", "5"),
     ],

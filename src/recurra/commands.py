@@ -24,6 +24,7 @@ BENCHES = {  # our program, its suite
     "nest": ("recurra.bench.nest", "recurra.bench.nest"),
     "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
     "ppo": ("recurra.bench.ppo.ours", "recurra.bench.ppo.suite"),
+    "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
 }
 
 
@@ -247,7 +248,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends, ppo, nest, mapping or window"""
+    """Which suite: core, backends, ppo, decode, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False

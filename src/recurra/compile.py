@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -32,9 +32,12 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
+from recurra.rewrite.prefix import prefixes
 from recurra.rewrite.shard import choose, shard
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
+from recurra.rewrite.split import FEWEST, split_off
+from recurra.rewrite.strip import stripped
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.schedule.by_isl import schedule_by_isl
@@ -69,6 +72,8 @@ def compile_graph(
     rows: int = ROWS,
     enough: float = inf,
     held: float = HELD,
+    strip: int | None = None,
+    given: int = FEWEST,
     scheduler: str = "own",
     workers: int = 1,
 ) -> Compiled:
@@ -76,10 +81,13 @@ def compile_graph(
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
-    `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a step of `enough`
-    nanoseconds needs none. `held` weighs a kept byte (0: keep all). `scheduler`: "own", or "isl"
-    for the order that isl's scheduler finds. `workers`: the rows of a dim that orders nothing are
-    split over as many; each runs the program on its own.
+    `strip`: points of a tile of a range that grows (None: by cost; 0: no tiles; isl's scheduler
+    takes none).
+    `given`: points of a loop that wait for nothing of it are computed at once, if they are so many
+    (0: never). `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a step of
+    `enough` nanoseconds needs none. `held` weighs a kept byte (0: keep all). `scheduler`: "own", or
+    "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that orders nothing
+    are split over as many; each runs the program on its own.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -88,6 +96,7 @@ def compile_graph(
     of_dims = {s for r in graph.dims for s in symbols(r.hi)}
     graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
     sizes = {n: v for n, v in sizes.items() if n in of_dims}
+    tile_of_range = strip if scheduler == "own" else 0  # isl's trees are loops over boxes
     stages = Stages(sizes)
     stages.begin(graph)
     written: list[Axes] = []
@@ -104,6 +113,9 @@ def compile_graph(
         g = stages.run("unshuffle", unshuffle, g)
         g = stages.run("simplify again", simplify, g)
     g = stages.run("lift", lift, g)
+    g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given)), g)
+    g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
+    g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
     over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
@@ -171,3 +183,10 @@ def tell(stages: Stages, s: Schedule, program: Program) -> None:
     texts = {"schedule": str(s), "plan": str(program.plan), "host": source(program)}
     for name, text in texts.items():
         stages.dump(name, text)
+
+
+def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:
+    """The graph that a pass made; what it decided is told."""
+    graph, decided = made
+    stages.decisions += map(str, decided)
+    return graph

@@ -319,10 +319,12 @@ class Executable:
                     "bytes": s.nbytes(self.own_sizes),
                 }
             )
+        told: set[str] = set()  # by the stretch of a loop before
         for r in self.compiled.program.regions:
             if r.chunk is None:
                 continue
-            for v in r.carried:
+            for v in [v for v in r.carried if v not in told]:
+                told.add(v)
                 type_: Any = plan.graph[equation(v)].type
                 rows.append(
                     {

@@ -11,7 +11,10 @@ from recurra.rewrite.granularity import Decision, batch_dims, granularity, loops
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
+from recurra.rewrite.prefix import prefix
 from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.split import split
+from recurra.rewrite.strip import strip
 from recurra.rewrite.tile import tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.schedule.levels import schedule
@@ -59,6 +62,9 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "simplify": simplify,
     "unshuffle": unshuffle,
     "lift": lift,
+    "split": split,
+    "prefix": prefix,
+    "strip": strip,
     "pad": pad,
     "keep": stored,
     "tile": tiled,

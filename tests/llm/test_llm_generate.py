@@ -311,7 +311,7 @@ def test_models_that_are_wrong_are_one_sentence(
             "top_p is 2.0, and must be",
         ),
         ("generate --model FOLDER --prompt a --max-new-tokens 900", "--max-new-tokens 510"),
-        ("generate --model FOLDER --prompt a --memory 1KiB", "hint: --memory 130KiB"),
+        ("generate --model FOLDER --prompt a --memory 1KiB", "hint: --memory 66KiB"),
         ("generate --model FOLDER --prompt a --memory much", "'much' is no amount of memory"),
         ("generate --model FOLDER --prompt a --backend tpu", "there is no backend 'tpu'"),
         ("llm init --config bert x", "there is no configuration 'bert'"),

@@ -52,7 +52,7 @@ class NumpyMachine:
         return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
     def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
-        store[tuple(map(int, starts))] = value
+        store[tuple(slice(None) if s is None else int(s) for s in starts)] = value
         return store
 
 

@@ -12,6 +12,7 @@ from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Tuple
 from recurra.ops.contraction import Einsum
+from recurra.ops.reduction import Fold
 
 FLOPS_PER_NS = 40.0  # small matrix products
 TRAFFIC_NS_PER_BYTE = 0.32  # one write and one read of a store that does not fit the cache
@@ -56,9 +57,8 @@ def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
                 size[c] = evaluate(s, sizes)
         return 2.0 * prod(size.values()) / FLOPS_PER_NS
-    work = max(
-        [node.type, *(graph.read_type(a) for a in node.args)], key=lambda t: prod(_sizes(t, sizes))
-    )
+    read = [] if isinstance(node.op, Fold) else [graph.read_type(a) for a in node.args]
+    work = max([node.type, *read], key=lambda t: prod(_sizes(t, sizes)))
     return _PER_ELEMENT.get(node.op.name, PLAIN) * prod(_sizes(work, sizes))
 
 

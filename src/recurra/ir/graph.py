@@ -28,18 +28,22 @@ from recurra.ir.types import AnyType, Domain, Range, Tuple
 class Slice:
     """lo <= q < hi in steps of `step`; becomes a leading axis of the value read.
 
-    With `pad`, the axis always has that many elements: what lies past `hi` reads as zero.
+    With `pad`, the axis always has that many elements: what lies past `hi` reads as zero, or, where
+    it is `loose`, as anything finite.
     """
 
     lo: Expr | int
     hi: Expr | int
     step: int = 1
     pad: Expr | int | None = None
+    loose: bool = False
 
     def __str__(self) -> str:
-        text = f"{self.lo}:{self.hi}"
+        text, word = f"{self.lo}:{self.hi}", "room" if self.loose else "pad"
         if self.pad is not None:
-            return f"{text}:pad({self.pad}{f', {self.step}' if self.step != 1 else ''})"
+            return f"{text}:{word}({self.pad}{f', {self.step}' if self.step != 1 else ''})"
+        if self.loose:
+            return f"{text}:{word}"
         return text if self.step == 1 else f"{text}:{self.step}"
 
     @property
@@ -55,7 +59,8 @@ class Slice:
 
     def at(self, by: Mapping[str, Expr | int]) -> Slice:
         pad = None if self.pad is None else substitute(self.pad, by)
-        return Slice(substitute(self.lo, by), substitute(self.hi, by), self.step, pad)
+        ends = substitute(self.lo, by), substitute(self.hi, by)
+        return Slice(*ends, self.step, pad, self.loose)
 
 
 Index = Expr | int | Slice

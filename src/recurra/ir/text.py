@@ -91,23 +91,24 @@ def _ref(e: ast.expr, domains: Mapping[str, Domain]) -> Ref:
 def _index(e: ast.expr) -> Index:
     match e:
         case ast.Slice(lower=ast.expr() as lo, upper=ast.expr() as hi, step=step):
-            every, pad = _step(step)
-            return Slice(from_ast(lo), from_ast(hi), every, pad)
+            return Slice(from_ast(lo), from_ast(hi), *_step(step))
         case ast.Slice():
             raise SyntaxError(f"a range needs both ends: {ast.unparse(e)!r}")
         case _:
             return from_ast(e)
 
 
-def _step(e: ast.expr | None) -> tuple[int, Expr | int | None]:
-    """Step and pad of lo:hi, lo:hi:2, lo:hi:pad(8) and lo:hi:pad(8, 2)."""
+def _step(e: ast.expr | None) -> tuple[int, Expr | int | None, bool]:
+    """Step, pad and looseness of lo:hi, lo:hi:2, lo:hi:pad(8), lo:hi:pad(8, 2), lo:hi:room(8)."""
     match e:
         case None:
-            return 1, None
-        case ast.Call(func=ast.Name(id="pad"), args=[size, *step]):
-            return (from_ast(step[0]) if step else 1), from_ast(size)
+            return 1, None, False
+        case ast.Call(func=ast.Name(id="pad" | "room" as word), args=[size, *step]):
+            return (from_ast(step[0]) if step else 1), from_ast(size), word == "room"
+        case ast.Name(id="room"):
+            return 1, None, True
         case _:
-            return from_ast(e), None
+            return from_ast(e), None, False
 
 
 _NUMBERS = {"inf": math.inf, "nan": math.nan}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -95,10 +95,17 @@ class Range:
     def size(self, env: Env) -> int:
         return max(0, evaluate(self.hi, env) - evaluate(self.lo, env))
 
+    def mentions(self) -> set[str]:
+        """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""
+        return symbols(self.lo) | symbols(self.hi)
+
 
 @dataclass(frozen=True)
 class Domain:
-    """A box of temporal points, one range per dim, in the order the dims were declared."""
+    """Temporal points: one range per dim, in the order the dims were declared.
+
+    A box, but for ranges whose ends mention dims before them: t<T, tj<t//8+1.
+    """
 
     ranges: tuple[Range, ...] = ()
 
@@ -127,6 +134,14 @@ class Domain:
 
     def without(self, *dims: str) -> Domain:
         return Domain(tuple(r for r in self.ranges if r.dim not in dims))
+
+    def of(self, dims: Iterable[str]) -> Domain:
+        """The ranges of some dims, and of those that their bounds mention."""
+        used = set(dims)
+        for r in reversed(self.ranges):
+            if r.dim in used:
+                used |= r.mentions()
+        return Domain(tuple(r for r in self.ranges if r.dim in used))
 
     def points(self, env: Env) -> int:
         return prod(r.size(env) for r in self.ranges)

@@ -145,9 +145,9 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
                 steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
         tok[b, t, t < P] = prompt
         tok[b, t] = follows[b, t - 1]
-        rc.output(next=follows)
+        rc.output(next=made(follows, (b, t), P))
         if form.logprobs:
-            rc.output(logprob=logits.log_softmax().take(follows))
+            rc.output(logprob=made(logits.log_softmax().take(follows), (b, t), P))
         if form.logits:
             rc.output(logits=logits)
     sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
@@ -155,6 +155,15 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         sizes[bounds[1]] = len(c.layers)
     options = {} if form.until else {"chunk": form.chunk}
     return Written(form, model, settings, ctx.compile(sizes, backend=backend, **options))
+
+
+def made(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
+    """What follows position P - 1 and later ones; of those before nobody asks, and it is 0."""
+    b, t = dims
+    out = rc.like(x.type, domain=dims)
+    out[b, t, t < P - 1] = rc.constant(0).cast(x.type.dtype)
+    out[b, t] = x
+    return out
 
 
 def within(layer: Layer, steps: int) -> Layer:

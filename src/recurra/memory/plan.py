@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from recurra.fragments import table_html
-from recurra.ir.expr import Expr, evaluate, negate, pinned, substitute, symbols
-from recurra.ir.graph import Graph, Slice, merge_condition
+from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
+from recurra.ir.graph import Graph, Node, Slice, merge_condition
 from recurra.ir.types import Domain, Range, Tuple
+from recurra.memory.layout import in_tiles
 from recurra.memory.store import Axis, Store
 from recurra.ops.source import Input
 from recurra.schedule.tree import (
@@ -26,6 +28,7 @@ from recurra.schedule.tree import (
     reads,
 )
 from recurra.sets import isl
+from recurra.sets.extent import at_sizes, longest, varies
 from recurra.sets.lag import Lag, lag
 
 How = Literal["now", "before", "last", "store"]
@@ -61,6 +64,24 @@ class Plan:
     @property
     def graph(self) -> Graph:
         return self.schedule.graph
+
+    @cached_property
+    def around(self) -> dict[str, tuple[int, ...]]:
+        """The loops around each statement, by their places."""
+        paths = self.schedule.paths()
+        return {s: tuple(k for k, x in p if x is not None) for s, p in paths.items()}
+
+    def open(self, node: Node, active: frozenset[str]) -> list[int]:
+        """The operands of a merge that may be chosen while just `active` runs: an operand of the
+        same step that does not run then belongs to a branch that is not taken."""
+        return [
+            k
+            for k, a in enumerate(node.args)
+            if self.accesses[node.name, k].how != "now"
+            or self.around[a.name] != self.around[node.name]
+            or not self.around[node.name]
+            or a.name in active
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled, maps by id of a loop are maps by its place."""
@@ -138,6 +159,7 @@ class _Planner:
     starts: dict[int, list[str]] = field(default_factory=dict)
     seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     seeded: set[str] = field(default_factory=set)
+    asked: dict[str, list[Read]] = field(default_factory=dict[str, Any])  # through the store
 
     def __post_init__(self) -> None:
         self.graph = self.schedule.graph
@@ -201,14 +223,21 @@ class _Planner:
         """Is the point read the one that `loop` computes last?"""
         domain = self.graph[r.source].domain
         e = r.ref.index[domain.dims.index(loop.dim)]
-        if isinstance(e, Slice) or symbols(e) - self.sizes.keys():
+        if isinstance(e, Slice):
             return False
         d = domain[loop.dim]
+        if varies(d, self.sizes):  # tj < t//8+1, read at t//8 of its own t
+            by = dict(zip(domain.dims, r.ref.index, strict=True))
+            own = all(by[x] == Sym(x) for x in d.mentions() if x in by)
+            return own and loop.step > 0 and lin([(d.hi, 1), (e, -1)]) == 1
+        if symbols(e) - self.sizes.keys():
+            return False
         end = evaluate(d.hi, self.sizes) - 1 if loop.step > 0 else evaluate(d.lo, self.sizes)
         return evaluate(e, self.sizes) == end
 
     def wait(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> None:
         """Lengthens the store of the source so that this read finds its point."""
+        self.asked.setdefault(r.source, []).append(r)
         slots = self.slots.setdefault(r.source, {})
         open_ = False  # from the first loop that separates the two on, every point must be there
         for loop, t in zip(common, times, strict=True):
@@ -251,7 +280,12 @@ class _Planner:
         if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):
             return None
         d = node.domain[loop.dim]
-        lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
+        if varies(d, self.sizes):
+            if loop.step < 0 or d.lo != 0 or not isl.always(compare("<", 0, d.hi), node.domain):
+                return None
+            lo, hi = 0, self.extent(r.sink, loop.dim)
+        else:
+            lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
         first = lo if loop.step > 0 else hi - 1
         rest = Range(loop.dim, hi, lo + 1) if loop.step > 0 else Range(loop.dim, hi - 1, lo)
         if lo >= hi or not evaluate(when[0], {**self.sizes, loop.dim: first}):
@@ -264,17 +298,22 @@ class _Planner:
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
         d = domain_of(self.graph, statement)[loop.dim]
-        lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
-        return (lo if loop.step > 0 else 1 - hi) + loop.shift[statement]
+        at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
+        return at + loop.shift[statement]
 
     def overrun(self, r: Read, s: Slice, dim: str) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""
         assert s.pad is not None
+        span = evaluate(s.pad, self.sizes) * s.step
+        box = at_sizes(domain_of(self.graph, r.sink), self.sizes)
+        top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
+        if not isinstance(top, int):
+            top = self.graph[r.source].domain[dim].size(self.sizes) - 1
         key = (r.source, dim)
-        self.reach[key] = max(self.reach.get(key, 0), evaluate(s.pad, self.sizes) * s.step)
+        self.reach[key] = max(self.reach.get(key, 0), top + span)
 
     def extent(self, name: str, dim: str) -> int:
-        return self.graph[name].domain[dim].size(self.sizes)
+        return longest(self.graph[name].domain, dim, self.sizes)
 
     def keep_all(self, name: str) -> None:
         """An output keeps every point."""
@@ -291,12 +330,15 @@ class _Planner:
             n, full = self.slots[name].get(dim, 1), self.extent(name, dim)
             lo = evaluate(node.domain[dim].lo, self.sizes)
             if n >= full and (full > 1 or dim in self.slots[name]):
-                extra = self.reach.get((name, dim), 0)
-                axes.append(Axis(dim, "block", full + max(0, extra - 1), lo, node.domain[dim].hi))
+                room = max(full, self.reach.get((name, dim), 0) - lo)
+                axes.append(Axis(dim, "block", room, lo, node.domain[dim].hi))
             elif n > 1:
                 axes.append(Axis(dim, "window", n, lo))
             else:
                 axes.append(Axis(dim, "folded", 1))
-        return Store(
-            name, tuple(axes), node.type, name in self.graph.outputs, isinstance(node.op, Input)
-        )
+        output, given = name in self.graph.outputs, isinstance(node.op, Input)
+        made = Store(name, tuple(axes), node.type, output, given)
+        if output or given:
+            return made
+        asked = [r for r in self.asked.get(name, ()) if r.ref.slices]
+        return in_tiles(made, self.graph, asked, self.sizes)

@@ -1,7 +1,7 @@
 """Store: memory that keeps several points of an equation, one rule per dim of its domain.
 
 block: every point has its slot.  window(n): the last n points, point q at slot q mod n.
-folded: only the current point (no axis).
+folded: only the current point (no axis).  tiled(n): as block, n points at a time side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
-Kind = Literal["block", "window", "folded"]
+Kind = Literal["block", "window", "folded", "tiled"]
 
 
 @dataclass(frozen=True)
@@ -25,33 +25,53 @@ class Axis:
     slots: int
     lo: int = 0
     size: Expr | int = 0  # the extent as written, for people
+    tile: int = 1  # points of a tile
 
     def __str__(self) -> str:
         if self.kind == "folded":
             return f"{self.dim}: 1"
-        return (
-            f"{self.dim}: {self.size}"
-            if self.kind == "block"
-            else f"{self.dim}: window {self.slots}"
-        )
+        match self.kind:
+            case "block":
+                return f"{self.dim}: {self.size}"
+            case "tiled":
+                return f"{self.dim}: {self.size} in tiles of {self.tile}"
+            case _:
+                return f"{self.dim}: window {self.slots}"
 
 
 @dataclass(frozen=True)
 class Store:
-    """The memory of one equation: [slots of each axis that is not folded, *shape of a point]."""
+    """The memory of one equation: [slots of each axis that is not folded, *shape of a point].
+
+    Of a tiled axis the tiles are counted there, and the place in a tile is one of the axes behind:
+    `order` says where that (0) and the axes of a point (1, 2, ..) are.
+    """
 
     name: str
     axes: tuple[Axis, ...]
     type: Type
     output: bool = False
     given: bool = False  # filled by the caller before the program starts
+    order: tuple[int, ...] = ()
 
     @property
     def kept(self) -> tuple[Axis, ...]:
         return tuple(a for a in self.axes if a.kind != "folded")
 
+    @property
+    def tiled(self) -> Axis | None:
+        return next((a for a in self.axes if a.kind == "tiled"), None)
+
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return (*(a.slots for a in self.kept), *self.type.sizes(sizes))
+        return (*(a.slots // a.tile for a in self.kept), *self.behind(sizes))
+
+    def behind(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The axes behind those of points."""
+        point = self.type.sizes(sizes)
+        if self.tiled is None:
+            return point
+        every = (self.tiled.tile, *point)
+        return tuple(every[k] for k in self.order)
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
         total = self.type.nbytes(sizes)
@@ -61,4 +81,5 @@ class Store:
 
     def __str__(self) -> str:
         lead = ", ".join(map(str, self.kept)) or "point"
-        return f"{self.name}: {lead} of {self.type}"
+        order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
+        return f"{self.name}: {lead} of {self.type}{f' as [{order}]' if order else ''}"

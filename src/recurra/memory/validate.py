@@ -73,7 +73,10 @@ class _Simulation:
         times: list[int] = []
         for s in self.below(loop.body):
             r = self.runs_over(s)[loop.dim]
-            for p in range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes)):
+            env = dict(self.plan.sizes)
+            for outer, u in clocks:
+                env[outer.dim] = (u - outer.shift[s]) * outer.step
+            for p in range(evaluate(r.lo, env), evaluate(r.hi, env)):
                 times.append(p * loop.step + loop.shift[s])
         for u in range(min(times, default=0), max(times, default=-1) + 1):
             self.begin(id(loop))
@@ -164,7 +167,7 @@ class _Simulation:
         at = dict(zip(self.plan.graph[name].domain.dims, point, strict=True))
         out: list[int] = []
         for a in self.plan.stores[name].axes:
-            if a.kind == "block":
+            if a.kind in ("block", "tiled"):
                 if not 0 <= at[a.dim] - a.lo < a.slots:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(at[a.dim] - a.lo)
@@ -172,18 +175,22 @@ class _Simulation:
                 out.append(at[a.dim] % a.slots)
         return tuple(out)
 
+    def every(self, domain: Domain) -> Iterator[Point]:
+        """All points, dim by dim: the ends of one may depend on those before."""
+        found: list[Point] = [()]
+        for r in domain:
+            envs = [{**self.plan.sizes, **dict(zip(domain.dims, p, strict=False))} for p in found]
+            found = [
+                (*p, q)
+                for p, env in zip(found, envs, strict=True)
+                for q in range(evaluate(r.lo, env), evaluate(r.hi, env))
+            ]
+        return iter(found)
+
     def finish(self) -> None:
         """Every point was computed; every output is still there."""
         for name, node in self.plan.graph.nodes.items():
-            every = {
-                p
-                for p in product(
-                    *(
-                        range(evaluate(r.lo, self.plan.sizes), evaluate(r.hi, self.plan.sizes))
-                        for r in node.domain
-                    )
-                )
-            }
+            every = set(self.every(node.domain))
             if every != self.done.get(name, set()):
                 self.fail(
                     f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}"

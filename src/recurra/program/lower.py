@@ -7,6 +7,7 @@ that holds a host call runs on the host, its pure stretches are regions of their
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan, waited
@@ -14,7 +15,7 @@ from recurra.memory.store import Axis, Store
 from recurra.ops.control import Call
 from recurra.program.ended import Ended, Kept, PastEnd, endings
 from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
-from recurra.program.steps import members, segments
+from recurra.program.steps import Segment, members, segments, trips
 from recurra.schedule.tree import Exec, Item, Loop, equation, reads
 
 
@@ -189,16 +190,16 @@ class _Lower:
             return isinstance(self.plan.graph[equation(it.name)].op, Call)
         return any(self.is_host(x) for x in it.body)
 
-    def chunked(
-        self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
-    ) -> tuple[int, int] | None:
-        """The times of an outermost loop that may run in chunks: one stretch of all statements."""
+    def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
+        """The stretches of an outermost loop that may run in chunks: one of all statements, or,
+        where the chunk is given and they start at multiples of it, several."""
         if around or isinstance(it, Exec) or self.is_host(it) or self.ends(it):
-            return None
+            return []
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
-        if len(parts) != 1 or parts[0].active != active & set(members(it.body)):
-            return None
-        return (parts[0].lo, parts[0].hi) if parts[0].hi - parts[0].lo > 1 else None
+        if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
+            return parts if parts[0].hi - parts[0].lo > 1 else []
+        even = self.chunk is not None and all(x.lo % self.chunk == 0 for x in parts)
+        return parts if even and all(x.hi == y.lo for x, y in pairwise(parts)) else []
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -207,7 +208,7 @@ class _Lower:
         out: list[list[Item]] = []
         fresh = True
         for it in items:
-            alone = self.is_host(it) or self.chunked(it, active, around) is not None
+            alone = self.is_host(it) or bool(self.chunked(it, active, around))
             if alone or fresh:
                 out.append([])
             out[-1].append(it)
@@ -223,10 +224,11 @@ class _Lower:
         out: set[str] = set()
         for group in self.stretches(items, active, around):
             (first, *_) = group
-            if isinstance(first, Loop) and self.chunked(first, active, around):
-                out |= set(flow_of(self.plan, group, active, first).uses) | self.inits(
-                    first, active
-                )
+            parts = self.chunked(first, active, around)
+            if isinstance(first, Loop) and parts:
+                out |= self.inits(first, active)
+                for part in parts:
+                    out |= set(flow_of(self.plan, group, part.active, first).uses)
             elif isinstance(first, Loop) and self.is_host(first):
                 out |= self.inits(first, active)
                 for seg in segments(self.plan.graph, first, active, self.plan.sizes):
@@ -252,9 +254,12 @@ class _Lower:
         before = self.ended
         for group in self.stretches(items, active, around):
             (first, *_) = group
-            span = self.chunked(first, active, around)
-            if isinstance(first, Loop) and span:
-                out.append(self.chunk_loop(first, span, active))
+            parts = self.chunked(first, active, around)
+            if isinstance(first, Loop) and parts:
+                seeds = self.seeds(first, active)
+                for part in parts:
+                    out.append(self.chunk_loop(first, part, seeds, len(parts) > 1))
+                    seeds = ()
             elif isinstance(first, Loop) and self.is_host(first):
                 out += self.host_loop(first, active, around)
             elif self.is_host(first):
@@ -273,14 +278,18 @@ class _Lower:
         place = "_".join([x.dim for x in around] + ([dim] if dim else []))
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
-    def chunk_loop(self, loop: Loop, span: tuple[int, int], active: frozenset[str]) -> ChunkLoop:
-        lo, hi = span
-        size = min(self.chunk or launch_steps(self.plan, loop), hi - lo)
-        r = region(self.plan, self.name((), loop.dim), (loop,), active, (), self.wanted, loop)
+    def chunk_loop(
+        self, loop: Loop, part: Segment, seeds: tuple[tuple[str, str], ...], several: bool
+    ) -> ChunkLoop:
+        """One stretch; where there are several, their launches are of one length."""
+        lo, hi = part.lo, part.hi
+        size = self.chunk or launch_steps(self.plan, loop)
+        size = size if several else min(size, hi - lo)
+        r = region(self.plan, self.name((), loop.dim), (loop,), part.active, (), self.wanted, loop)
         if loop.step > 0 and lo % size == 0:
             for n in r.stores:
                 self.stores[n] = self.window(n, loop.dim, size)
-        return ChunkLoop(loop, lo, hi, size, self.seeds(loop, active), r)
+        return ChunkLoop(loop, lo, hi, size, seeds, r)
 
     def window(self, name: str, dim: str, size: int) -> Store:
         """An output that only the host reads along the loop needs the slots of one launch."""
@@ -371,7 +380,5 @@ def step_ns(plan: Plan, loop: Loop) -> float:
                 plan.graph, plan.graph[equation(it.name)], plan.sizes
             )
         else:
-            every = frozenset(members(it.body))
-            steps = sum(s.hi - s.lo for s in segments(plan.graph, it, every, plan.sizes))
-            total += steps * step_ns(plan, it)
+            total += trips(plan.graph, it, plan.sizes) * step_ns(plan, it)
     return total

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from recurra.memory.plan import Plan
+from recurra.ops.control import Merge
 from recurra.program.ended import Ended, Kept, PastEnd, fillable
 from recurra.program.steps import members
 from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
@@ -64,7 +65,7 @@ class Flow:
         for it in items:
             if isinstance(it, Exec):
                 if it.name in active:
-                    self.statement(it.name)
+                    self.statement(it.name, active)
             else:
                 self.seeds(it, active)
                 self.body(it, active)
@@ -88,16 +89,17 @@ class Flow:
         if name not in self.makes and not is_constant(self.plan.graph, name):
             self.uses[name] = None
 
-    def statement(self, s: str) -> None:
+    def statement(self, s: str, active: frozenset[str]) -> None:
         node = self.plan.graph[equation(s)]
         if node.op.name == "fold" and not is_step(s):
             self.read(ADD + s)
         elif s in self.plan.seeded:
             self.read(node.args[1].name)
         else:
-            for k, a in enumerate(node.args):
+            merge = isinstance(node.op, Merge)
+            for k in self.plan.open(node, active) if merge else range(len(node.args)):
                 if self.plan.accesses[s, k].how != "store":
-                    self.read(a.name)
+                    self.read(node.args[k].name)
         if is_step(s):
             self.read(s)
         if not is_constant(self.plan.graph, s):

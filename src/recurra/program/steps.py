@@ -12,6 +12,7 @@ from itertools import pairwise
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.schedule.tree import Exec, Item, Loop, domain_of
+from recurra.sets.extent import longest, varies
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,28 @@ def times(graph: Graph, loop: Loop, statement: str, sizes: Mapping[str, int]) ->
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
     s = loop.shift[statement]
     return (lo + s, hi + s) if loop.step > 0 else (1 - hi + s, 1 - lo + s)
+
+
+def open_ends(
+    graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+) -> str | None:
+    """A statement whose range is that of the loop, where it depends on dims around it."""
+    found = [s for s in members(loop.body) if s in active]
+    open_ = [s for s in found if varies(domain_of(graph, s)[loop.dim], sizes)]
+    ranges = {domain_of(graph, s)[loop.dim] for s in found}
+    assert not open_ or (len(ranges) == 1 and not any(loop.shift[s] for s in found)), (
+        f"the loop over {loop.dim} has statements of different ranges: {', '.join(found)}"
+    )
+    return open_[0] if open_ else None
+
+
+def trips(graph: Graph, loop: Loop, sizes: Mapping[str, int]) -> float:
+    """How many steps a loop runs; the half of the most, where that depends on dims around it."""
+    every = frozenset(members(loop.body))
+    s = open_ends(graph, loop, every, sizes)
+    if s is not None:
+        return longest(domain_of(graph, s), loop.dim, sizes) / 2
+    return sum(x.hi - x.lo for x in segments(graph, loop, every, sizes))
 
 
 def segments(

@@ -8,7 +8,7 @@ linear chain of versions, and each step writes before it is read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,12 +18,14 @@ from recurra.ir.op import Op
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
+from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach
-from recurra.program.steps import Segment, members, segments
-from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
+from recurra.program.steps import Segment, members, open_ends, segments
+from recurra.program.tiles import in_tile, only_tile, slot, stored_tile, tile
+from recurra.schedule.tree import ADD, Exec, Item, Loop, domain_of, equation, is_constant, is_step
 
 Array = Any
 
@@ -66,7 +68,10 @@ class Machine(Protocol):
         ...
 
     def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with the value at a point of its first axes replaced."""
+        """The store with the value at a point of some axes replaced; None: the whole of an axis.
+
+        Axes for which there is no start are whole, too.
+        """
         ...
 
 
@@ -79,6 +84,7 @@ class State:
     env: dict[str, Any] = field(default_factory=dict)
     clocks: tuple[tuple[Loop, Any], ...] = ()
     ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
+    active: frozenset[str] = frozenset()  # what runs at these times
 
 
 @dataclass(frozen=True)
@@ -97,12 +103,17 @@ class Walk:
         return endings(self.graph, self.plan.sizes)
 
     def items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
+        state.active = active
         for it in items:
             if isinstance(it, Exec):
                 if it.name in active:
                     self.execute(it.name, state)
             else:
                 self.seed(it, state, active)
+                first = open_ends(self.graph, it, active, self.plan.sizes)
+                if first is not None:
+                    self.open(it, first, active, state)
+                    continue
                 ending = self.ending(it, active, state)
                 for seg in segments(self.graph, it, active, self.plan.sizes):
                     if ending is None:
@@ -117,6 +128,15 @@ class Walk:
         for name, init in self.plan.seeds.get(id(loop), ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
+
+    def open(self, loop: Loop, first: str, active: frozenset[str], state: State) -> None:
+        """A loop whose ends depend on the point of the loops around it."""
+        env, xp = self.point(first, state), self.machine.xp
+        r = domain_of(self.graph, first)[loop.dim]
+        lo, hi = evaluate(r.lo, env, xp), evaluate(r.hi, env, xp)
+        if loop.step < 0:
+            lo, hi = 1 - hi, 1 - lo
+        self.run(loop, lo, hi, active & frozenset(members(loop.body)), state)
 
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
@@ -253,11 +273,11 @@ class Walk:
         store = self.plan.stores[n]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
         env = {**self.point(n, state), loop.dim: point}
-        starts = tuple(self.slot(a, env[a.dim]) for a in store.kept[: k + 1])
-        value, inner = past.value(n), tuple(a.slots for a in store.kept[k + 1 :])
+        starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
+        value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
         if isinstance(value, Kept):
             return self.machine.write(array, starts, self.latest(value.name, state))
-        shape = (*inner, *store.type.sizes(self.plan.sizes))
+        shape = (*inner, *store.behind(self.plan.sizes))
         fill = value if isinstance(value, int | float) else 0
         x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
         return self.machine.write(array, starts, x)
@@ -301,12 +321,31 @@ class Walk:
             ref = self.graph.read(node.name)
             state.vals[statement] = self.read(self.plan.stores[node.name], ref, state, env)
             return
+        elif isinstance(node.op, Einsum):
+            result = self.product(node, node.op, state, env)
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
             result = self.machine.apply(node, env, *args)
         state.vals[statement] = result
         if node.name in state.stores:
             self.write(self.plan.stores[node.name], result, state, env)
+
+    def product(self, node: Node, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
+        """A contraction, of tiles as they lie in memory: labels say which axis is which."""
+        ins, out = op.parts()
+        labels, args = list(ins), list[Any]()
+        for k, a in enumerate(node.args):
+            store = self.plan.stores.get(a.name)
+            index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+            stored = self.plan.accesses[node.name, k].how == "store"
+            if stored and store is not None and only_tile(store, index):
+                array = state.stores[a.name]
+                args.append(stored_tile(self.machine, array, store, index, env)[0])
+                labels[k] = "".join(ins[k][x] for x in store.order)
+            else:
+                args.append(self.value(node.name, k, a, state, env))
+        same = replace(op, labels=f"{','.join(labels)}->{out}")
+        return self.machine.apply(replace(node, op=same), env, *args)
 
     def point(self, statement: str, state: State) -> dict[str, Any]:
         env: dict[str, Any] = {**self.plan.sizes, **state.env}
@@ -323,7 +362,8 @@ class Walk:
         if all(isinstance(c, bool) for c in conditions):
             k = conditions.index(True)
             return self.value(node.name, k, node.args[k], state, env)
-        live = [k for k, c in enumerate(conditions) if c is not False]
+        may = self.plan.open(node, state.active)
+        live = [k for k, c in enumerate(conditions) if c is not False and k in may]
         result = self.value(node.name, live[-1], node.args[live[-1]], state, env)
         for k in reversed(live[:-1]):
             other = self.value(node.name, k, node.args[k], state, env)
@@ -348,11 +388,10 @@ class Walk:
 
     # ---- stores
 
-    def slot(self, axis: Axis, at: Any) -> Any:
-        return at - axis.lo if axis.kind == "block" else at % axis.slots
-
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
-        starts = tuple(self.slot(a, env[a.dim]) for a in store.kept)
+        starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
+        if store.tiled is not None:
+            starts, value = in_tile(self.machine, store, store.tiled, starts, value, env)
         state.stores[store.name] = self.machine.write(state.stores[store.name], starts, value)
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
@@ -361,13 +400,16 @@ class Walk:
         array = state.stores[store.name]
         dims = self.graph[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
+        if store.tiled is not None:
+            box = tile(self.machine, array, store, index, env)
+            return self.arrange(box, store, index, env)
         starts: list[Any] = []
         sizes: list[int] = []
         rings: list[tuple[int, Slice, Axis]] = []
         for k, a in enumerate(store.kept):
             e = index[a.dim]
             if not isinstance(e, Slice):
-                starts.append(self.slot(a, evaluate(e, env, xp)))
+                starts.append(slot(a, evaluate(e, env, xp)))
                 sizes.append(1)
             elif a.kind == "block" and e.step == 1:
                 starts.append(evaluate(e.lo, env, xp) - a.lo)
@@ -387,7 +429,7 @@ class Walk:
         box = self.machine.read(array, (*starts, *(0,) * len(shape)), (*sizes, *shape))
         for k, e, a in rings:
             at = evaluate(e.lo, env, xp) + xp.arange(evaluate(e.size, env), dtype="int32") * e.step
-            box = self.machine.gather(box, k, self.slot(a, at))
+            box = self.machine.gather(box, k, slot(a, at))
         return self.arrange(box, store, index, env)
 
     def arrange(
@@ -412,7 +454,7 @@ class Walk:
         return box
 
     def mask(self, box: Array, k: int, s: Slice, env: Mapping[str, Any]) -> Array:
-        if s.pad is None:
+        if s.pad is None or s.loose:
             return box
         xp = self.machine.xp
         n = box.shape[k]

@@ -26,7 +26,7 @@ def streams(n: Node, a: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
         if not isinstance(e, Slice):
             if e != r.sym:
                 return False
-        elif r.dim in n.domain or not full_length(e, r, sizes):
+        elif r.dim in n.domain or not (e == Slice(r.lo, r.hi) or full_length(e, r, sizes)):
             return False
     return True
 

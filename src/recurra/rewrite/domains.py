@@ -19,7 +19,7 @@ from recurra.rewrite.rule import Rewriting, reach, rule
 @rule(Const)
 def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
     """a constant over a domain → the same constant over the dims of its shape"""
-    if not set(n.domain.dims) - n.op.mentions():
+    if not set(n.domain.dims) - set(n.domain.of(n.op.mentions()).dims):
         return None
     return g.emit(n.op, (), n.domain, n.name)
 
@@ -32,7 +32,7 @@ def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
     used = reach(n)
     if isinstance(n.type, Type):
         used |= set().union(set(), *(symbols(s) for s in n.type.shape))
-    idle = [r.dim for r in n.domain if r.dim not in used]
+    idle = set(n.domain.dims) - set(n.domain.of(used).dims)
     if not idle or n.name in g.outputs or g.on_cycle(n.name):
         return None  # on a cycle a dim may be what gives the equation its place
     domain = n.domain.without(*idle)
@@ -89,6 +89,7 @@ def at_one_point(n: Node, g: Rewriting) -> Ref | None:
         at = _only_point(n, r.dim, g)
         if (
             at is None
+            or any(r.dim in x.mentions() for x in n.domain)
             or not _is_point(n, {r.dim: at}, g)
             or g.on_cycle(n.name, n.domain.without(r.dim).dims)
         ):

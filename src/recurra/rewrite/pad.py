@@ -18,10 +18,20 @@ from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import components
-from recurra.ir.types import Domain, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
+from recurra.ops.reduction import Fold
 from recurra.rewrite.pad_rules import rule_of
-from recurra.rewrite.padding import Fill, Made, Operand, Padding, join, shape_of, unused_name
+from recurra.rewrite.padding import (
+    FINITE,
+    Fill,
+    Made,
+    Operand,
+    Padding,
+    join,
+    shape_of,
+    unused_name,
+)
 from recurra.rewrite.rule import Rewriting
 
 
@@ -132,19 +142,25 @@ def _sliced(p: Padding, a: Ref) -> Ref:
         if symbols(s) & cut:
             p.refuse(f"the elements of {a} have different lengths, {s}", "read one of them")
 
-    def static(e: Index) -> Index:
-        if not isinstance(e, Slice) or not p.varies(e.size):
+    def static(e: Index, r: Range) -> Index:
+        if not isinstance(e, Slice) or not p.varies(e.size) or _streamed(p, e, r):
             return e
         return replace(e, pad=p.static(e.size))
 
-    return Ref(a.name, tuple(map(static, a.index)))
+    pairs = zip(a.index, source.domain, strict=True)
+    return Ref(a.name, tuple(static(e, r) for e, r in pairs))
+
+
+def _streamed(p: Padding, e: Slice, r: Range) -> bool:
+    """A fold over all of a dim, how many points that may have: it reads them one by one."""
+    return isinstance(p.n.op, Fold) and e == Slice(r.lo, r.hi)
 
 
 def _operand(p: Padding, a: Ref) -> Operand:
     """What equation `p.n` reads, with the padding it has."""
     ref = _sliced(p, a)
     valid = shape_of(p.graph.read_type(a))
-    slices: list[Fill | None] = [0.0 if p.varies(s.size) else None for s in a.slices]
+    slices = [_beyond(p, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
     own = p.fills.get(a.name) or (None,) * len(shape_of(p.graph[a.name].type))
     x = Operand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
@@ -152,6 +168,13 @@ def _operand(p: Padding, a: Ref) -> Operand:
             x = p.fitted(x, k, length)
             x = replace(x, fill=(*x.fill[:k], None, *x.fill[k + 1 :]))
     return x
+
+
+def _beyond(p: Padding, padded: Slice, s: Slice) -> Fill | None:
+    """What a padded range holds past its end."""
+    if not p.varies(s.size) or padded.pad is None:
+        return None
+    return FINITE if s.loose else 0.0
 
 
 def _merge(p: Padding) -> None:

@@ -30,6 +30,7 @@ _TOTAL = (
     special.Erf,
     special.Erfc,
     el.Detach,
+    el.Copy,
     el.Cast,
 )  # finite on every finite number
 

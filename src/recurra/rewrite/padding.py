@@ -120,7 +120,7 @@ class Padding:
     def _number(self, e: Expr | int) -> int:
         """The largest value of `e` for the given sizes."""
         by = dict(self.sizes)
-        box = (r for r in self.n.domain if r.dim in symbols(e))
+        box = self.n.domain.of(symbols(e))
         ranges = tuple(Range(r.dim, evaluate(r.hi, by), evaluate(r.lo, by)) for r in box)
         top = isl.largest(substitute(e, by), Domain(ranges))
         if not isinstance(top, int):

@@ -64,7 +64,7 @@ def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
         if shift is None or own:  # the reader's axes lead those of the target
             return None
         s = slices[d]
-        index.append(Slice(s.lo + shift, s.hi + shift, s.step, s.pad))
+        index.append(replace(s, lo=s.lo + shift, hi=s.hi + shift))
         order.append(d)
     if order != list(slices):  # an axis would vanish or move
         return None
@@ -110,8 +110,9 @@ class Rewriting:
 
     def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
         """The dims of `within` that operands and attributes mention."""
-        used = set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
-        return Domain(tuple(r for r in within if r.dim in used))
+        return within.of(
+            set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
+        )
 
     def emit(
         self, op: Op, args: Sequence[Ref], within: Domain, stem: str, whole: bool = False

@@ -125,6 +125,8 @@ def _tile(
     if not all(_fits(graph, n, dim, members, sizes) for n in names):
         return None
     ((_, hi),) = spans
+    if symbols(hi) - sizes.keys():
+        return None
     total = evaluate(hi, sizes)
     if not total:
         return None

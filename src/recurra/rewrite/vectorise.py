@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -46,6 +46,8 @@ def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
         source = graph[a.name]
         for e, r in zip(a.index, source.domain, strict=True):
             if isinstance(e, Slice) or dim not in symbols(e):
+                if isinstance(e, Slice) and dim in index_symbols(e) and _loose(e, r) is None:
+                    return False
                 continue
             if a.name in members and r.dim != dim:  # x[0:T,t] along t: a diagonal
                 return False
@@ -117,7 +119,7 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
     if any(dim in symbols(s) for s in n.type.shape) or n.op.name == "item":
         return False
     r = n.domain[dim]
-    if (symbols(r.lo) | symbols(r.hi)) & {x.dim for x in n.domain}:
+    if r.mentions() & set(n.domain.dims) or any(dim in x.mentions() for x in n.domain):
         return False
     if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Permutation, Pick, Merge)):
         return False
@@ -127,9 +129,26 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
 
 
 def _plain(a: Ref, dim: str) -> bool:
-    """Is `dim` read at most once, as itself or shifted by something free of it?"""
-    hits = [e for e in a.index if dim in index_symbols(e)]
+    """Is `dim` read at most once, as itself or shifted by something free of it?
+
+    A range that grows with it may be read whole, where anything will do past its end.
+    """
+    hits = [e for e in a.index if dim in index_symbols(e) and not _to(e, dim)]
     return not hits or (len(hits) == 1 and shift(hits[0], dim) is not None)
+
+
+def _to(e: Index, dim: str) -> bool:
+    """A range that ends where `dim` says, loosely."""
+    return isinstance(e, Slice) and e.loose and e.pad is not None and dim not in symbols(e.lo)
+
+
+def _loose(e: Slice, r: Range) -> Slice | None:
+    """All that a loose range may read, whatever its end; None where that is not there."""
+    if not e.loose or e.pad is None or e.step != 1:
+        return None
+    hi = lin([(e.lo, 1), (e.pad, 1)])
+    room = lin([(r.hi, 1), (hi, -1)])
+    return Slice(e.lo, hi) if e.lo == r.lo and isinstance(room, int) and room >= 0 else None
 
 
 def shift(e: Any, dim: str) -> Expr | int | None:
@@ -147,6 +166,7 @@ def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
     if not isinstance(e, Slice):
         return True
     dims = {r.dim for r in graph.dims}
+    e = _loose(e, source.domain[dim]) or e
     if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & dims:
         return False
     return not _beyond(e.lo, e.hi, source.domain[dim])
@@ -199,11 +219,21 @@ class _Vectorise:
         """What `n` reads now, and whether that has the new axis."""
         source = self.before[a.name]
         member = n.name in self.members
+        a = self.whole(a, source)
         if a.name in self.members:
             return self._axis_of_source(n, a, source, domain, member)
         if member and any(self.dim in index_symbols(e) for e in a.index):
             return self._gather(n, a, domain), True
         return a, False
+
+    def whole(self, a: Ref, source: Node) -> Ref:
+        """A read whose loose ranges along the dim, or to a point of it, have a static end."""
+        index: list[Index] = []
+        for e, r in zip(a.index, source.domain, strict=True):
+            mine = r.dim == self.dim and source.name in self.members
+            loose = isinstance(e, Slice) and (mine or self.dim in index_symbols(e))
+            index.append((_loose(e, r) or e) if isinstance(e, Slice) and loose else e)
+        return Ref(a.name, tuple(index))
 
     def _gather(self, n: Node, a: Ref, domain: Domain) -> Ref:
         """A whole range of a source that still runs over the dim."""

@@ -33,6 +33,7 @@ from recurra.schedule.tree import (
     statements,
 )
 from recurra.sets.dependence import happens
+from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, lag
 
 
@@ -89,6 +90,7 @@ class _Levels:
     lags: dict[tuple[Read, str], Lag | None] = field(default_factory=dict)
     next_step: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, one step later
     later: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, through a store
+    late: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shifts in the loops around
 
     def __post_init__(self) -> None:
         self.dims = tuple(r.dim for r in self.graph.dims)
@@ -195,16 +197,19 @@ class _Levels:
         place.late()
         for k in free:
             level[k], kinds[k] = place.level[parts[k][0]], place.kind[parts[k][0]]
-        keys = sorted(
-            {(level[k], kinds[k] or 0) for k in range(len(parts))}, key=lambda x: (x[0], -x[1])
-        )
+        key = [(level[k], -(kinds[k] or 0), self.ends(p[0], dim)) for k, p in enumerate(parts)]
         return [
-            _Group(
-                key[1],
-                [s for k, p in enumerate(parts) if (level[k], kinds[k] or 0) == key for s in p],
-            )
-            for key in keys
+            _Group(-step, [s for k, p in enumerate(parts) if key[k] == (at, step, ends) for s in p])
+            for at, step, ends in sorted(set(key))
         ]
+
+    def ends(self, statement: str, dim: str) -> str:
+        """What a range that depends on dims around it depends on: such statements share a loop only
+        where that is the same."""
+        domain = domain_of(self.graph, statement)
+        if dim not in domain or not varies(domain[dim], self.sizes):
+            return ""
+        return f"{domain[dim]} {self.late.get(statement, ())}"
 
     def movable(self, n: Node) -> bool:
         """May it run in a later loop? Folds and what takes results from a call stay with theirs."""
@@ -218,7 +223,7 @@ class _Levels:
         have = [dim in left[s] for s in part]
         if not any(have):
             return 0
-        if not all(have):
+        if not all(have) or any(self.waits(s, left[s], dim) for s in part):
             return "illegal"
         if not inner:
             return None
@@ -229,6 +234,10 @@ class _Levels:
             ):
                 return sign
         return "illegal"
+
+    def waits(self, statement: str, left: set[str], dim: str) -> bool:
+        """Does its range along a dim depend on another that has no loop yet?"""
+        return bool(domain_of(self.graph, statement)[dim].mentions() & left)
 
     def signed(self, e: Read, dim: str, sign: int) -> Lag | None:
         x = self.lag(e, dim)
@@ -267,7 +276,7 @@ class _Levels:
 
     def apart(self, e: Read, source: int | None, sink: int | None, dim: str) -> int:
         """1 where the sink's loop must wait for the source's to end, else 0."""
-        if source != sink:
+        if source != sink or self.ends(e.source, dim) != self.ends(e.sink, dim):
             return 1
         if not source:
             return 0
@@ -295,6 +304,8 @@ class _Levels:
                 time = x + (shift[e.sink] - shift[e.source])
                 travels = time.exact == 1 and left[e.source] == {dim} and not e.ref.slices
                 (self.next_step if travels else self.later).add((e.source, e.sink))
+        for s in g.members:
+            self.late[s] = (*self.late.get(s, ()), shift[s])
         inside = {s: left[s] - {dim} for s in g.members}
         body = self.order(g.members, open_, inside)
         return (

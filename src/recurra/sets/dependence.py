@@ -65,7 +65,7 @@ def happens(sink: Domain, when: Expr | None) -> bool:
 
 def _points(sink: Domain, what: Expr) -> list[Expr]:
     """The points of a domain, as far as `what` tells them apart, for bounds of at least 1."""
-    used = [r for r in sink if r.dim in symbols(what)]
+    used = sink.of(symbols(what))
     inside = [c for r in used for c in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi))]
     bounds = symbols(both(what, *inside)) - set(sink.dims)
     return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]

@@ -75,8 +75,10 @@ def _logic(e: Logic) -> str:
 
 
 def inside(domain: Domain, prime: str = "") -> list[str]:
-    """The constraints of a box, its dims primed on demand."""
-    return [f"{text(r.lo)} <= {r.dim}{prime} < {text(r.hi)}" for r in domain]
+    """The constraints of a domain, its dims primed on demand."""
+    by: dict[str, Expr | int] = {d: Sym(f"{d}{prime}") for d in domain.dims} if prime else {}
+    ends = [(text(substitute(r.lo, by)), text(substitute(r.hi, by))) for r in domain]
+    return [f"{lo} <= {r.dim}{prime} < {hi}" for r, (lo, hi) in zip(domain, ends, strict=True)]
 
 
 def params(parts: Iterable[str], names: Iterable[str]) -> str:

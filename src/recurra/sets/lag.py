@@ -44,7 +44,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
     if any(isinstance(x, Prod) for e in ends for x in walk(e)):
         return Lag(None, None)
     used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
-    within = Domain(tuple(r for r in sink if r.dim in used))
+    within = sink.of(used)
     chosen = [] if when is None else [isl.text(when)]
     relation = isl.index_constraints([index], [f"{dim}'"])
     constraints = tuple([*isl.inside(within), *chosen, *relation])

@@ -54,8 +54,11 @@ class JaxMachine:
         return jnp.take(store, at, axis=axis, mode="clip")
 
     def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
-        box = jnp.reshape(value, ((1,) * len(starts) + value.shape))
-        at = [*starts, *(0,) * value.ndim]
+        at = [*starts, *(None,) * (store.ndim - len(starts))]
+        box = jnp.reshape(
+            value, [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
+        )
+        at = [0 if s is None else s for s in at]
         return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
 
 

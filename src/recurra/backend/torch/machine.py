@@ -159,7 +159,7 @@ class RecordingMachine:
         return self.xp.take(store, inside, axis)
 
     def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
-        self.recorder.write(store, ", ".join(map(str, starts)), value)
+        self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in starts), value)
         return store
 
 

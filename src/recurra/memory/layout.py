@@ -1,0 +1,73 @@
+"""Where the points of a store that is read tile by tile lie, and the axes of each.
+
+    s = einsum(q, k[8*tj:min(8*tj+8,t+1):room(8)], labels='bkd,nbkd->bkn')
+    k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]
+
+A product wants its operand as [what both share, what is summed, what is only its own]: a tile lies
+in memory as the product reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from recurra.ir.expr import Expr, Lin, Sym, evaluate
+from recurra.ir.graph import Graph, Index, Slice
+from recurra.memory.store import Store
+from recurra.ops.contraction import Einsum
+from recurra.schedule.tree import Read
+
+
+def in_tiles(store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[str, int]) -> Store:
+    """The store in tiles, if every range that is read of it is one tile."""
+    blocks = {a.dim: a for a in store.axes if a.kind == "block"}
+    dims = graph[store.name].domain.dims
+    tiles: set[tuple[str, int]] = set()
+    for r in ranges:
+        for d, e in zip(dims, r.ref.index, strict=True):
+            if isinstance(e, Slice):
+                tiles.add((d, _tile(e, sizes)))
+    if len(tiles) != 1:
+        return store
+    ((dim, size),) = tiles
+    if size < 2 or dim not in blocks or blocks[dim].lo:
+        return store
+    slots = -(-blocks[dim].slots // size) * size
+    axis = replace(blocks[dim], kind="tiled", tile=size, slots=slots)
+    axes = tuple(axis if a.dim == dim else a for a in store.axes)
+    orders = [x for r in ranges if (x := _wanted(graph, r)) is not None]
+    return replace(
+        store, axes=axes, order=orders[0] if orders else (0, *range(1, store.type.rank + 1))
+    )
+
+
+def _tile(e: Slice, sizes: Mapping[str, int]) -> int:
+    """Z where the range is tile j of Z points, Z·j : Z·j + Z; else 0."""
+    if e.pad is None or not e.loose or e.step != 1:
+        return 0
+    size = evaluate(e.pad, sizes)
+    return size if _multiple(e.lo, size) else 0
+
+
+def _multiple(e: Index, size: int) -> bool:
+    match e:
+        case Lin(terms=terms, const=c):
+            return c % size == 0 and all(k % size == 0 for _, k in terms)
+        case int():
+            return e % size == 0
+        case Sym() | Expr():
+            return size == 1
+        case _:
+            return False
+
+
+def _wanted(graph: Graph, r: Read) -> tuple[int, ...] | None:
+    """The order of [place, *axes] that a product would like; None: no product, or of more."""
+    op = graph[r.sink].op
+    if not isinstance(op, Einsum) or len(graph[r.sink].args) != 2:
+        return None
+    ins, out = op.parts()
+    mine, other = ins[r.k], ins[1 - r.k]
+    ranks = {c: (0 if c in other and c in out else 1 if c in other else 2) for c in mine}
+    return tuple(sorted(range(len(mine)), key=lambda k: (ranks[mine[k]], other.find(mine[k]), k)))

@@ -1,0 +1,94 @@
+"""Slots of stores, and stores in tiles: a point put into its tile, a tile as it lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Slice
+from recurra.memory.store import Axis, Store
+
+Array = Any
+
+
+class Reader(Protocol):
+    """What is asked of a machine here."""
+
+    xp: Any
+
+    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
+        """A box of a store."""
+        ...
+
+
+def slot(axis: Axis, at: Any) -> Any:
+    """Where along an axis a point is; of a tiled one, in which tile."""
+    match axis.kind:
+        case "block":
+            return at - axis.lo
+        case "tiled":
+            return (at - axis.lo) // axis.tile
+        case _:
+            return at % axis.slots
+
+
+def in_tile(
+    machine: Reader,
+    store: Store,
+    axis: Axis,
+    starts: tuple[Any, ...],
+    value: Array,
+    env: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], Array]:
+    """Where a value is written, None for whole axes, and the value with its axes in that order."""
+    place = (env[axis.dim] - axis.lo) % axis.tile
+    starts = (*starts, *(place if k == 0 else None for k in store.order))
+    return starts, machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
+
+
+def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
+    """Is one tile read, and nothing else a range?"""
+    axis = store.tiled
+    ranges = [d for d, e in index.items() if isinstance(e, Slice)]
+    return axis is not None and ranges == [axis.dim]
+
+
+def stored_tile(
+    machine: Reader, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+) -> tuple[Array, list[int]]:
+    """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
+
+    Of these, those of one point are left out of the array.
+    """
+    kept, xp = store.kept, machine.xp
+    starts: list[Any] = []
+    lead: list[int] = []
+    place: Any = 0
+    length = 1
+    for a in kept:
+        e = index[a.dim]
+        lo = evaluate(e.lo if isinstance(e, Slice) else e, env, xp)
+        starts.append(slot(a, lo))
+        if a.kind != "tiled":
+            lead.append(evaluate(e.size, env) if isinstance(e, Slice) else 1)
+        elif isinstance(e, Slice):
+            length = a.tile
+        else:
+            place = (lo - a.lo) % a.tile
+    at = next(k for k, a in enumerate(kept) if a.kind == "tiled")
+    behind = [length if k == 0 else n for k, n in zip(store.order, store.behind(env), strict=True)]
+    sizes = (*lead[:at], 1, *lead[at:], *behind)
+    box = machine.read(array, (*starts, *(place if k == 0 else 0 for k in store.order)), sizes)
+    return xp.reshape(box, (*(n for n in lead if n != 1), *behind)), lead
+
+
+def tile(
+    machine: Reader, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+) -> Array:
+    """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
+    box, lead = stored_tile(machine, array, store, index, env)
+    at = next(k for k, a in enumerate(store.kept) if a.kind == "tiled")
+    box = machine.xp.reshape(box, (*lead, *box.shape[len(box.shape) - len(store.order) :]))
+    back = [len(lead) + store.order.index(k) for k in range(len(store.order))]
+    return machine.xp.permute_dims(box, (*range(at), back[0], *range(at, len(lead)), *back[1:]))

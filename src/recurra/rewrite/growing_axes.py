@@ -1,0 +1,163 @@
+"""Ranges 0:hi that grow with the steps of a loop, the axes that run along them, and who has these.
+
+s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')    its axis runs along 0:t+1
+y[t<T]: f32[] = sum(s, axes=(0,))                      folds one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from recurra.ir.expr import Expr, compare, substitute, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import Elementwise, Reduction
+from recurra.ir.types import Range, Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.movement import Transpose
+from recurra.rewrite.granularity import loops
+from recurra.rewrite.padding import shape_of
+from recurra.rewrite.ragged import Along, result_axes
+from recurra.sets import isl
+from recurra.sets.extent import at_sizes
+
+TILE = 256  # points of a tile, at most
+CACHE = 1 << 20  # bytes of a tile, at most: it is to stay in a core's cache
+LEAST = 512  # shorter ranges are read whole
+
+
+@dataclass(frozen=True)
+class Growing:
+    """0:hi of the points along `dim`, worth tiles of `size`."""
+
+    hi: Expr
+    dim: str
+    size: int
+
+
+Axes = tuple[Growing | None, ...]
+
+
+@dataclass
+class GrowingAxes:
+    """What runs along growing ranges; `size` as in `strip`."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    size: int | None
+    ranges: dict[Expr, Growing] = field(default_factory=dict[Expr, Growing])
+    known: dict[str, Axes] = field(default_factory=dict[str, Axes])
+
+    def __post_init__(self) -> None:
+        self.dims = {r.dim for r in self.graph.dims}
+        asked = [
+            (n, a, e, r)
+            for n in self.graph.nodes.values()
+            for a in n.args
+            for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
+            if isinstance(e, Slice) and self.grows(e, r)
+        ]
+        self.ordered = loops(self.graph) if asked else {}
+        for n, a, e, r in asked:
+            size = self.tile(n, a, e) if self.in_order(n, e.hi) else 0
+            if size and isinstance(e.hi, Expr):
+                old = self.ranges.get(e.hi)
+                least = min(size, old.size) if old else size
+                self.ranges[e.hi] = Growing(e.hi, r.dim, least)
+
+    def grows(self, e: Slice, r: Range) -> bool:
+        moves = bool(symbols(e.hi) & self.dims)
+        return moves and e.lo == 0 == r.lo and e.step == 1 and e.pad is None
+
+    def in_order(self, n: Node, hi: Expr | int) -> bool:
+        """Does the range grow in a loop that orders the equation, and is never empty?"""
+        moving = symbols(hi) & self.dims
+        cycles = all(n.name in self.ordered[d] for d in moving)
+        return cycles and isl.always(compare("<", 0, hi), n.domain)
+
+    def tile(self, n: Node, a: Ref, e: Slice) -> int:
+        """Points of a tile; 0 where tiles would not pay."""
+        most = isl.largest(substitute(e.hi, self.sizes), at_sizes(n.domain, self.sizes))
+        source = self.graph[a.name]
+        if not isinstance(most, int) or not isinstance(source.type, Type):
+            return 0
+        if self.size is not None:
+            return self.size
+        if most < LEAST or source.type.mentions() & self.dims:
+            return 0
+        free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(e.hi)]
+        row = source.type.nbytes(self.sizes) * prod(r.size({}) for r in free if not r.mentions())
+        size = TILE
+        while size > 16 and size * row > CACHE:
+            size //= 2
+        return size
+
+    # ---- axes
+
+    def of(self, name: str) -> Axes:
+        """For every axis of an equation the range that it runs along."""
+        if name not in self.known:
+            n = self.graph[name]
+            shape = shape_of(n.type)
+            self.known[name] = (None,) * len(shape)
+            if any(symbols(x) & self.dims for x in shape):
+                self.known[name] = self.result(n)
+        return self.known[name]
+
+    def operand(self, a: Ref) -> Axes:
+        """The same of what is read."""
+        return (*(None if s.step != 1 or s.pad else self.at(s) for s in a.slices), *self.of(a.name))
+
+    def at(self, s: Slice) -> Growing | None:
+        return self.ranges.get(s.hi) if s.lo == 0 and isinstance(s.hi, Expr) else None
+
+    def result(self, n: Node) -> Axes:
+        shapes = [shape_of(self.graph.read_type(a)) for a in n.args]
+        given = [tuple(x and Along(x.dim, Slice(0, x.hi)) for x in self.operand(a)) for a in n.args]
+        found = result_axes(n.op, shapes, given) or (None,) * len(shape_of(n.type))
+        return tuple(x and self.at(x.part) for x in found)
+
+    # ---- who has them
+
+    def members(self, s: Growing) -> frozenset[str] | None:
+        """The equations that have an axis along a range, or fold one; None: it cannot be tiled."""
+        out: set[str] = set()
+        for n in self.graph.nodes.values():
+            axes = [self.operand(a) for a in n.args]
+            mine = self.of(n.name)
+            if s in mine or any(s in x for x in axes):
+                if not self.in_tiles(n, s, axes, mine):
+                    return None
+                out.add(n.name)
+            elif s.hi in shape_of(n.type):  # of that length, but not made of such a range
+                return None
+        return frozenset(out)
+
+    def in_tiles(self, n: Node, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+        """Can an equation be said tile by tile?"""
+        if (n.name in self.graph.outputs and s in mine) or not self.in_order(n, s.hi):
+            return False
+        if any(x not in (None, s) for y in (*axes, mine) for x in y):
+            return False
+        if max(y.count(s) for y in (*axes, mine)) > 1:
+            return False
+        if any(s in self.of(a.name) and not self.graph.is_identity(a) for a in n.args):
+            return False
+        match n.op:
+            case Elementwise() | Transpose():
+                return s in mine
+            case Einsum():
+                return self.one_label(n, n.op, s, axes, mine)
+            case Reduction(axes=gone):
+                return s in mine or (n.op.monoid is not None and len(gone) == 1)
+            case _:
+                return False
+
+    def one_label(self, n: Node, op: Einsum, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+        """Is the range one label of a contraction?"""
+        ins, out = op.parts()
+        named = list(zip(ins, axes, strict=True))
+        labels = {x[k.index(s)] for x, k in named if s in k}
+        everywhere = all(s in k for x, k in named if labels & set(x))
+        return len(labels) == 1 and everywhere and (labels <= set(out)) == (s in mine)

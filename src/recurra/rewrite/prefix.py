@@ -1,0 +1,107 @@
+"""prefix: who reads the first points of an equation for ever gets a store of them alone.
+
+    y[t<T] = f(k[0:min(4,t)], k[max(t-7,0):t+1])
+ →  k_first[t<4] = copy(k);  y[t<T] = f(k_first[0:min(4,t)], k[max(t-7,0):t+1])
+
+One store would be as long as the longest wait; now one has 4 points, the other 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.types import Domain, Range, Tuple
+from recurra.ops.elementwise import Copy
+from recurra.ops.source import Input
+from recurra.rewrite.fuel import fuel
+from recurra.rewrite.rule import Rewriting
+from recurra.sets import isl
+from recurra.sets.extent import at_sizes, varies
+from recurra.sets.lag import lag
+
+LEAST = 4  # the first points are at most so small a part of all
+
+
+def prefix(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with stores for first points."""
+    return prefixes(graph, sizes, None)[0]
+
+
+def prefixes(graph: Graph, sizes: Mapping[str, int], chunk: int | None) -> tuple[Graph, list[str]]:
+    """`prefix`, and what was decided; first points are a multiple of `chunk`."""
+    g = Rewriting({}, graph.outputs, graph.dims, sizes)
+    for n in graph.nodes.values():
+        g.put(n)
+    said: list[str] = []
+    for n in graph.nodes.values():
+        for r in n.domain:
+            count = _first(graph, n, r, sizes)
+            count = -(-count // (chunk or 1)) * (chunk or 1)
+            if 0 < count * LEAST <= _points(r, sizes) and fuel().burn("first points", n.name):
+                _apart(graph, g, n, r, count, sizes)
+                said.append(f"{n.name}: its first {count} points apart")
+                break
+    if not said:
+        return graph, []
+    names = [x for n in graph.nodes for x in (n, f"{n}_first") if x in g.nodes]
+    rest = [x for x in g.nodes if x not in names]
+    return Graph({k: g.nodes[k] for k in (*names, *rest)}, graph.outputs, graph.dims), said
+
+
+def _points(r: Range, sizes: Mapping[str, int]) -> int:
+    return 0 if varies(r, sizes) else r.size(sizes)
+
+
+def _first(graph: Graph, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
+    """How many first points of a dim are all that far reads ask for; 0 where it is not so."""
+    if isinstance(n.op, Input) or isinstance(n.type, Tuple) or n.name in graph.outputs:
+        return 0
+    if varies(r, sizes) or evaluate(r.lo, sizes) != 0:
+        return 0
+    far = [
+        _end(reader, reader.args[k], n, r, sizes)
+        for reader, k in graph.readers[n.name]
+        if _is_far(reader, k, n, r)
+    ]
+    near = len(far) < len(graph.readers[n.name])
+    return max(far) if far and near and 0 not in far else 0
+
+
+def _is_far(reader: Node, k: int, n: Node, r: Range) -> bool:
+    """May a read be any number of steps behind?"""
+    e = reader.args[k].index[n.domain.dims.index(r.dim)]
+    if r.dim not in reader.domain:
+        return True
+    return lag(r.dim, e, reader.domain, merge_condition(reader, k)).high is None
+
+
+def _end(reader: Node, a: Ref, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
+    """One past the last point that a range from the first on asks for; 0: it is no such range."""
+    e = a.index[n.domain.dims.index(r.dim)]
+    if not isinstance(e, Slice) or e.lo != 0 or r.dim not in reader.domain:
+        return 0
+    top = isl.largest(e.hi, at_sizes(reader.domain, {}))
+    return top if isinstance(top, int) else 0
+
+
+def _apart(
+    graph: Graph, g: Rewriting, n: Node, r: Range, count: int, sizes: Mapping[str, int]
+) -> None:
+    ranges = (replace(x, hi=count) if x.dim == r.dim else x for x in n.domain)
+    first = Node(
+        g.fresh(f"{n.name}_first"),
+        Copy(),
+        (g.read(n.name),),
+        Domain(tuple(ranges)),
+        n.type,
+        n.loc,
+    )
+    g.put(first)
+    for reader, k in graph.readers[n.name]:
+        if _is_far(reader, k, n, r):
+            now = g[reader.name]
+            args = (*now.args[:k], replace(now.args[k], name=first.name), *now.args[k + 1 :])
+            g.put(replace(now, args=args))

@@ -1,0 +1,264 @@
+"""split: points of a loop that wait for nothing of it are taken out of it, all at once.
+
+    x[t<T] = merge(given[t], y[t-1], when=(t < 8, t >= 8))        tp<8: the points that are given
+    k[t<T] = f(x)                                                 k_head[tp<8] = f(given[tp])
+    y[t<T] = g(x, k[0:t+1])                                       k_of[t<8] = copy(k_head[t])
+                                                              →   k_rest[8<=t<T] = f(x)
+                                                                  k[t<T] = merge(k_of, k_rest, ..)
+                                                                  y[7<=t<T] = g(x, k[0:t+1])
+
+The cut is where the branch changes, or earlier if something else starts there: what is read of y is
+y[7]. `tp` orders nothing, so it becomes an axis: of a prompt, all positions are one product. What
+reads a window of the past has no such axis; then all is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from recurra.ir.expr import Expr, Sym, both, compare, evaluate, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.order import components
+from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Copy, Going
+from recurra.ops.source import Input
+from recurra.rewrite.fuel import fuel
+from recurra.rewrite.narrow import demands, least, narrowed
+from recurra.sets import isl
+
+FEWEST = 16  # points that are worth it
+ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others stay in the loop
+Made = tuple[Graph, list[str]]
+
+
+def split(graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST) -> Graph:
+    """The graph with `fewest` given points, or more, taken out of its loops."""
+    return split_off(graph, sizes, None, fewest)[0]
+
+
+def split_off(
+    graph: Graph, sizes: Mapping[str, int], chunk: int | None, fewest: int = FEWEST
+) -> Made:
+    """`split`, and what was decided; the cut is at a multiple of `chunk` steps."""
+    if not fewest or any(isinstance(n.op, Going) for n in graph.nodes.values()):
+        return graph, []
+    for r in graph.dims:
+        for m in graph.nodes.values():
+            step = chunk or 1
+            cut = _cut(graph, m, r.dim, sizes, step)
+            while cut >= fewest:
+                work = _Split(graph, sizes, m, r.dim, cut)
+                if not work.worthwhile():
+                    break
+                if work.most() <= ROOM:
+                    if fuel().burn("given points → an axis of their own", m.name):
+                        return work.made(), [str(work)]
+                    break
+                cut = (cut * 3 // 4) // step * step
+    return graph, []
+
+
+def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int) -> int:
+    """The points of a merge that are given before a loop; 0: none."""
+    if not isinstance(m.op, Merge) or dim not in m.domain or len(m.op.when) != 2:
+        return 0
+    r, when = m.domain[dim], m.op.when[0]
+    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != {dim}:
+        return 0
+    lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
+    end = lo
+    while end < hi and evaluate(when, {**sizes, dim: end}):
+        end += 1
+    starts = [x for x in demands(graph, dim, sizes).values() if lo < x <= end]
+    cut = min([end, *starts])
+    return cut - cut % chunk if lo == 0 and end < hi else 0
+
+
+@dataclass
+class _Split:
+    """One merge whose first branch holds below `cut`, and the cycle that it closes."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    m: Node
+    dim: str
+    cut: int
+    head: dict[str, str] = field(default_factory=dict[str, str])  # equations -> their early points
+
+    def __post_init__(self) -> None:
+        self.inner = f"{self.dim}p"
+        while any(r.dim == self.inner for r in self.graph.dims):
+            self.inner += "_"
+        self.first = demands(self.graph, self.dim, self.sizes)
+        parts = components(self.graph.nodes, lambda n: [a.name for a in self.graph[n].args])
+        self.cycle = set(next(p for p in parts if self.m.name in p))
+        self.early = {n for n in self.cycle if self.first.get(n, self.cut) < self.cut}
+        members = self.early - {self.m.name}
+        while wrong := {n for n in members if not self.free(self.graph[n], members)}:
+            members -= wrong
+        self.members = members
+
+    def __str__(self) -> str:
+        return f"{self.dim}: {self.cut} points at once for {len(self.members)} equations"
+
+    @property
+    def box(self) -> Domain:
+        return Domain((Range(self.dim, self.cut),))
+
+    def branch(self, n: Node) -> Ref | None:
+        """What a merge reads at all of the early points."""
+        assert isinstance(n.op, Merge)
+        for k, a in enumerate(n.args):
+            when = merge_condition(n, k)
+            if when is not None and isl.always(when, self.box):
+                return a
+        return None
+
+    def free(self, n: Node, members: set[str]) -> bool:
+        """Can the early points be said of early points, in any order?"""
+        if not n.op.pure or isinstance(n.type, Tuple) or n.name in self.graph.outputs:
+            return False
+        args = n.args
+        if isinstance(n.op, Merge):
+            one = self.branch(n) if self.dim in n.op.mentions() else None
+            if one is None and self.dim in n.op.mentions():
+                return False
+            args = (one,) if one is not None else n.args
+        return all(self.reads(n, a, members) for a in args)
+
+    def reads(self, n: Node, a: Ref, members: set[str]) -> bool:
+        if a.name not in self.cycle:
+            return True
+        if a.name != self.m.name and a.name not in members:
+            return False
+        for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
+            if r.dim == self.dim:
+                prefix = isinstance(e, Slice) and e.lo == 0 and e.step == 1 and e.pad is None
+                if e != Sym(self.dim) and not (prefix and a.name in members):
+                    return False
+            elif self.dim in index_symbols(e):
+                return False
+        return True
+
+    def worthwhile(self) -> bool:
+        """All products of the early points, and what they wait for, can be taken out."""
+        left = self.early - self.members
+        products = [n for n in self.members if isinstance(self.graph[n].op, Einsum)]
+        return bool(products) and not any(isinstance(self.graph[n].op, Einsum) for n in left)
+
+    def most(self) -> int:
+        """Bytes of the largest value at all of the points."""
+        env = {**self.sizes, self.dim: self.cut - 1}
+        out = 0
+        for name in self.members:
+            n = self.graph[name]
+            points = prod(
+                1 if r.mentions() - env.keys() else r.size(env) for r in n.domain.without(self.dim)
+            )
+            assert isinstance(n.type, Type)
+            out = max(out, self.cut * points * n.type.nbytes(env))
+        return out
+
+    # ---- the graph
+
+    def made(self) -> Graph:
+        across = [n for n in self.graph.nodes if n in self.members and self.across(n)]
+        nodes = dict(self.graph.nodes)
+        for n in [n for n in self.graph.nodes if n in self.members]:
+            self.point(nodes, n)
+        for name in across:
+            n = self.graph[name]
+            rest, copy = self.fresh(nodes, f"{name}_rest"), self.fresh(nodes, f"{name}_of")
+            nodes[rest] = replace(n, name=rest)
+            early = self.graph[name].domain
+            part = Domain(tuple(Range(r.dim, self.cut) if r.dim == self.dim else r for r in early))
+            at = Ref(self.head[name], n.domain.identity)
+            nodes[copy] = Node(copy, Copy(), (at,), part, n.type, n.loc)
+            t = Sym(self.dim)
+            when = (compare("<", t, self.cut), compare(">=", t, self.cut))
+            args = (Ref(copy, n.domain.identity), Ref(rest, n.domain.identity))
+            nodes[name] = Node(name, Merge(when=when), args, n.domain, n.type, n.loc)
+        dims: list[Range] = []
+        for r in self.graph.dims:
+            dims += [r, Range(self.inner, self.cut)] if r.dim == self.dim else [r]
+        graph = Graph(nodes, self.graph.outputs, tuple(dims)).live()
+        return narrowed(graph, self.dim, self.cut, self.sizes)
+
+    def across(self, name: str) -> bool:
+        """Does what is left of the loop read early points?"""
+        for reader, k in self.graph.readers[name]:
+            first = self.first.get(reader.name)
+            if reader.name in self.members:
+                first = self.cut
+            a = reader.args[k]
+            at = least(self.graph, reader, k, a, self.dim, self.sizes, first)
+            if at is not None and at < self.cut:
+                return True
+        return False
+
+    def fresh(self, nodes: Mapping[str, Node], stem: str) -> str:
+        k, name = 2, stem
+        while name in nodes:
+            name, k = f"{stem}_{k}", k + 1
+        return name
+
+    def point(self, nodes: dict[str, Node], name: str) -> str:
+        """An equation at its early points, over a dim of their own; and those that it needs."""
+        if name in self.head:
+            return self.head[name]
+        n = self.graph[name]
+        new = self.head[name] = self.fresh(nodes, f"{name}_head")
+        nodes[new] = n  # the name is taken
+        by: dict[str, Expr | int] = {self.dim: Sym(self.inner)}
+        ranges = (Range(self.inner, self.cut) if r.dim == self.dim else r for r in n.domain)
+        domain, args, op = Domain(tuple(ranges)), n.args, n.op
+        if isinstance(op, Merge) and self.dim in op.mentions():
+            one = self.branch(n)
+            assert one is not None
+            args, op = (one,), Merge(when=(both(),))
+        type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
+        reads = tuple(self.read(nodes, a) for a in args)
+        nodes[new] = Node(new, op.at(by), reads, domain, type_, n.loc)
+        return new
+
+    def read(self, nodes: dict[str, Node], a: Ref) -> Ref:
+        """An operand at early points."""
+        if a.name == self.m.name:
+            source = self.branch(self.m)
+            assert source is not None
+            by = dict(zip(self.m.domain.dims, a.index, strict=True))
+            return self.read(
+                nodes, source.at({d: e for d, e in by.items() if not isinstance(e, Slice)})
+            )
+        source_node = self.graph[a.name]
+        if self.dim in source_node.domain and (a.name in self.members or self.alike(a)):
+            name = self.point(nodes, a.name)
+        else:
+            name = a.name
+        index = [
+            replace(e, loose=True) if isinstance(e, Slice) and self.dim in index_symbols(e) else e
+            for e in a.index
+        ]
+        return Ref(name, tuple(index)).at({self.dim: Sym(self.inner)})
+
+    def alike(self, a: Ref) -> bool:
+        """Can what does not belong to the cycle be said over the early points, too?"""
+        n = self.graph[a.name]
+        if not n.op.pure or isinstance(n.op, (Input, Merge)) or isinstance(n.type, Tuple):
+            return False
+        at = n.domain.dims.index(self.dim)
+        e = a.index[at]
+        prefix = isinstance(e, Slice) and e.lo == 0
+        mine = e == Sym(self.dim) or prefix
+        return mine and all(
+            self.dim not in self.graph[x.name].domain or self.alike(x) or self.given(x)
+            for x in n.args
+        )
+
+    def given(self, a: Ref) -> bool:
+        n = self.graph[a.name]
+        return isinstance(n.op, Input) and a == self.graph.read(a.name)

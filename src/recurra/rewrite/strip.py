@@ -1,0 +1,177 @@
+"""strip: what is reduced over a range that grows runs over tiles of static size (strip-mining).
+
+    s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')
+    y[t<T]: f32[] = sum(s, axes=(0,))
+ →  s[t<T,tj<t//8+1]: f32[min(8*tj+8,t+1)-8*tj] = mul(q, x[8*tj:min(8*tj+8,t+1):room], ..)
+    y_part[t<T,tj<t//8+1]: f32[] = sum(s, axes=(0,))
+    y[t<T]: f32[] = fold(y_part[t,0:t//8+1])
+
+Only in a loop that is one anyway: what orders nothing becomes an axis, and the range a mask. The
+last tile is not full; `pad` masks it where that matters. Softmax is taken apart first, and what
+divides every term of a sum divides the sum; `online` then makes its two passes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.errors import ScheduleError
+from recurra.ir.expr import Expr, Sym, minimum, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.order import topological
+from recurra.ir.types import Domain, Range
+from recurra.ops.contraction import Einsum
+from recurra.ops.reduction import Fold
+from recurra.ops.softmax import Softmax
+from recurra.rewrite.fuel import fuel
+from recurra.rewrite.growing_axes import GrowingAxes
+from recurra.rewrite.normalised import divided_last, taken_apart
+from recurra.rewrite.online import online
+from recurra.rewrite.rule import Rewriting, run
+from recurra.sets import isl
+from recurra.sets.extent import longest
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A range 0:hi as tiles of `size` points, counted by `dim`, for some equations.
+
+    `kept` of them have an axis along it; the others fold one.
+    """
+
+    hi: Expr
+    size: int
+    dim: str
+    members: frozenset[str]
+    kept: frozenset[str]
+
+    @property
+    def range(self) -> Range:
+        count: Any = (self.hi + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
+        return Range(self.dim, count)
+
+    @property
+    def part(self) -> Slice:
+        """The points of one tile."""
+        start: Any = Sym(self.dim) * self.size
+        return Slice(start, minimum(start + self.size, self.hi), loose=True)
+
+    def __str__(self) -> str:
+        return f"0:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
+
+
+def strip(graph: Graph, sizes: Mapping[str, int], size: int | None = None) -> Graph:
+    """The graph with ranges that grow in tiles of `size` points (None: by cost; 0: no tiles)."""
+    return stripped(graph, sizes, size)[0]
+
+
+def stripped(
+    graph: Graph, sizes: Mapping[str, int], size: int | None = None
+) -> tuple[Graph, list[Strip]]:
+    """`strip`, and what was decided."""
+    if size is not None and size < 0:
+        raise ScheduleError(
+            f"there are no tiles of {size} points",
+            facts="strip= is the points of a tile of a range that grows; 0: no tiles",
+            hint="leave it out: it is then decided by cost",
+        )
+    if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
+        return graph, []
+    apart = _divided_last(_apart(graph, sizes, size), sizes, size)
+    found = _strips(apart, sizes, size)
+    for s in found:
+        apart = tiled(apart, s, sizes)
+    return (apart, found) if found else (graph, [])
+
+
+def _apart(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
+    along = GrowingAxes(graph, sizes, size)
+    wanted = {
+        n.name
+        for n in graph.nodes.values()
+        if isinstance(n.op, Softmax) and along.operand(n.args[0])[n.op.axis] is not None
+    }
+    return run(graph, (taken_apart(wanted),), sizes)[0] if wanted else graph
+
+
+def _divided_last(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
+    along = GrowingAxes(graph, sizes, size)
+    labels: dict[str, set[str]] = {}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Einsum):
+            ins, out = n.op.parts()
+            pairs = [
+                zip(s, along.operand(a), strict=True) for s, a in zip(ins, n.args, strict=True)
+            ]
+            labels[n.name] = {c for p in pairs for c, x in p if x is not None and c not in out}
+    return run(graph, (divided_last(labels),), sizes)[0]
+
+
+def _strips(graph: Graph, sizes: Mapping[str, int], size: int | None) -> list[Strip]:
+    along, out = GrowingAxes(graph, sizes, size), list[Strip]()
+    taken = {r.dim for r in graph.dims}.union(*(symbols(r.hi) for r in graph.dims))
+    for g in along.ranges.values():
+        members = along.members(g)
+        if members and fuel().burn("a range that grows → tiles", str(g.hi)):
+            dim = f"{g.dim}j"
+            while dim in taken:
+                dim += "_"
+            taken.add(dim)
+            kept = frozenset(n for n in members if g in along.of(n))
+            out.append(Strip(g.hi, g.size, dim, members, kept))
+    return out
+
+
+def tiled(graph: Graph, s: Strip, sizes: Mapping[str, int]) -> Graph:
+    """The graph with one strip made."""
+    around = next(graph[n].domain for n in graph.nodes if n in s.members)
+    most = isl.largest(s.range.hi, around)
+    if most is None:
+        most = longest(Domain((*around, s.range)), s.dim, sizes)
+    g = Rewriting({}, graph.outputs, (*graph.dims, Range(s.dim, most)), sizes)
+    for n in graph.nodes.values():
+        g.put(n)
+    for n in _in_order(graph, s.members):
+        g.loc = n.loc
+        _split(g, s, n)
+    online(g, s.dim)
+    return Graph({k: g.nodes[k] for k in _order(g, graph)}, g.outputs, g.dims).live()
+
+
+def _in_order(graph: Graph, members: frozenset[str]) -> list[Node]:
+    """Producers first."""
+    names = [n for n in graph.nodes if n in members]
+    return [graph[n] for n in topological(names, lambda n: [a.name for a in graph[n].args])]
+
+
+def _split(g: Rewriting, s: Strip, n: Node) -> None:
+    """An equation in tiles; one that folds the range becomes a fold over them."""
+    args = tuple(_read(g, s, a) for a in n.args)
+    name = n.name if n.name in s.kept else g.fresh(f"{n.name}_part")
+    domain = Domain((*n.domain, s.range))
+    g.put(Node(name, n.op, args, domain, n.op.infer(*map(g.type, args)), n.loc))
+    if name != n.name:
+        monoid = "add" if isinstance(n.op, Einsum) else n.op.monoid
+        assert monoid is not None, f"{n.name} folds what has no monoid"
+        every = Ref(name, (*n.domain.identity, Slice(0, s.range.hi)))
+        g.put(replace(n, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
+
+
+def _read(g: Rewriting, s: Strip, a: Ref) -> Ref:
+    """A read inside of a tile."""
+    if s.dim in g[a.name].domain:
+        return g.read(a.name)
+    return Ref(a.name, tuple(s.part if e == Slice(0, s.hi) else e for e in a.index))
+
+
+def _order(g: Rewriting, before: Graph) -> list[str]:
+    """Equations in the order they were written, what is new behind the first that reads it."""
+    new = [n for n in g.nodes if n not in before.nodes]
+    out: list[str] = []
+    for n in before.nodes:
+        if n in g.nodes:
+            out += [x for x in new if x in {a.name for a in g[n].args} and x not in out]
+            out.append(n)
+    return [*out, *(n for n in new if n not in out)]

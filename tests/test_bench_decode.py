@@ -1,0 +1,30 @@
+"""Decoders written by hand and ours make the same tokens, with and without a window."""
+
+from __future__ import annotations
+
+import pytest
+
+from recurra.bench.decode.ours import ours
+from recurra.bench.decode.suite import peers
+from recurra.bench.decode.work import LAUNCH, STEPS, Work
+from recurra.bench.harness import check
+
+SMALL = dict(L=2, D=32, H=4, KV=2, HD=8, F=48, V=61)
+
+
+@pytest.mark.parametrize(("B", "window"), [(1, 0), (2, 8)])
+def test_all_make_the_same_tokens(B: int, window: int) -> None:
+    work = Work(B, 160, window, **SMALL)
+    us = ours(work)
+    answer = us.answer()
+    assert answer["tokens"].shape == (B, STEPS)
+    assert len(set(answer["tokens"].ravel())) > 3
+    for peer in peers(work):
+        assert check((us, answer), (peer, peer.answer()), 1e-4) == "exact"
+
+
+def test_they_run_on_from_the_prompt() -> None:
+    work = Work(1, 160, **SMALL)
+    for contestant in (ours(work), *peers(work)):
+        contestant.run(2 * LAUNCH)
+        contestant.run(LAUNCH)

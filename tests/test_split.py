@@ -1,0 +1,151 @@
+"""split: points that are given are computed at once, and nothing that is read of them changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recurra as rc
+from program_checks import compiled, oracle
+from random_programs import Case
+from recurra.backend.jax.region import JaxBackend
+from recurra.backend.numpy import NumpyBackend
+from recurra.backend.torch.region import TorchBackend
+from recurra.executable import Executable
+from recurra.interp import run
+from recurra.ir.text import parse
+from recurra.ir.verify import verify
+from recurra.program.lower import ChunkLoop
+from recurra.rewrite.pad import pad
+from recurra.rewrite.split import split_off
+from recurra.rewrite.strip import strip
+
+QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
+LONG = settings(max_examples=800, deadline=None)
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> Case:
+    """A few layers over a text whose first points are given; each reads the past in some way."""
+    P, T = draw(st.integers(2, 6)), draw(st.integers(1, 12))
+    lines = [
+        "dims t<T",
+        "w: f64[2,2] = uniform(id=1, counter=(), shape=(2, 2), dtype='f64')",
+        "text[t<T]: f64[2] = uniform(id=2, counter=(t,), shape=(2,), dtype='f64')",
+        "place[t<T]: f64[] = value(expr=t, dtype='f64')",
+        "turn[t<T]: f64[] = cos(place)",
+        f"x0[t<T]: f64[2] = merge(text, next[t-1], when=(t < {P}, (t >= 1) & (t >= {P})))",
+    ]
+    x = "x0"
+    for k in range(draw(st.integers(1, 3))):
+        lines.append(f"q{k}[t<T]: f64[2] = einsum({x}, w, labels='a,ab->b')")
+        lines.append(f"k{k}[t<T]: f64[2] = mul(q{k}, turn, labels='a,->a')")
+        reads = {
+            "all": "0:t+1",
+            "window": "max(t-1,0):t+1",
+            "half": "0:t//2+1",
+        }
+        read = reads[draw(st.sampled_from(("all", "all", "all", "window", "half")))]
+        n = read.split(":")[1] if read[0] == "0" else "t-max(t-1,0)+1"
+        lines.append(f"s{k}[t<T]: f64[{n}] = einsum(q{k}, k{k}[{read}], labels='d,nd->n')")
+        lines.append(f"p{k}[t<T]: f64[{n}] = softmax(s{k}, axis=0)")
+        lines.append(f"a{k}[t<T]: f64[2] = einsum(p{k}, k{k}[{read}], labels='n,nd->d')")
+        lines.append(f"x{k + 1}[t<T]: f64[2] = add({x}, a{k})")
+        x = f"x{k + 1}"
+    if draw(st.booleans()):  # something that only the step before knows
+        lines.append("none: f64[2] = const(value=0.0, dtype='f64', shape=(2,))")
+        lines.append("seen[t<T]: f64[2] = merge(none, seen_now[t-1], when=(t == 0, t > 0))")
+        lines.append("seen_now[t<T]: f64[2] = maximum(seen, x0)")
+        lines.append(f"last[t<T]: f64[2] = add({x}, seen_now)")
+        x = "last"
+    lines.append(f"next[t<T]: f64[2] = tanh({x})")
+    since = draw(st.sampled_from((0, P - 1)))
+    lines.append("zero: f64[2] = const(value=0.0, dtype='f64', shape=(2,))")
+    lines.append(f"out[t<T]: f64[2] = merge(zero, next, when=(t < {since}, t >= {since}))")
+    lines.append("return out")
+    return Case(verify(parse("\n".join(lines))), {"T": T})
+
+
+def keeps(case: Case, chunk: int) -> None:
+    want = oracle(case)
+    after, _ = split_off(case.graph, case.sizes, chunk, 1)
+    verify(after)
+    assert parse(str(after)) == after
+    for f in (lambda g: g, lambda g: strip(g, case.sizes, 2), lambda g: pad(g, case.sizes)):
+        after = verify(f(after))
+        np.testing.assert_allclose(run(after, case.sizes)["out"], want[0], rtol=1e-9, atol=1e-9)
+    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1)
+
+
+@given(prompts(), st.integers(1, 3))
+@QUICK
+def test_random_prompts(case: Case, chunk: int) -> None:
+    keeps(case, chunk)
+
+
+@pytest.mark.fuzz
+@given(prompts(), st.integers(1, 4))
+@LONG
+def test_many_random_prompts(case: Case, chunk: int) -> None:
+    keeps(case, chunk)
+
+
+def text(T: int, P: int, B: int, **options: Any) -> Executable:
+    """Two layers of causal attention over a prompt and what follows it, rows of other lengths."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, N), (t, end)):
+        prompt = rc.input(rc.f32[4], (b, t), name="prompt")
+        place = rc.value(t, "i32") - rc.input(rc.i32, (b,), name="pad")
+        h = rc.like(rc.f32[4], domain=(b, t), name="h")
+        x = h
+        for k in range(2):
+            key = rc.like(rc.f32[4], domain=(b, t), name=f"k{k}")
+            key[b, t] = x @ rc.input(rc.f32[4, 4], (), name=f"w{k}")
+            scores = rc.einsum("d,nd->n", x, key[b, 0 : t + 1])
+            scores = rc.where(place[b, 0 : t + 1] >= 0, scores, -1e30)
+            x = x + rc.einsum("n,nd->d", scores.softmax(axis=0), key[b, 0 : t + 1])
+        after = x.tanh()
+        h[b, t, t < P] = prompt
+        h[b, t] = after[b, t - 1]
+        out = rc.like(rc.f32[4], domain=(b, t))
+        out[b, t, t < P - 1] = rc.constant(np.zeros(4), "f32")
+        out[b, t] = after
+        rc.output(y=out)
+    return ctx.compile({N: B, end: T}, **options)
+
+
+def data(T: int, B: int) -> dict[str, np.ndarray]:
+    r = np.random.default_rng(7)
+    weights = {f"w{k}": r.normal(size=(4, 4)).astype("f4") for k in range(2)}
+    return weights | {
+        "prompt": r.normal(size=(B, T, 4)).astype("f4"),
+        "pad": np.arange(B, dtype="i4"),
+    }
+
+
+@pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
+def test_a_prompt_on_backends(backend: Any) -> None:
+    given = data(50, 3)
+    want = text(50, 30, 3, backend="numpy", given=0).run(inputs=given)["y"]
+    for chunk in (None, 4, 8):
+        program = text(50, 30, 3, backend=backend(), chunk=chunk, strip=8)
+        got = program.run(inputs=given)["y"]
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"chunk {chunk}")
+
+
+def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
+    program = text(50, 30, 3, chunk=8).compiled
+    assert program.stages.decisions[0] == "t: 24 points at once for 7 equations"
+    loops = [it for it in program.program.items if isinstance(it, ChunkLoop) and it.loop.dim == "t"]
+    assert [(it.lo, it.hi, it.size) for it in loops] == [(0, 24, 8), (24, 50, 8)]
+    assert not any("einsum" in s for s in loops[0].region.active)
+
+
+def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurra.rewrite.split.ROOM", 4 * 3 * 20 * 20)
+    said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
+    assert said == "t: 20 points at once for 7 equations"
