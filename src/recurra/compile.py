@@ -16,6 +16,7 @@ from recurra.ops.permutation import Permutation
 from recurra.program.lower import Program, lower
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
+from recurra.rewrite.asking import asked, open_questions
 from recurra.rewrite.granularity import (
     Axes,
     Decision,
@@ -62,6 +63,7 @@ def compile_graph(
     chunk: int | None = None,
     rows: int = ROWS,
     held: float = HELD,
+    asking: float = 0.0,
     scheduler: str = "own",
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -69,6 +71,7 @@ def compile_graph(
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
+    `asking` a device whether rows go on costs so many steps of a loop (0: nothing).
     `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
@@ -121,6 +124,7 @@ def compile_graph(
         stages.axes = more_axes(written, g, decided)
         return new
 
+    g = _questions(g, asking, stages)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
     before = g
@@ -150,3 +154,16 @@ def compile_graph(
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     placed = dict(zip(graph.outputs, more_axes(written, before, decided), strict=True))
     return Compiled(stages, s, p, program, outputs, placed)
+
+
+def _questions(g: Graph, asking: float, stages: Stages) -> Graph:
+    """How often loops ask where rows end, if to ask costs anything."""
+    if not asking or not open_questions(g):
+        return g
+
+    def often(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, choices = asked(g, sizes, asking)
+        stages.decisions += choices
+        return new
+
+    return stages.run("asking", often, g)

@@ -84,7 +84,7 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
-        options = {"rows": self.backend.rows, **options}
+        options = {"rows": self.backend.rows, "asking": self.backend.asking, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs

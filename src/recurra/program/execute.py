@@ -26,6 +26,11 @@ class Backend(Protocol):
     machine: Machine
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
 
+    @property
+    def asking(self) -> float:
+        """What it costs to ask for a value inside of a loop, in steps of the loop."""
+        ...
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...

@@ -45,11 +45,12 @@ class Machine(Protocol):
         ...
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
 
         body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
+        It is asked for after `every` steps: less than so many more are run, never one at `hi`.
         """
         ...
 
@@ -214,7 +215,7 @@ class Walk:
             return goes_on, time - loop.shift[e.going] + 1, after
 
         end = state.ends.get(e.going, e.points)
-        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, body, start)
+        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, e.every, body, start)
         finish(carry)
         state.ends[e.going] = end
 

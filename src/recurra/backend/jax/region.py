@@ -29,20 +29,31 @@ class JaxMachine:
         return lax.fori_loop(lo, hi, body, carry)
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
+        """Steps that are not asked about are loops of their own, of a length that XLA knows."""
+
+        def one(time: Any, state: Any) -> Any:
+            end, carry = state
+            goes_on, after, carry = body(time, carry)
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+
         def on(state: Any) -> Any:
-            time, end, _ = state
+            time, (end, _) = state
             return (time < hi) & (time < end + late)
 
-        def step(state: Any) -> Any:
-            time, end, carry = state
-            goes_on, after, carry = body(time, carry)
-            return time + 1, jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+        def block(state: Any) -> Any:
+            time, inside = state
+            if every == 1:
+                return time + 1, one(time, inside)
+            return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
 
-        start = (jnp.asarray(lo, jnp.int32), jnp.asarray(end, jnp.int32), carry)
-        _, end, carry = lax.while_loop(on, step, start)
-        return end, carry
+        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), carry)
+        if start > lo:
+            state = lax.fori_loop(lo, start, one, state)
+        if start < hi:
+            _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
+        return state
 
     def lesser(self, a: Any, b: Any) -> Any:
         return jnp.minimum(a, b)
@@ -67,6 +78,11 @@ class JaxBackend:
 
     def __init__(self) -> None:
         self.machine = JaxMachine()
+
+    @property
+    def asking(self) -> float:
+        """A loop on a GPU waits until the host has its condition: about as long as for a step."""
+        return 0.0 if jax.default_backend() == "cpu" else 1.0
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return self.jitted(plan, region)

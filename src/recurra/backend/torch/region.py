@@ -47,6 +47,11 @@ class TorchBackend:
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
 
+    @property
+    def asking(self) -> float:
+        """The host waits for all that it has launched: about as long as for a step of a loop."""
+        return 0.0 if self.device == "cpu" else 1.0
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
             type_ = plan.graph[equation(s)].type
@@ -59,7 +64,8 @@ class TorchBackend:
                 )
         source, found, constants = recorded(plan, region, self.device)
         self.sources[region.name] = source
-        scope: dict[str, Any] = {"torch": torch, "number": self.number, "foreign": foreign}
+        scope: dict[str, Any] = {"torch": torch, "number": self.number}
+        scope |= {"foreign": foreign, "asked": asked}
         scope |= constants
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
         steps = steps_of(plan, region)
@@ -148,6 +154,19 @@ def _clocks(region: Region) -> list[str]:
     if region.chunk is not None:
         return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
     return [x.dim for x in region.around] + [f"{e}_ended" for e in region.ends]
+
+
+def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
+    """Where rows end: `flags` say of the last steps whether any row goes on; read only `now`.
+
+    Once none does, none goes on again, so that it is enough to count.
+    """
+    flags.append(more)
+    if not now:
+        return end
+    behind = len(flags) - int(torch.stack(flags).sum())
+    flags.clear()
+    return min(end, after - behind + 1) if behind else end
 
 
 @cache
