@@ -105,7 +105,7 @@ class Cut(Axis):
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
-            inside = start >= 0 and start + size <= x.shape[self.axis]
+            inside = not size or start >= 0 and start + size <= x.shape[self.axis]
             assert inside, f"cut {start}:{start + size} of {x.shape[self.axis]}"
             key = tuple(
                 slice(start, start + size) if k == self.axis else slice(None)
