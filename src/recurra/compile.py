@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recurra.cost.model import HELD
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
@@ -17,6 +17,7 @@ from recurra.program.lower import Program, lower
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.asking import asked, open_questions
+from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,
     Decision,
@@ -33,6 +34,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
+from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
@@ -64,6 +66,7 @@ def compile_graph(
     rows: int = ROWS,
     held: float = HELD,
     asking: float = 0.0,
+    diagonals: float = GAIN,
     scheduler: str = "own",
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -71,7 +74,8 @@ def compile_graph(
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
-    `asking` a device whether rows go on costs so many steps of a loop (0: nothing).
+    `diagonals`: cells that wait for neighbours go by diagonals where that is so many times cheaper
+    (0: always). `asking` a device whether rows go on costs so many steps of a loop (0: nothing).
     `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
@@ -81,6 +85,7 @@ def compile_graph(
     of_dims = {s for r in graph.dims for s in symbols(r.hi)}
     graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
     sizes = {n: v for n, v in sizes.items() if n in of_dims}
+    graph = without_negative(graph, sizes)
     stages = Stages(sizes)
     stages.begin(graph)
     written: list[Axes] = []
@@ -99,6 +104,7 @@ def compile_graph(
     g = stages.run("lift", lift, g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
+    g = _diagonals(g, diagonals, stages) if axes else g
     batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
@@ -154,6 +160,19 @@ def compile_graph(
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     placed = dict(zip(graph.outputs, more_axes(written, before, decided), strict=True))
     return Compiled(stages, s, p, program, outputs, placed)
+
+
+def _diagonals(g: Graph, gain: float, stages: Stages) -> Graph:
+    """Tables on their diagonals, where there are any."""
+    if not any(fronts(g, stages.sizes)):
+        return g
+
+    def skewed(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, found = on_diagonals(g, sizes, gain)
+        stages.decisions += map(str, found)
+        return new
+
+    return stages.run("wavefront", skewed, g)
 
 
 def _questions(g: Graph, asking: float, stages: Stages) -> Graph:

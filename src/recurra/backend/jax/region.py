@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
+from recurra.ops.movement import Cut
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 from recurra.program.walk import Until
@@ -23,6 +25,10 @@ class JaxMachine:
     xp: Any = jnp
 
     def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        if isinstance(op := node.op, Cut) and not isinstance(
+            at := evaluate(op.start, env, jnp), int
+        ):
+            return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
         return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
