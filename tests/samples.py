@@ -157,6 +157,7 @@ SAMPLES: list[Sample] = [
     s("fold", "f[2,3,4]", known=(([[1.0, 2.0], [3.0, 5.0]],), [4.0, 7.0])),
     s("fold", "f[2,3,4]", known=(([[1.0, 2.0], [3.0, 5.0]],), 5.0), monoid_of="maximum", rank=2),
     s("fold", "b[2,3]", monoid_of="logical_or", type="bool"),
+    s("allreduce", "f[2,3]", known=(([1.0, 2.0],), [1.0, 2.0])),  # of one worker
     s("einsum", "f[2,3]", "f[3,4]", labels="ab,bc->ac",
       known=(([[1.0, 2.0]], [[3.0], [4.0]]), [[11.0]])),
     s("einsum", "f[2,3]", "f[3]", "f[2,4]", labels="ab,b,ac->ca"),

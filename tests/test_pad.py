@@ -297,7 +297,8 @@ return y, z""")
 
 def test_every_op_has_a_rule_or_refuses() -> None:
     without = {name for name, op in Op.registry.items() if rule_of(op) is None}
-    assert without == {"call", "data", "foreign", "input", "item", "merge"}  # merge: see pad.py
+    after = {"allreduce"}  # of *shard*, which runs later
+    assert without - after == {"call", "data", "foreign", "input", "item", "merge"}  # see pad.py
 
 
 def test_a_refusal_names_the_users_line() -> None:

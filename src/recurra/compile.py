@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from recurra.cost.model import HELD
 from recurra.ir.bind import bind, without_negative
@@ -14,6 +15,7 @@ from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
 from recurra.program.lower import Program, lower
+from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.asking import asked, open_questions
@@ -30,6 +32,7 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
+from recurra.rewrite.shard import choose, shard
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.tile import ROWS, tile, tiles
@@ -54,6 +57,7 @@ class Compiled:
     program: Program
     outputs: Mapping[str, str]  # of the source graph -> of the program
     axes: Mapping[str, Axes]  # of each output of the source graph
+    shards: Shards | None = None  # where rows are split over workers
 
 
 def compile_graph(
@@ -68,6 +72,7 @@ def compile_graph(
     asking: float = 0.0,
     diagonals: float = GAIN,
     scheduler: str = "own",
+    workers: int = 1,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
@@ -76,7 +81,8 @@ def compile_graph(
     `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
     `diagonals`: cells that wait for neighbours go by diagonals where that is so many times cheaper
     (0: always). `asking` a device whether rows go on costs so many steps of a loop (0: nothing).
-    `scheduler`: "own", or "isl" for the order that isl's scheduler finds.
+    `scheduler`: "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a
+    dim that orders nothing are split over as many; each runs the program on its own.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -105,6 +111,11 @@ def compile_graph(
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
     g = _diagonals(g, diagonals, stages) if axes else g
+    over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
+    if over is not None:
+        sizes = over.sizes(sizes)
+        stages.split(sizes, str(over))
+        g = stages.run("shard", partial(shard, s=over), g)
     batch = batch_dims(g) if axes else []
     split: list[str] = []
     decided: tuple[Decision, ...] = ()
@@ -149,17 +160,21 @@ def compile_graph(
         wrong = validate(p)
         assert not wrong, wrong[0]
     program = lower(p, chunk)
+    tell(stages, s, program)
+    outputs = dict(zip(graph.outputs, g.outputs, strict=True))
+    where = more_axes(written, before, decided)
+    placed = dict(zip(graph.outputs, where, strict=True))
+    split_over = shards(program.plan, stages.graphs.get("shard"), over, where)
+    return Compiled(stages, s, p, program, outputs, placed, split_over)
+
+
+def tell(stages: Stages, s: Schedule, program: Program) -> None:
+    """What came out, logged and dumped as the environment asks."""
     for line in str(program.plan).splitlines():
         stages.tell("memory", f"{'plan':<12} {line}")
-    for name, text in (
-        ("schedule", str(s)),
-        ("plan", str(program.plan)),
-        ("host", source(program)),
-    ):
+    texts = {"schedule": str(s), "plan": str(program.plan), "host": source(program)}
+    for name, text in texts.items():
         stages.dump(name, text)
-    outputs = dict(zip(graph.outputs, g.outputs, strict=True))
-    placed = dict(zip(graph.outputs, more_axes(written, before, decided), strict=True))
-    return Compiled(stages, s, p, program, outputs, placed)
 
 
 def _diagonals(g: Graph, gain: float, stages: Stages) -> Graph:

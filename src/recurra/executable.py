@@ -37,6 +37,10 @@ BACKENDS = {
     "numpy": "recurra.backend.numpy:NumpyBackend",
     "torch": "recurra.backend.torch.region:TorchBackend",
 }
+MESHES = {
+    "jax": "recurra.backend.jax.mesh:JaxMesh",
+    "numpy": "recurra.backend.numpy_mesh:NumpyMesh",
+}
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
@@ -53,6 +57,19 @@ def backend_of(backend: str | Backend) -> Backend:
         raise RecurraError(
             f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
         ) from None
+
+
+def mesh_of(backend: Backend, workers: int) -> Backend:
+    """The backend on several workers."""
+    if backend.name not in MESHES:
+        raise RecurraError(
+            f"the backend {backend.name!r} runs on one worker, not {workers}",
+            facts=f"{' and '.join(MESHES)} run on several",
+            hint="leave workers out, or choose one of these",
+            loc=here(),
+        )
+    module, _, name = MESHES[backend.name].partition(":")
+    return getattr(importlib.import_module(module), name)(workers)
 
 
 class Executable:
@@ -84,6 +101,16 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
+        workers = _workers(options.get("workers", 1))
+        if workers > 1:
+            self.backend = mesh_of(self.backend, workers)
+            if self.check:
+                raise RecurraError(
+                    "check='nan' looks at one worker only",
+                    facts=f"the program is compiled for {workers} workers",
+                    hint="leave workers out to find out where a NaN comes from",
+                    loc=here(),
+                )
         options = {"rows": self.backend.rows, "asking": self.backend.asking, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         expect_room(self.compiled.plan, sizes)
@@ -92,7 +119,7 @@ class Executable:
     @cached_property
     def execution(self) -> Execution:
         """The program's regions, ready for the backend to compile at their first launch."""
-        return Execution(self.compiled.program, self.backend)
+        return Execution(self.compiled.program, self.backend, self.compiled.shards)
 
     def run(
         self,
@@ -196,6 +223,7 @@ class Executable:
             self.effects,
             self.backend.name,
             tuple(self.compiled.stages.decisions),
+            1 if self.compiled.shards is None else self.compiled.shards.workers,
         )
 
     def arrange(self, output: str, array: Any) -> Any:
@@ -252,6 +280,11 @@ class Executable:
         return list(self.compiled.stages.rows)
 
     @property
+    def own_sizes(self) -> Mapping[str, int]:
+        """The bounds that one worker has."""
+        return self.compiled.plan.sizes
+
+    @property
     def store_rows(self) -> list[dict[str, Any]]:
         """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
         plan = self.compiled.program.plan
@@ -261,11 +294,11 @@ class Executable:
                 {
                     "store": s.name,
                     "kind": " × ".join(a.kind for a in s.kept) or "point",
-                    "shape": "×".join(map(str, s.shape(self.sizes))),
+                    "shape": "×".join(map(str, s.shape(self.own_sizes))),
                     "slots": ", ".join(f"{a.dim}: {a.slots}" for a in s.kept),
                     "live": self.live(s.name),
                     "class": "output" if s.output else "workspace, donated",
-                    "bytes": s.nbytes(self.sizes),
+                    "bytes": s.nbytes(self.own_sizes),
                 }
             )
         for r in self.compiled.program.regions:
@@ -277,11 +310,11 @@ class Executable:
                     {
                         "store": v,
                         "kind": "variable, in place",
-                        "shape": "×".join(map(str, type_.sizes(self.sizes))),
+                        "shape": "×".join(map(str, type_.sizes(self.own_sizes))),
                         "slots": "1",
                         "live": f"across {r.chunk.dim}",
                         "class": "carried, donated",
-                        "bytes": type_.nbytes(self.sizes),
+                        "bytes": type_.nbytes(self.own_sizes),
                     }
                 )
         return rows
@@ -319,7 +352,7 @@ class Executable:
                     walk(it.body, f"{name} / ")
                     continue
                 graph = self.compiled.plan.graph
-                spans = {s: times(graph, it, s, self.sizes) for s in members(it.body)}
+                spans = {s: times(graph, it, s, self.own_sizes) for s in members(it.body)}
                 first = min(lo for lo, _ in spans.values())
                 for s, (lo, hi) in spans.items():
                     at = {"start": now + lo - first, "stop": now + hi - first}
@@ -381,6 +414,17 @@ def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
                 else "leave it out",
                 loc=here(),
             )
+
+
+def _workers(workers: Any) -> int:
+    if not isinstance(workers, int) or workers < 1:
+        raise RecurraError(
+            f"a program cannot run on {workers!r} workers",
+            facts="workers are devices that each have some of the rows",
+            hint="give how many: workers=2",
+            loc=here(),
+        )
+    return workers
 
 
 def _expect_seed(seed: Any) -> None:

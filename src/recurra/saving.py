@@ -77,6 +77,7 @@ class Saver:
     effects: Sequence[Checkpoint]
     backend: str
     decisions: tuple[str, ...]
+    workers: int = 1  # each has its own state: arrays are [workers, ..]
     inputs: Mapping[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
@@ -129,6 +130,7 @@ class Saver:
             "counters": {step.dim: step.hi},
             "seed": int(seed),
             "backend": self.backend,
+            "workers": self.workers,
             "decisions": self.decisions,
             "hosts": trees,
             "lost": lost,
@@ -164,6 +166,13 @@ class Saver:
 
     def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
         """The checkpoint must hold what the program carries."""
+        theirs = found.meta.get("workers", 1)
+        if theirs != self.workers:
+            raise RecurraError(
+                f"{found.path} was saved by {theirs} workers",
+                facts=f"the program is compiled for {self.workers}, and each keeps its own rows",
+                hint=f"compile it with workers={theirs}",
+            )
         carried = self.border
         saved = set(variables)
         if carried != saved:
@@ -229,17 +238,21 @@ class Saver:
 
     # ---- parameters
 
+    def of_one(self, x: Any) -> Any:
+        """What is the same on all workers."""
+        return x if self.workers == 1 else x[0]
+
     def parameter(self, name: str, variables: Mapping[str, Any], seed: int) -> Any:
         """A parameter at the border of an iteration; one that nothing trains stays as it began."""
         node = self.program.plan.graph.nodes.get(name)
         if node is not None and name in self.program.plan.seeded:
-            return variables[node.args[1].name]
+            return self.of_one(variables[node.args[1].name])
         plan = self.program.plan
         written = self.source[name]
         if len(written.args) > 1:
             found = variables.get(name)
             if found is not None:
-                return found
+                return self.of_one(found)
             raise RecurraError(
                 f"{name} cannot be saved",
                 facts="its newest value is not at hand between iterations: it is read otherwise "

@@ -13,6 +13,7 @@ from recurra.config import Config, config
 from recurra.errors import PassError
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
+from recurra.ops.collective import SHARD, SHARDS
 from recurra.rewrite.fuel import Fuel, burning
 from recurra.rewrite.granularity import Axes
 
@@ -31,6 +32,7 @@ class Stages:
     axes: Sequence[Axes] | None = None  # of the outputs, once some dims of them are axes
     fuel: Fuel = field(default_factory=Fuel)
     answers: list[Any] | None = None  # the oracle's, of the first graph
+    alone: Mapping[str, int] | None = None  # its bounds, where rows are split over workers
 
     def __post_init__(self) -> None:
         self.fuel.limit = self.asked.fuel
@@ -41,6 +43,14 @@ class Stages:
         self.dump("trace", str(graph))
         if self.asked.check:
             self.answer(graph)
+
+    def split(self, sizes: Mapping[str, int], decision: str) -> None:
+        """From here on bounds are those of one worker: the oracle is one worker alone."""
+        self.sizes = sizes
+        self.decisions.append(decision)
+        if self.answers is not None:
+            self.alone = {**sizes, SHARD: 0, SHARDS: 1}
+            self.answer(self.graphs["trace"])
 
     def run(self, name: str, f: Pass, before: Graph) -> Graph:
         """One pass: the graph verifies before and after, and has one answer."""
@@ -73,27 +83,32 @@ class Stages:
         if self.fuel.limit is not None and not self.fuel.empty:
             self.say(f"RECURRA_FUEL={self.fuel.limit}: there are only {self.fuel.used} rewrites")
 
+    @property
+    def oracle(self) -> Mapping[str, int]:
+        """The bounds that it runs for."""
+        return self.sizes if self.alone is None else self.alone
+
     def answer(self, graph: Graph) -> None:
         """Keeps the oracle's answer, or says why there is none."""
-        points = agreement.evaluations(graph, self.sizes)
+        points = agreement.evaluations(graph, self.oracle)
         if points > agreement.MOST:
-            bounds = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+            bounds = ", ".join(f"{k}={v}" for k, v in self.oracle.items())
             self.say(
                 f"RECURRA_CHECK: passes are not compared; {bounds} asks for {points:,} evaluations,"
                 f" at most {agreement.MOST:,} are made: compile for smaller bounds"
             )
             return
-        self.answers = agreement.answers(graph, self.sizes, _order(graph), _axes(graph, None))
+        self.answers = agreement.answers(graph, self.oracle, _order(graph), _axes(graph, None))
 
     def compare(self, name: str, after: Graph) -> None:
         """Raises PassError where the answer is not that of the first graph."""
         assert self.answers is not None
         first = self.graphs["trace"]
-        found = agreement.answers(after, self.sizes, _order(first), _axes(after, self.axes))
-        wrong = agreement.difference(first, self.sizes, self.answers, found)
+        found = agreement.answers(after, self.oracle, _order(first), _axes(after, self.axes))
+        wrong = agreement.difference(first, self.oracle, self.answers, found)
         if wrong is None:
             return
-        bounds = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        bounds = ", ".join(f"{k}={v}" for k, v in self.oracle.items())
         stages = list(self.graphs)
         was = stages[stages.index(name) - 1]
         raise PassError(

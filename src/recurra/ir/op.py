@@ -32,6 +32,7 @@ class Op:
     abstract: ClassVar[bool] = True
     monoid: ClassVar[str | None] = None  # the elementwise op that joins partial results
     pure: ClassVar[bool] = True  # may be duplicated, merged, dropped
+    drawn: ClassVar[bool] = False  # reads the seed of the run
     name: ClassVar[str] = "op"
 
     def __init_subclass__(cls, abstract: bool = False, name: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """The primitives: adding one means adding one class in one of these files, nothing elsewhere."""
 
 from recurra.ops import (
+    collective,
     contraction,
     control,
     elementwise,
@@ -16,6 +17,7 @@ from recurra.ops import (
 )
 
 __all__ = [
+    "collective",
     "contraction",
     "control",
     "elementwise",

@@ -23,6 +23,7 @@ MOST_OUTSIDE = 8  # points of the box that are no elements
 class Permutation(Symbolic):
     """y = the place of element `at` among `size`, shuffled by (seed, id, key)"""
 
+    drawn = True
     id: int
     size: Expr | int
     at_: Expr | int

@@ -91,6 +91,7 @@ class Uniform(Symbolic):
     Element k of a shaped draw is the second counter; what does not fit two counters is in the key.
     """
 
+    drawn = True
     id: int
     key: tuple[Expr | int, ...] = ()
     counter: tuple[Expr | int, ...] = ()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from recurra.errors import RecurraError, ShapeError
+from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.program.lower import ChunkLoop, Program
 from recurra.program.region import Region
+from recurra.program.shards import Shards
 from recurra.program.source import source
 from recurra.program.walk import Machine, State, Walk
 from recurra.schedule.tree import equation, is_constant
@@ -48,6 +50,22 @@ class Backend(Protocol):
         ...
 
 
+class Mesh(Backend, Protocol):
+    """A backend on several workers: every array of it is [workers, *as one worker has it]."""
+
+    def array(self, x: Any) -> Any:
+        """The same array for every worker."""
+        ...
+
+    def spread(self, parts: Sequence[Any]) -> Any:
+        """An array for each worker."""
+        ...
+
+    def copy(self, x: Any) -> Any:
+        """An array of the mesh, in memory of its own."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Copied(Mapping[str, Any]):
     """Arrays of a backend as NumPy arrays, each copied when it is asked for."""
@@ -78,10 +96,14 @@ class Step:
 
 @dataclass
 class Execution:
-    """One program, compiled once for a backend; it may run any number of times."""
+    """One program, compiled once for a backend; it may run any number of times.
+
+    With `shards`, the backend is a mesh of as many workers.
+    """
 
     program: Program
-    backend: Backend
+    backend: Backend | Mesh
+    shards: Shards | None = None
     regions: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,7 +130,8 @@ class Execution:
         arrays of the backend, where they lie.
         """
         run = _Run(self, inputs or {}, resume)
-        stores = yield from self.main(run, self.backend.array(np.uint32(seed)), self.backend.array)
+        copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
+        stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
         return run.results(stores, native)
 
 
@@ -121,7 +144,7 @@ class _Run:
     def __init__(self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
-        self.main = execution.program.main
+        self.main, self.shards = execution.program.main, execution.shards
         wanted = {n for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
@@ -140,7 +163,28 @@ class _Run:
         if self.resume is None:
             return lo, tuple(variables.values())
         time, saved = self.resume
-        return time, tuple(self.backend.array(saved[n]) for n in variables)
+        return time, tuple(self.saved(saved[n]) for n in variables)
+
+    def saved(self, x: Any) -> Any:
+        """An array of a run as a Step gave it."""
+        return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
+
+    def whole(self, name: str, array: Any) -> Any:
+        """An output as a NumPy array, with the rows of all workers."""
+        return self.joined(name, self.backend.numpy(array), np)
+
+    def joined(self, name: str, parts: Any, xp: Any) -> Any:
+        """An output with the rows of all workers."""
+        return parts if self.shards is None else self.shards.whole(name, parts, xp)
+
+    @property
+    def workers(self) -> int:
+        return 1 if self.shards is None else self.shards.workers
+
+    @property
+    def lead(self) -> tuple[slice, ...]:
+        """The axes of an array ahead of those of its store."""
+        return () if self.shards is None else (slice(None),)
 
     def later(self, lo: int) -> int:
         """Where another stretch of the main loop starts: a resumed run has some behind it."""
@@ -167,17 +211,17 @@ class _Run:
                 and not self.plan.stores[name].type.shape
             ):
                 first = kept[0].lo
-                seen[name] = self.backend.numpy(array[lo - first : hi - first])
+                made = array[(*self.lead, slice(lo - first, hi - first))]
+                seen[name] = self.whole(name, made)
             if axis is not None:
-                seen[name] = self.piece(array, axis, hi - lo)
+                seen[name] = self.whole(name, self.piece(array, axis, hi - lo))
                 self.pieces[name].append(seen[name])
         return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy))
 
-    def piece(self, array: Any, axis: int, length: int) -> np.ndarray:
-        """The first points along an axis; to cut an array costs its backend a launch."""
-        if array.shape[axis] > length:
-            array = array[(*(slice(None),) * axis, slice(0, length))]
-        return self.backend.numpy(array)
+    def piece(self, array: Any, axis: int, length: int) -> Any:
+        """The first points along an axis of a store; to cut an array costs its backend a launch."""
+        before = (*self.lead, *(slice(None),) * axis)
+        return array[(*before, slice(0, length))] if array.shape[len(before)] > length else array
 
     def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -188,14 +232,19 @@ class _Run:
                 axis = self.streamed[name]
                 none = list(store.shape(self.plan.sizes))  # a run resumed at its end makes nothing
                 none[axis] = 0
-                pieces = self.pieces[name] or [np.zeros(none, NUMPY_NAME[store.type.dtype])]
-                array = np.concatenate(pieces, axis=axis)
-                array = self.backend.array(array) if native else array
-            else:
-                array = stores[name] if native else self.backend.numpy(stores[name])
-                lengths = (
-                    self.plan.graph[name].domain[a.dim].size(self.plan.sizes) for a in store.kept
+                empty = np.zeros(none, NUMPY_NAME[store.type.dtype])
+                none_made = (
+                    empty
+                    if self.shards is None
+                    else self.shards.whole(name, [empty] * self.workers, np)
                 )
+                pieces = self.pieces[name] or [none_made]
+                array = np.concatenate(pieces, axis=axis)
+                array = xp.asarray(array) if native else array
+            else:
+                array = stores[name]
+                array = self.joined(name, array, xp) if native else self.whole(name, array)
+                lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
                 array = array[self.done(name)]
             order = [a.dim for a in store.kept]
@@ -204,6 +253,11 @@ class _Run:
             order = (*(order.index(d) for d in dims), *rest)
             out[name] = array if list(order) == sorted(order) else xp.permute_dims(array, order)
         return out
+
+    def length(self, name: str, dim: str) -> int:
+        """How many points of a dim an output has, on all workers."""
+        n = self.plan.graph[name].domain[dim].size(self.plan.sizes)
+        return n * self.workers if self.shards and dim == self.shards.dim else n
 
     def done(self, name: str) -> tuple[slice, ...]:
         """The points of an output that this run has made: a resumed one lacks those before it."""
@@ -227,9 +281,16 @@ class _Run:
     def store(self, store: Store) -> Any:
         """An input that lies as its store would is read where it lies."""
         given = self.inputs.get(store.name)
-        if store.given and hasattr(given, "__dlpack__") and self.fits(store, given):
+        if (
+            store.given
+            and self.shards is None
+            and hasattr(given, "__dlpack__")
+            and self.fits(store, given)
+        ):
             return self.backend.borrow(_detached(given))
-        return self.backend.array(self.fill(store))
+        if self.shards is None or not store.given:
+            return self.backend.array(self.fill(store))
+        return _mesh(self.backend).spread([self.fill(store, k) for k in range(self.workers)])
 
     def fits(self, store: Store, given: Any) -> bool:
         """Has the array the layout of the store, and its element type, and can it be lent?"""
@@ -242,13 +303,17 @@ class _Run:
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
 
-    def fill(self, store: Store) -> np.ndarray:
-        """The store before anything has run."""
+    def fill(self, store: Store, worker: int = 0) -> np.ndarray:
+        """The store of a worker before anything has run."""
         array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
         given = self.given(store.name, array.dtype)
+        dims = self.dims(store)
+        if self.shards is not None and self.shards.dim in dims:
+            rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
+            given = rows[worker]
         lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if given.shape != want:
@@ -295,21 +360,31 @@ class _Run:
 
     def call(self, statement: str) -> Callable[..., Any]:
         """A host call: operands become NumPy arrays, results go back to the backend."""
-        plan, backend, walk = self.plan, self.backend, self.walk
+        plan, backend, walk, shards = self.plan, self.backend, self.walk, self.shards
         node = plan.graph[statement]
         loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
 
+        def read(k: int, a: Ref, x: Any, times: tuple[int, ...]) -> Any:
+            if plan.accesses[statement, k].how != "store":
+                return x
+            state = State({}, {a.name: x}, {}, tuple(zip(loops, times, strict=True)))
+            return walk.read(plan.stores[a.name], a, state, walk.point(statement, state))
+
         def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-            args: list[Any] = []
-            for k, (a, x) in enumerate(zip(node.args, given, strict=True)):
-                if plan.accesses[statement, k].how == "store":
-                    state = State({}, {a.name: x}, {}, tuple(zip(loops, times, strict=True)))
-                    x = walk.read(plan.stores[a.name], a, state, walk.point(statement, state))
-                args.append(np.asarray(x))
-            results: tuple[Any, ...] = node.op.eval(np, *args)
-            return tuple(backend.array(y) for y in results)
+            pairs = enumerate(zip(node.args, given, strict=True))
+            if shards is None:
+                args = [np.asarray(read(k, a, x, times)) for k, (a, x) in pairs]
+                return tuple(backend.array(y) for y in node.op.eval(np, *args))
+            each = ([np.asarray(read(k, a, y, times)) for y in x] for k, (a, x) in pairs)
+            results = node.op.eval(np, *shards.together(node, list(each)))
+            return tuple(map(_mesh(backend).spread, shards.apart(node, results)))
 
         return call
+
+
+def _mesh(backend: Any) -> Mesh:
+    """Of an execution with shards, the backend."""
+    return backend
 
 
 def _detached(given: Any) -> Any:

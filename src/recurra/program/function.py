@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
@@ -34,16 +34,24 @@ def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
 
 
 def function(
-    plan: Plan, r: Region, machine: Machine, walker: Callable[[Plan, Machine], Walk] = Walk
+    plan: Plan,
+    r: Region,
+    machine: Machine,
+    walker: Callable[[Plan, Machine], Walk] = Walk,
+    here: Callable[[], Mapping[str, Any]] = dict[str, Any],
 ) -> Callable[..., tuple[Any, ...]]:
-    """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
+    """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
+
+    `here` is asked, with every launch, which worker runs it and how workers join.
+    """
     walk, ints, names = walker(plan, machine), times(r), (*r.held, *r.carried)
     stores = (*r.stores, *r.reads)
 
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:
         at, arrays = given[:ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
-        state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)), {"seed": seed})
+        state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
+        state.env = {"seed": seed, **here()}
         if r.chunk is not None:
             lo, hi = at
             walk.run(r.chunk, lo, hi, r.active, state)

@@ -17,7 +17,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import OneHot
 from recurra.ops.movement import Expand, Transpose
-from recurra.ops.reduction import Sum
+from recurra.ops.reduction import Reduction, Sum
 from recurra.ops.source import Const, Value
 from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, sub_itself
 from recurra.rewrite.rule import Rewriting, is_const, rule
@@ -283,6 +283,21 @@ def sum_nothing(n: Node, g: Rewriting) -> Ref | None:
     return n.args[0] if n.op == Sum(axes=()) else None
 
 
+@rule(Reduction)
+def reduce_reduced(n: Node, g: Rewriting) -> Node | None:
+    """Σ over axes of what Σ over others left → Σ over both; so of every monoid"""
+    assert isinstance(n.op, Reduction)
+    inner = g.producer(n.args[0], type(n.op))
+    if inner is None or n.op.monoid is None or inner.name in g.outputs:
+        return None
+    if len(g.readers[inner.name]) > 1:
+        return None
+    first: Any = inner.op
+    left = [a for a in range(g.type(inner.args[0]).rank) if a not in first.axes]
+    axes = sorted({*first.axes, *(left[a] for a in n.op.axes)})
+    return replace(n, op=replace(n.op, axes=tuple(axes)), args=inner.args)
+
+
 @rule(el.Pow)
 def square_power(n: Node, g: Rewriting) -> Node | None:
     """x ^ 2 → square(x)"""
@@ -312,5 +327,6 @@ ALGEBRA = (
     sum_of_scaled,
     sum_of_einsum,
     sum_of_product,
+    reduce_reduced,
     square_power,
 )

@@ -100,7 +100,8 @@ class _Phase:
 
     def again(self, n: Node) -> bool:
         """May this equation be computed in another phase?"""
-        if not n.op.pure or isinstance(n.op, (Merge, Fold)) or n.op.name in ("item", "input"):
+        kept = isinstance(n.op, (Merge, Fold)) or n.op.name in ("item", "input", "allreduce")
+        if not n.op.pure or kept:
             return False
         return all(a.name not in self.phases or self.reachable(a, n) for a in n.args)
 

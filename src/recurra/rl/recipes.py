@@ -33,6 +33,8 @@ class Recipe:
     """Discount per step."""
     backend: str = "jax"
     """What runs the compiled program: jax, torch or numpy."""
+    workers: int = 1
+    """Devices of jax (or threads of numpy) that share the rows, or the samples of minibatches."""
     checkpoint_every: int = 10
     """Iterations between checkpoints."""
     resume: Path | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -103,7 +102,8 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    with compiling(check=settings.check) if settings.check else nullcontext():
+    asked = {"check": settings.check} if settings.check else {}
+    with compiling(workers=settings.workers, **asked):
         program = (compile or partial(_compile, settings.backend))(ctx, bounds)
     newest = None if folder is None else _newest(folder, settings, program)
     if folder is None:

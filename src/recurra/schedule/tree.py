@@ -108,7 +108,7 @@ def is_constant(graph: Graph, statement: str) -> bool:
     """Is it the same everywhere, of nothing? Then it is made where it is used."""
     n = graph[equation(statement)]
     source = not n.args and not n.domain.ranges and n.op.pure and not isinstance(n.op, Input)
-    return source and not is_step(statement)
+    return source and not n.op.drawn and not is_step(statement)
 
 
 def domain_of(graph: Graph, statement: str) -> Domain:

@@ -97,7 +97,11 @@ class JaxBackend:
         """The region's function: compiled at its first launch, once for any number of steps."""
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
-        return jax.jit(function(plan, region, self.machine), donate_argnums=donated)
+        return jax.jit(self.function(plan, region), donate_argnums=donated)
+
+    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """What is traced."""
+        return function(plan, region, self.machine)
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""

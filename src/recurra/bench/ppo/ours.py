@@ -6,6 +6,7 @@ each: the compiler is told nothing of that but by the bounds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,18 +94,23 @@ def program(work: Work, iterations: int, gradients: bool = False, **options: Any
 
 
 def ours(work: Work) -> Contestant:
-    """The compiled program as a contestant; it is called in a process of its own."""
+    """The compiled program as a contestant; it is called in a process of its own.
+
+    There are as many workers as the process is given threads.
+    """
+    workers = int(os.environ.get("OMP_NUM_THREADS", "1"))
     steps: Any = None
 
     def run(k: int) -> NDArray[Any]:
         nonlocal steps
         if steps is None:
-            steps = program(work, 10**6, chunk=LAUNCH).execution.steps(SEED)
+            whole = program(work, 10**6, chunk=LAUNCH, workers=workers)
+            steps = whole.execution.steps(SEED)
         made = [next(steps).outputs for _ in range(-(-k // LAUNCH))]
         return np.concatenate([x["reward"] for x in made])
 
     def answer() -> Mapping[str, NDArray[Any]]:
-        result = program(work, 2, gradients=True).run(seed=SEED)
+        result = program(work, 2, gradients=True, workers=workers).run(seed=SEED)
         gradient = {f"d_{k}": result[f"d_{k}"][0, 0, 0] for k in initial(work)}
         theta = {k: result[f"p_{k}"][1, 0, 0] for k in initial(work)}
         counts = {"env_steps": work.B * work.T, "parameters": work.parameters}

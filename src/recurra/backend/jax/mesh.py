@@ -1,0 +1,114 @@
+"""Several devices of JAX run one program, each on rows of its own (shard_map).
+
+On the host's processor the devices are threads of this process, each of one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from recurra.backend.jax.region import JaxBackend
+from recurra.errors import RecurraError, here
+from recurra.memory.plan import Plan
+from recurra.ops.collective import JOIN, SHARD
+from recurra.program.function import function, times
+from recurra.program.region import Region
+
+AXIS = "worker"
+# One thread for each device; a pool with room for all, else a collective waits for ever.
+BEFORE_JAX = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "16"}
+_JOINS: Mapping[str, Callable[[Any, str], Any]] = {
+    "add": lax.psum,
+    "maximum": lax.pmax,
+    "minimum": lax.pmin,
+    "logical_or": lambda x, axis: lax.psum(x.astype(jnp.int32), axis) > 0,
+    "logical_and": lambda x, axis: lax.psum((~x).astype(jnp.int32), axis) == 0,
+}
+
+
+class JaxMesh(JaxBackend):
+    """XLA on `workers` devices."""
+
+    def __init__(self, workers: int):
+        super().__init__()
+        self.workers, devices = workers, devices_for(workers)
+        self.mesh = jax.make_mesh(
+            (workers,), (AXIS,), devices=devices, axis_types=(jax.sharding.AxisType.Auto,)
+        )
+        self.rows_apart = NamedSharding(self.mesh, P(AXIS))
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        call = self.jitted(plan, region)
+
+        def waited(*given: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
+            return jax.block_until_ready(call(*given))
+
+        return waited
+
+    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """What all devices run: their part of every array has a first axis of one."""
+        ints = times(region)
+        own = function(plan, region, self.machine, here=_here)
+
+        def one(seed: Any, *given: Any) -> tuple[Any, ...]:
+            arrays = (_first(x) for x in given[ints:])
+            return tuple(x[None] for x in own(seed[0], *given[:ints], *arrays))
+
+        rows, same = P(AXIS), P()
+        specs = (rows, *[same] * ints)
+        count = len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
+        return jax.shard_map(
+            one,
+            mesh=self.mesh,
+            in_specs=(*specs, *[rows] * count),
+            out_specs=rows,
+            check_vma=False,
+        )
+
+    def array(self, x: Any) -> Any:
+        return self.spread([x] * self.workers)
+
+    def spread(self, parts: Sequence[Any]) -> Any:
+        """[workers, ..]: one array for each device."""
+        return jax.device_put(np.stack([np.asarray(x) for x in parts]), self.rows_apart)
+
+    def copy(self, x: Any) -> Any:
+        return jnp.array(x, copy=True)
+
+
+def _first(x: Any) -> Any:
+    return jax.tree.map(lambda y: y[0], x)
+
+
+def _here() -> dict[str, Any]:
+    """Which device it is, and how all join."""
+    return {SHARD: lax.axis_index(AXIS), JOIN: lambda monoid, x: _JOINS[monoid](x, AXIS)}
+
+
+def devices_for(workers: int) -> list[Any]:
+    """As many devices; where JAX has not begun yet, the host's processor is made to have them."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ.setdefault("NPROC", BEFORE_JAX["NPROC"])
+    if BEFORE_JAX["XLA_FLAGS"] not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {BEFORE_JAX['XLA_FLAGS']}".strip()
+    with suppress(RuntimeError):  # JAX has begun: with what it has
+        jax.config.update("jax_num_cpu_devices", workers)
+    devices = jax.local_devices()
+    if len(devices) < workers:
+        raise RecurraError(
+            f"there are no {workers} devices for {workers} workers",
+            facts=f"JAX has begun with {len(devices)}",
+            hint="compile for workers before anything else of this process uses JAX",
+            loc=here(),
+        )
+    return devices[:workers]

@@ -1,0 +1,36 @@
+"""What the workers of a program do together: each runs on rows of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.ir.op import Array, Op
+from recurra.ir.types import Type
+from recurra.ops.reduction import REDUCTION
+
+SHARD, SHARDS = "shard", "shards"  # which worker it is, and of how many; in the env at run time
+JOIN = "join"  # there, too: f(monoid, x) of all workers' x, the same for each; none of one worker
+
+
+class AllReduce(Op):
+    """y = x₁ ∘ x₂ ∘ … over the workers, each of whom gets it"""
+
+    monoid_of: str = "add"
+
+    def infer(self, x: Type) -> Type:
+        if self.monoid_of not in REDUCTION:
+            raise TypeError(f"allreduce: no {self.monoid_of!r} over workers")
+        return x
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return x
+
+    def run(self, xp: Any, env: Any, *xs: Array, **_: Any) -> Array:
+        join = env.get(JOIN)
+        return self.eval(xp, *xs) if join is None else join(self.monoid_of, *xs)
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> AllReduce:
+        return self
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (g,)
