@@ -402,8 +402,9 @@ class Walk:
         box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
         wanted = [d for d, e in index.items() if isinstance(e, Slice)]
         for d in wanted:
-            if d not in sliced:  # a folded dim read as a range of one
+            if d not in sliced:  # a folded dim read as a range of one, or of none
                 box = xp.expand_dims(box, axis=0)
+                box = box if evaluate(index[d].size, env) else box[:0]
                 sliced.insert(0, d)
         if sliced != wanted:
             rest = tuple(range(len(wanted), len(box.shape)))
