@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 from recurra.cost.model import HELD
 from recurra.ir.bind import bind, without_negative
@@ -24,6 +25,7 @@ from recurra.rewrite.granularity import (
     Axes,
     Decision,
     batch_dims,
+    batch_last,
     granularity,
     loops,
     more_axes,
@@ -68,6 +70,7 @@ def compile_graph(
     last: bool | None = None,
     chunk: int | None = None,
     rows: int = ROWS,
+    enough: float = inf,
     held: float = HELD,
     asking: float = 0.0,
     diagonals: float = GAIN,
@@ -78,11 +81,12 @@ def compile_graph(
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
-    `rows` of a batch fill a tile (0: no tiles). `held` weighs a kept byte (0: keep all).
-    `diagonals`: cells that wait for neighbours go by diagonals where that is so many times cheaper
-    (0: always). `asking` a device whether rows go on costs so many steps of a loop (0: nothing).
-    `scheduler`: "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a
-    dim that orders nothing are split over as many; each runs the program on its own.
+    `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a step of `enough`
+    nanoseconds needs none. `held` weighs a kept byte (0: keep all). `diagonals`: cells that wait
+    for neighbours go by diagonals where that is so many times cheaper (0: always). `asking` a
+    device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`: "own", or
+    "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that orders nothing
+    are split over as many; each runs the program on its own.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -126,8 +130,10 @@ def compile_graph(
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        at = phases(schedule(g, sizes, frozenset(batch)))
-        found = tiles(g, sizes, at, loops(g), set(batch), rows)
+        at = phases(schedule(accumulate(g, sizes), sizes, frozenset(batch)))
+        at = {n: phase for n, phase in at.items() if n in g.nodes}
+        much = enough if batch_last(g, batch, last)[0] else inf
+        found = tiles(g, sizes, at, loops(g), set(batch), rows, much)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)

@@ -111,7 +111,10 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        options = {"rows": self.backend.rows, "asking": self.backend.asking, **options}
+        options = {"asking": self.backend.asking, **options}
+        if "rows" not in options:
+            fill = {"rows": self.backend.rows, "enough": self.backend.enough}
+            options = {**fill, **options}
         self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,7 @@ class NumpyBackend:
     """Regions run as they are written, one statement after the other."""
 
     name = "numpy"
-    rows = 512
-    asking = 0.0
+    rows, enough, asking = 512, inf, 0.0
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

@@ -27,6 +27,7 @@ class Backend(Protocol):
     name: str
     machine: Machine
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
+    enough: float  # ns of a step which, with the batch as last axis, needs no tile
 
     @property
     def asking(self) -> float:

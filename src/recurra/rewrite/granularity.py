@@ -136,14 +136,19 @@ def widest_layer(graph: Graph, dims: Sequence[str]) -> int:
     return widest
 
 
+def batch_last(graph: Graph, dims: Sequence[str], last: bool | None = None) -> tuple[bool, str]:
+    """Do batch axes go last (None: decide), and why: narrow layers are faster so."""
+    if last is not None:
+        return last, "asked for"
+    widest = widest_layer(graph, dims)
+    return 0 < widest <= SMALL_WIDTH, "by the width of its layers" if widest else ""
+
+
 def granularity(
     graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[Graph, tuple[Decision, ...]]:
     """The graph with `dims` as axes, the first outermost in memory, and what was decided."""
-    why = "asked for"
-    if last is None:  # narrow layers: last
-        widest = widest_layer(graph, dims)
-        last, why = 0 < widest <= SMALL_WIDTH, "by the width of its layers" if widest else ""
+    last, why = batch_last(graph, dims, last)
     made: list[Decision] = []
     for dim in dims if last else reversed(dims):
         members = frozenset(candidates(graph, dim))

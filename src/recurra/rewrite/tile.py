@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import prod
+from math import inf, prod
 from typing import Any
 
+from recurra.cost.model import compute_ns
 from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range
@@ -62,8 +63,12 @@ def tiles(
     ordered: Mapping[str, set[str]],
     batch: set[str],
     rows: int = ROWS,
+    enough: float = inf,
 ) -> list[Tile]:
-    """The phases worth tiling: nothing in them is `ordered` along their loop, under `rows` rows."""
+    """The phases worth tiling: nothing in them is `ordered` along their loop, under `rows` rows.
+
+    Nor are those whose steps take `enough` nanoseconds as they are.
+    """
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
         groups.setdefault(phase, []).append(name)
@@ -73,10 +78,21 @@ def tiles(
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
         if not alone or not inner:
             continue
+        if _step_ns(graph, sizes, names, batch) >= enough:
+            continue
         t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
         if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
             out.append(t)
     return _joined(out)
+
+
+def _step_ns(graph: Graph, sizes: Mapping[str, int], names: list[str], batch: set[str]) -> float:
+    """A step of a phase, the batch as a whole."""
+    return sum(_batch(graph, sizes, n, batch) * compute_ns(graph, graph[n], sizes) for n in names)
+
+
+def _batch(graph: Graph, sizes: Mapping[str, int], name: str, batch: set[str]) -> int:
+    return prod(r.size(sizes) for r in graph[name].domain if r.dim in batch)
 
 
 def _shared_dims(graph: Graph, names: list[str]) -> list[str]:
@@ -112,7 +128,7 @@ def _tile(
     total = evaluate(hi, sizes)
     if not total:
         return None
-    have = max(prod(r.size(sizes) for r in graph[n].domain if r.dim in batch) for n in names)
+    have = max(_batch(graph, sizes, n, batch) for n in names)
     most = max(1, min(total, rows // have))
     size = max(z for z in range(1, most + 1) if total % z == 0)
     return Tile(dim, size, frozenset(members)) if size > 1 else None

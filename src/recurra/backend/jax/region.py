@@ -81,6 +81,7 @@ class JaxBackend:
 
     name = "jax"
     rows = 512
+    enough = 20e3  # measured: a tile of such steps must first be turned, [te,f,b] → [f,te,b]
 
     def __init__(self) -> None:
         self.machine = JaxMachine()

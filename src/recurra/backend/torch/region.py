@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class TorchBackend:
     """
 
     name = "torch"
-    rows = 4096
+    rows, enough = 4096, inf
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
