@@ -78,7 +78,7 @@ def tiles(
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
         if not alone or not inner:
             continue
-        if _step_ns(graph, sizes, names, batch) >= enough:
+        if enough < inf and _step_ns(graph, sizes, names, batch) >= enough:
             continue
         t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
         if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
