@@ -45,13 +45,13 @@ def test_passes_keep_the_answer(seed: int) -> None:
     by_passes(seed)
 
 
-@pytest.mark.parametrize("seed", range(10, 18))
+@pytest.mark.parametrize("seed", range(10, 15))
 def test_numpy_agrees_with_the_oracle(seed: int) -> None:
     by_backend(seed, "numpy")
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("seed", range(20, 22))
+@pytest.mark.parametrize("seed", range(20, 21))
 def test_backends_agree_with_the_oracle(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 

@@ -27,11 +27,11 @@ def by_backend(seed: int, backend: str) -> bool:
 
 def test_random_tables() -> None:
     """Most of them are large enough for a diagonal."""
-    assert sum(by_backend(seed, "numpy") for seed in range(40)) > 20
+    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 12
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_random_tables_compiled(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
