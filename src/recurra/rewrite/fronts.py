@@ -142,13 +142,13 @@ def _front(
     """The shorter dim becomes the axis."""
     if not all({axis, other} <= set(graph[n].domain.dims) for n in part):
         return None
+    shifts = [shifts_of(graph, graph[n].args[k], axis, other) for n, k in within]
+    sums = [s[0] + s[1] for s in shifts if s is not None and s != (0, 0)]
+    if None in shifts or not sums or not (max(sums) < 0 or min(sums) > 0):
+        return None
     alone = [carried(graph, part, within, d) for d in (axis, other)]
     if any(left is not None and not any(_cycles(graph, part, left)) for left in alone):
         return None  # in a loop over one dim, the other is free
-    shifts = [shifts_of(graph, graph[n].args[k], axis, other) for n, k in within]
-    sums = [s[0] + s[1] for s in shifts if s is not None and s != (0, 0)]
-    if None in shifts or not (max(sums) < 0 or min(sums) > 0):
-        return None
     pulled = _pulled(graph, sizes, part, axis, other)
     ranges = [_box([graph[n].domain[d] for n in part], sizes) for d in (axis, other)]
     if None in ranges or not all(_diagonal(graph, sizes, n, axis, other) for n in (*part, *pulled)):
