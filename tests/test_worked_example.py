@@ -37,8 +37,8 @@ def equations(p: Executable) -> str:
     """After the last pass; arrays and functions of the program numbered as they appear."""
     text = str(list(p.compiled.stages.graphs.values())[-1])
     text = re.sub(r"fn='(reset|step)_\d+'", r"fn='\1'", text)
-    keys = list(dict.fromkeys(re.findall(r"'data\d+'", text)))
-    return re.sub(r"'data\d+'", lambda m: f"'data{keys.index(m[0])}'", text)
+    keys = list(dict.fromkeys(re.findall(r"'data-[0-9a-f]+'", text)))
+    return re.sub(r"'data-[0-9a-f]+'", lambda m: f"'data{keys.index(m[0])}'", text)
 
 
 TEXTS = {

@@ -6,6 +6,7 @@
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
+| `RECURRA_CACHE=dir` | compiled programs are kept there and found at the next start (backend jax, one worker); not with the four above |
 | `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """  # noqa: E501
@@ -29,6 +30,12 @@ class Config:
     dump: Path | None = None
     check: bool = False
     fuel: int | None = None
+    cache: Path | None = None
+
+    @property
+    def watches(self) -> bool:
+        """Is there something to see or to change in the passes, so that they must run?"""
+        return bool(self.log or self.dump or self.check or self.fuel is not None)
 
 
 def config() -> Config:
@@ -43,7 +50,14 @@ def config() -> Config:
     if fuel and not fuel.isdecimal():
         raise _meaningless("RECURRA_FUEL", fuel, "it is a number of rewrites, such as 100")
     dump = os.environ.get("RECURRA_DUMP")
-    return Config(log, Path(dump) if dump else None, check == "1", int(fuel) if fuel else None)
+    kept = os.environ.get("RECURRA_CACHE")
+    return Config(
+        log=log,
+        dump=Path(dump) if dump else None,
+        check=check == "1",
+        fuel=int(fuel) if fuel else None,
+        cache=Path(kept) if kept else None,
+    )
 
 
 def _meaningless(variable: str, value: str, facts: str) -> RecurraError:

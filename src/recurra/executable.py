@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from recurra import cache
 from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
+from recurra.config import config
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
@@ -115,9 +117,23 @@ class Executable:
         if "rows" not in options:
             fill = {"rows": self.backend.rows, "enough": self.backend.enough}
             options = {**fill, **options}
-        self.compiled: Compiled = compile_graph(graph, self.sizes, **options)
+        options["workers"] = workers
+        kept = self.kept(graph, options)
+        self.compiled: Compiled = cache.program(
+            kept, lambda: compile_graph(graph, self.sizes, **options)
+        )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
+
+    def kept(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
+        """Where the compiled program is kept, with its regions; None: it is not."""
+        asked, caching = config(), getattr(self.backend, "cached", None)
+        if asked.cache is None or asked.watches or caching is None or options["workers"] > 1:
+            return None
+        entry = cache.entry(asked.cache, graph, self.sizes, options, self.backend.name)
+        if entry is not None:
+            self.backend = caching(entry)
+        return entry
 
     @cached_property
     def execution(self) -> Execution:

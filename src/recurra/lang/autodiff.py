@@ -130,16 +130,14 @@ class _Cotangents:
     stop: set[str]
 
     def __post_init__(self) -> None:
-        self.terms: dict[str, list[RecurrentTensor]] = {n: [] for n in self.needed}
+        here = [n for n in self.graph.nodes if n in self.needed]
+        self.terms: dict[str, list[RecurrentTensor]] = {n: [] for n in here}
         self.handle: dict[str, RecurrentTensor] = {}
-        for name in self.graph.nodes:
-            if name in self.needed:
-                node = self.graph[name]
-                assert not isinstance(node.type, Tuple)
-                made = self.tracer.declare(f"d_{name}", node.domain, node.type)
-                self.handle[name] = RecurrentTensor(
-                    self.tracer, Ref(made.name, node.domain.identity)
-                )
+        for name in here:
+            node = self.graph[name]
+            assert not isinstance(node.type, Tuple)
+            made = self.tracer.declare(f"d_{name}", node.domain, node.type)
+            self.handle[name] = RecurrentTensor(self.tracer, Ref(made.name, node.domain.identity))
 
     def of(self, name: str) -> RecurrentTensor:
         return self.handle[name]

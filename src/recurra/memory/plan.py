@@ -62,6 +62,16 @@ class Plan:
     def graph(self) -> Graph:
         return self.schedule.graph
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled, maps by id of a loop are maps by its place."""
+        places = {id(x): k for k, x in enumerate(self.schedule.loops(), 1)}
+        return {**self.__dict__, **{name: _moved(self, name, places) for name in _BY_LOOP}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        ids = {k: id(x) for k, x in enumerate(self.schedule.loops(), 1)}
+        self.__dict__.update({name: _moved(self, name, ids) for name in _BY_LOOP})
+
     def __str__(self) -> str:
         rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
         total = sum(s.nbytes(self.sizes) for s in self.stores.values())
@@ -74,6 +84,14 @@ class Plan:
             size = s.nbytes(self.sizes)
             rows.append({"store": s.name, "points": kept, "of": str(s.type), "bytes": size})
         return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
+
+
+_BY_LOOP = ("carried", "starts", "seeds")
+
+
+def _moved(plan: Plan, name: str, keys: Mapping[int, int]) -> dict[int, Any]:
+    """A map by loops with other keys for them; 0 is none."""
+    return {keys.get(k, 0): v for k, v in getattr(plan, name).items()}
 
 
 def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:

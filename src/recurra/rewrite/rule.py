@@ -79,7 +79,7 @@ class Rewriting:
     outputs: tuple[str, ...]
     dims: Any
     sizes: Mapping[str, int]
-    readers: dict[str, set[str]] = field(default_factory=dict)
+    readers: dict[str, dict[str, None]] = field(default_factory=dict)  # in an order of their own
     todo: deque[str] = field(default_factory=deque)
     queued: set[str] = field(default_factory=set)
     fired: dict[str, int] = field(default_factory=dict)
@@ -180,11 +180,11 @@ class Rewriting:
         old = self.nodes.get(node.name)
         if old is not None:
             for a in old.args:
-                self.readers[a.name].discard(node.name)
+                self.readers[a.name].pop(node.name, None)
         self.nodes[node.name] = node
-        self.readers.setdefault(node.name, set())
+        self.readers.setdefault(node.name, {})
         for a in node.args:
-            self.readers.setdefault(a.name, set()).add(node.name)
+            self.readers.setdefault(a.name, {})[node.name] = None
         self.push(node.name)
         for r in self.readers[node.name]:
             self.push(r)
@@ -284,7 +284,7 @@ def _dead(state: Rewriting, node: Node) -> bool:
     del state.nodes[node.name]
     for a in node.args:
         if a.name in state.readers:
-            state.readers[a.name].discard(node.name)
+            state.readers[a.name].pop(node.name, None)
             state.push(a.name)
     return True
 

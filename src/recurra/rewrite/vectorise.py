@@ -388,7 +388,7 @@ def vectorise(
             else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
         )
         g.nodes[n.name] = new
-        g.readers.setdefault(n.name, set())
+        g.readers.setdefault(n.name, {})
     for n in graph.nodes.values():
         g.loc = n.loc
         g.nodes[n.name] = v.rebuild(n)

@@ -71,6 +71,17 @@ class Schedule:
     def _repr_html_(self) -> str:
         return code_html(str(self))
 
+    def loops(self) -> list[Loop]:
+        """Every loop, those around ahead of those inside."""
+        out: list[Loop] = []
+        todo = list(self.items)
+        while todo:
+            it = todo.pop(0)
+            if isinstance(it, Loop):
+                out.append(it)
+                todo = [*it.body, *todo]
+        return out
+
     def paths(self) -> dict[str, tuple[tuple[int, Loop | None], ...]]:
         """For each statement, its place: at every depth the position and the loop entered there."""
         out: dict[str, tuple[tuple[int, Loop | None], ...]] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jax
 import numpy as np
@@ -72,6 +73,15 @@ class Traced:
 
         return Traced(back)
 
+    def text(self, xs: Sequence[Type]) -> str:
+        """All that it computes on arrays of these types: equal texts are one function."""
+        avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
+        closed = jax.make_jaxpr(self.fn)(*avals)
+        digest = hashlib.sha256()
+        for array in _arrays(closed):
+            digest.update(np.asarray(array).tobytes())
+        return f"{closed} {digest.hexdigest()}"
+
     def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
         compiled = self.compiled(vmaps)
@@ -87,6 +97,20 @@ class Traced:
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
         """Results in the tree that the function gave them in."""
         return jax.tree.unflatten(tree, leaves)
+
+
+def _arrays(x: Any) -> Iterator[Any]:
+    """The constants of a jaxpr and of those inside."""
+    if isinstance(x, (list, tuple)):
+        for y in cast(Sequence[Any], x):
+            yield from _arrays(y)
+    elif hasattr(x, "consts"):
+        yield from x.consts
+        yield from _arrays(x.jaxpr)
+    elif hasattr(x, "eqns"):
+        for e in x.eqns:
+            yield from (v.val for v in e.invars if hasattr(v, "val"))
+            yield from _arrays(tuple(e.params.values()))
 
 
 def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:

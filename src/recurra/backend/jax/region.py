@@ -91,6 +91,12 @@ class JaxBackend:
         """A loop on a GPU waits until the host has its condition: about as long as for a step."""
         return 0.0 if jax.default_backend() == "cpu" else 1.0
 
+    def cached(self, kept: Any) -> JaxBackend:
+        """The same with its regions kept on disk, see `cached.py`."""
+        from recurra.backend.jax.cached import CachedJax
+
+        return CachedJax(kept)
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return self.jitted(plan, region)
 

@@ -1,0 +1,65 @@
+"""Regions that are kept on disk as XLA made them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import jax
+from jax.experimental import serialize_executable
+
+from recurra.backend.jax.region import JaxBackend
+from recurra.memory.plan import Plan
+from recurra.program.region import Region
+
+T = TypeVar("T")
+
+
+class Kept(Protocol):
+    """Where parts of a program are kept, by name."""
+
+    def get(self, name: str, load: Callable[[bytes], T]) -> T | None: ...
+    def put(self, name: str, data: bytes) -> None: ...
+
+
+class CachedJax(JaxBackend):
+    """XLA; a region is loaded at its first launch, or compiled and kept."""
+
+    def __init__(self, kept: Kept):
+        super().__init__()
+        self.kept = kept
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        ready: list[Callable[..., Any]] = []
+
+        def run(*given: Any) -> tuple[Any, ...]:
+            if not ready:
+                ready.append(self.ready(plan, region))
+            return ready[0](*given)
+
+        return run
+
+    def ready(self, plan: Plan, region: Region) -> Callable[..., Any]:
+        name = f"{region.name}-{place()}"
+        found = self.kept.get(name, _load)
+        if found is not None:
+            return found
+        made = self.lowered(plan, region).compile()
+        self.kept.put(name, pickle.dumps(serialize_executable.serialize(made)))
+        return made
+
+
+def place() -> str:
+    """What JAX compiles for, and how it is set: a name of its own."""
+    device = jax.devices()[0]
+    told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
+    config: Any = jax.config
+    told += [config.jax_enable_x64, config.jax_default_matmul_precision]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+
+
+def _load(data: bytes) -> Callable[..., Any]:
+    return serialize_executable.deserialize_and_load(*pickle.loads(data))

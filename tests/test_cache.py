@@ -1,0 +1,152 @@
+"""Compiled programs on disk: found again, told apart, made again where they are damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import cache, executable
+from recurra.ops.control import Foreign
+
+ROOT = Path(__file__).parents[1]
+
+
+def program(by: float = 0.5, scale: float = 1.0, **options: Any) -> Any:
+    """A carried parameter, a function of JAX with a constant, data, and a sum over steps."""
+    import jax.numpy as jnp
+
+    table = jnp.array([1.0, 2.0]) * scale
+    Foreign.table = {}  # as at the start of a process: functions have the names of the first
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        w = rc.like(rc.f32[2], domain=(i,), name="w")
+        w[0] = rc.constant(np.array([1.0, -1.0]) * by)
+        x = rc.jax_fn(lambda u: jnp.sin(u * table), "waves")(rc.uniform((i, t), (2,)))
+        w[i + 1] = w * 0.5 + x[i, 0:T].sum(axis=0)
+        rc.log(norm=w.square().sum())
+    return ctx.compile({I: 12, T: 5}, **options)
+
+
+@pytest.fixture(autouse=True)
+def functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Foreign, "table", {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@wraps(executable.compile_graph)
+def no_passes(*_: Any, **__: Any) -> Any:
+    raise AssertionError("the program is compiled again")
+
+
+def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = program(chunk=4)
+    want = first.run(seed=3)["norm"]
+    parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
+    assert parts == sorted(["program", *(r.name for r in first.compiled.program.regions)])
+    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    from recurra.backend.jax.cached import CachedJax
+
+    monkeypatch.setattr(CachedJax, "lowered", no_passes)
+    again = program(chunk=4)
+    assert again.source == first.source
+    assert again.schedule_text == first.schedule_text
+    assert again.run(seed=3)["norm"].tolist() == want.tolist()
+    assert not np.array_equal(again.run(seed=4)["norm"], want)
+
+
+def test_a_resumed_run_needs_what_travels(folder: Path) -> None:
+    whole, states = program(chunk=4), []
+    want = whole.run(seed=3, on_state=lambda s: states.append((s.hi, dict(s.variables))))["norm"]
+    got = program(chunk=4).run(seed=3, resume=states[1])["norm"]
+    assert got.tolist() == want[8:].tolist()
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "other data": {"by": 0.25},
+    "another constant of a function": {"scale": 2.0},
+    "another option": {"chunk": 3},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_programs_that_differ_are_told_apart(folder: Path, other: dict[str, Any]) -> None:
+    program()
+    program(**other)
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("part", ["program", "region"])
+def test_what_is_damaged_is_made_again(
+    folder: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    want = program().run(seed=3)["norm"]
+    for path in folder.glob(f"*/{part}*"):
+        path.write_bytes(path.read_bytes()[:-9])
+    assert program().run(seed=3)["norm"].tolist() == want.tolist()
+    assert "is damaged" in capsys.readouterr().err
+    assert program().run(seed=3)["norm"].tolist() == want.tolist()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "file"))
+    assert program().run()["norm"].shape == (12,)
+    assert "nothing is kept in" in capsys.readouterr().err
+
+
+def test_passes_that_are_looked_at_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program()
+    for variable, value in (("RECURRA_CHECK", "1"), ("RECURRA_FUEL", "1000000")):
+        with monkeypatch.context() as m:
+            m.setenv(variable, value)
+            m.setattr(executable, "compile_graph", no_passes)
+            with pytest.raises(AssertionError, match="compiled again"):
+                program()
+
+
+def test_entries_that_nobody_used_go(tmp_path: Path) -> None:
+    for k, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "program").write_bytes(b"x" * 100)
+        os.utime(tmp_path / name / "program", (k, k))
+    cache.prune(tmp_path, 250)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "c"]
+    cache.prune(tmp_path, 10)
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+TEXTS = """
+import json, sys
+sys.path.insert(0, {tests!r})
+import test_ppo
+p = test_ppo.program(3, 2, 2, 3, 4)
+print(json.dumps({{**p.equations, "schedule": p.schedule_text, "host": p.source}}))
+"""
+
+
+def test_a_program_compiles_to_the_same_texts_in_every_process() -> None:
+    """Whatever the order of sets: else it would not be found again, and runs not resumed."""
+    code = TEXTS.format(tests=str(ROOT / "tests"))
+    found: list[Any] = []
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": seed}
+        out = subprocess.check_output([sys.executable, "-c", code], text=True, env=env)
+        found.append(json.loads(out))
+    assert found[0] == found[1]
