@@ -24,9 +24,12 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.single import fewer_dims, single
 from recurra.rewrite.split import split
 from recurra.rewrite.strip import strip
 from recurra.rewrite.tile import tile, tiles
+from recurra.rewrite.unshuffle import unshuffle
+from recurra.rewrite.wavefront import on_diagonals
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import phases
 
@@ -72,8 +75,22 @@ def batched(last: bool) -> Callable[[State, Sizes], State]:
     return f
 
 
+def alone(state: State, sizes: Sizes) -> State:
+    """Without dims of one point."""
+    g, axes = state
+    new, made = single(g, sizes)
+    return new, fewer_dims(axes, made)
+
+
+def skewed(g: Graph, sizes: Sizes) -> Graph:
+    return on_diagonals(place(g, sizes), sizes, 0.0)[0]
+
+
 PASSES: dict[str, Callable[[State, Sizes], State]] = {
+    "single": alone,
     "simplify": plain(simplify),
+    "unshuffle": plain(unshuffle),
+    "wavefront": plain(skewed),
     "lift": plain(lift),
     "split": plain(partial(split, fewest=1)),
     "strip": plain(partial(strip, size=2)),
@@ -87,7 +104,9 @@ PASSES: dict[str, Callable[[State, Sizes], State]] = {
     "accumulate": plain(accumulate),
 }
 PIPELINE = (
+    "single",
     "simplify",
+    "unshuffle",
     "lift",
     "split",
     "strip",
@@ -122,7 +141,7 @@ def oracle(case: Case) -> list[Any]:
     return [found[o] for o in case.graph.outputs]
 
 
-def passes(case: Case, names: Sequence[str], want: Sequence[Any]) -> None:
+def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float) -> None:
     """Every pass, one after the other, keeps every output."""
     state = start(case.graph)
     done: list[str] = []
@@ -139,7 +158,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any]) -> None:
             np.transpose(found[o], restore_order(case.graph[was].domain.dims, a))
             for o, was, a in zip(g.outputs, case.graph.outputs, axes, strict=True)
         ]
-        same(case, got, want, " ".join(done))
+        same(case, got, want, " ".join(done), **close)
 
 
 def compiled(

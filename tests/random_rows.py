@@ -57,10 +57,10 @@ class Rows:
         """What is put out, and its equation."""
         return self.ctx.tracer.logs
 
-    def compile(self, **options: Any) -> Executable:
+    def compile(self, every: int | None = None, **options: Any) -> Executable:
         """The program for as many rows as there are inputs for."""
         *rows, (_, t) = self.ctx.pairs
-        ends = rc.until(self.done, from_=self.first, max=MOST)
+        ends = rc.until(self.done, from_=self.first, max=MOST, every=every)
         bounds = zip((bound for _, bound in rows), self.bounds.values(), strict=True)
         return self.ctx.compile({**dict(bounds), t: ends}, **options)
 

@@ -13,6 +13,7 @@ from documents import ROOT, fenced, fill
 from recurra.executable import Executable
 from recurra.lang.functions import output
 from recurra.lang.tracer import enter, leave
+from recurra.rewrite.wavefront import GAIN
 
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
 
@@ -29,8 +30,11 @@ def scope(name: str, *shown: str) -> dict[str, Any]:
     return found
 
 
-def program(of: dict[str, Any], backend: str = "numpy", **bounds: int) -> Executable:
-    return of["ctx"].compile({of[k]: n for k, n in bounds.items()}, backend=backend)
+def program(
+    of: dict[str, Any], backend: str = "numpy", diagonals: float = GAIN, **bounds: int
+) -> Executable:
+    given = {of[k]: n for k, n in bounds.items()}
+    return of["ctx"].compile(given, backend=backend, diagonals=diagonals)
 
 
 def drawn(*shape: int, times: int, by: float) -> list[Any]:
@@ -179,7 +183,15 @@ def test_td_lambda() -> None:
 
 
 def test_edit_distance() -> None:
-    p = program(scope("edit_distance"), B=3, I=6, J=7)
+    of = scope("edit_distance")
+    for gain in (GAIN, 0.0):
+        edit_distance(program(of, B=3, I=6, J=7, diagonals=gain))
+    assert slots(program(of, B=3, I=6, J=7))["d"] == "i: 2, j: 7", "two rows, not the table"
+    wide = program(of, B=2, I=60, J=70)
+    assert slots(wide)["d_wave"] == "ijw: 3", "three diagonals, not the table"
+
+
+def edit_distance(p: Any) -> None:
     got = p.run()
     for x, y, found in zip(got["x"], got["y"], got["distance"], strict=True):
         d = np.add.outer(np.arange(7), np.arange(8)).astype(float)
@@ -188,7 +200,6 @@ def test_edit_distance() -> None:
                 replaced = d[i - 1, j - 1] + (x[i - 1] != y[j - 1])
                 d[i, j] = min(d[i - 1, j] + 1, d[i, j - 1] + 1, replaced)
         assert found == d[-1, -1]
-    assert slots(p)["d"] == "i: 2, j: 7", "two rows of the table, not the table"
 
 
 def test_newton() -> None:

@@ -224,23 +224,46 @@ def test_host_functions_see_all_rows() -> None:
             np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def lengths(**options: Any) -> dict[str, np.ndarray]:
+    """Rows that the data end, and a sum over them that the next iteration reads."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        x = rc.uniform((b, i, t))
+        g = x[b, i, t:T].discounted_sum(0.9)
+        w = rc.like(rc.f32, domain=(i,), name="w")
+        w[0] = rc.constant(0.0)
+        w[i + 1] = w + g[0:B, i, 0].sum()
+        rc.output(w=w, n=rc.value(T))
+        sizes = {B: 4, I: 3, T: rc.until(x > 0.8, max=12)}
+    return ctx.compile(sizes, **options).run(seed=2)
+
+
+def test_rows_that_the_data_end() -> None:
+    """All workers go on until the last row of all has ended."""
+    want = lengths(backend="numpy")
+    got = lengths(backend="numpy", workers=2)
+    assert len(set(want["n"].ravel().tolist())) > 3
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, rtol=1e-6, err_msg=name)
+
+
 DEVICES = """
 import json, sys
 sys.path.insert(0, {tests!r})
-from test_shard import ppo
-runs = [ppo(8, workers=w).run(seed=5) for w in (4,)]
+from test_shard import lengths, ppo
+runs = [ppo(8, workers=4).run(seed=5), lengths(workers=4)]
 print(json.dumps([{{k: x.tolist() for k, x in r.items()}} for r in runs]))
 """
 
 
 def test_devices_do_what_one_does() -> None:
     """JAX on four devices, in a process that has four."""
-    want = ppo(8).run(seed=5)
+    wants = ppo(8).run(seed=5), lengths()
     tests = Path(__file__).parent
     code = DEVICES.format(tests=str(tests))
     env = {**os.environ, "PYTHONPATH": str(tests.parent / "src"), "JAX_PLATFORMS": "cpu"}
     out = subprocess.check_output([sys.executable, "-c", code], text=True, env=env)
-    for got in json.loads(out):
+    for want, got in zip(wants, json.loads(out), strict=True):
         for name, x in want.items():
             np.testing.assert_allclose(np.array(got[name]), x, rtol=1e-4, atol=1e-5, err_msg=name)
 

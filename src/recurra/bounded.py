@@ -43,7 +43,8 @@ def bounded(
     written = graph.outputs
     for name, u in data.items():
         kept = [x.done.name for x in data.values()]
-        graph = end_rows(graph, name, Ending(u.done.name, u.first, u.most, u.loc), kept)
+        ending = Ending(u.done.name, u.first, u.most, u.loc, u.every)
+        graph = end_rows(graph, name, ending, kept)
     shown = dict(zip(written, graph.outputs, strict=True))
     left = {n: v for n, v in sizes.items() if n not in data}
     return graph, {name: shown[x] for name, x in tracer.logs.items()}, left

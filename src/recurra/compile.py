@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 
 from recurra.cost.model import HELD
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
@@ -19,6 +19,8 @@ from recurra.program.lower import Program, lower
 from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
+from recurra.rewrite.asking import asked, open_questions
+from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,
     Decision,
@@ -40,6 +42,7 @@ from recurra.rewrite.split import FEWEST, split_off
 from recurra.rewrite.strip import stripped
 from recurra.rewrite.tile import ROWS, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
+from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
@@ -74,6 +77,8 @@ def compile_graph(
     held: float = HELD,
     strip: int | None = None,
     given: int = FEWEST,
+    asking: float = 0.0,
+    diagonals: float = GAIN,
     scheduler: str = "own",
     workers: int = 1,
 ) -> Compiled:
@@ -82,12 +87,13 @@ def compile_graph(
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `strip`: points of a tile of a range that grows (None: by cost; 0: no tiles; isl's scheduler
-    takes none).
-    `given`: points of a loop that wait for nothing of it are computed at once, if they are so many
-    (0: never). `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a step of
-    `enough` nanoseconds needs none. `held` weighs a kept byte (0: keep all). `scheduler`: "own", or
-    "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that orders nothing
-    are split over as many; each runs the program on its own.
+    takes none). `given`: points of a loop that wait for nothing of it are computed at once, if they
+    are so many (0: never). `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a
+    step of `enough` nanoseconds needs none. `held` weighs a kept byte (0: keep all). `diagonals`:
+    cells that wait for neighbours go by diagonals where that is so many times cheaper (0: always).
+    `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
+    "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
+    orders nothing are split over as many; each runs the program on its own.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -97,6 +103,7 @@ def compile_graph(
     graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
     sizes = {n: v for n, v in sizes.items() if n in of_dims}
     tile_of_range = strip if scheduler == "own" else 0  # isl's trees are loops over boxes
+    graph = without_negative(graph, sizes)
     stages = Stages(sizes)
     stages.begin(graph)
     written: list[Axes] = []
@@ -118,6 +125,7 @@ def compile_graph(
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
+    g = _diagonals(g, diagonals, stages) if axes else g
     over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
     if over is not None:
         sizes = over.sizes(sizes)
@@ -150,6 +158,7 @@ def compile_graph(
         stages.axes = more_axes(written, g, decided)
         return new
 
+    g = _questions(g, asking, stages)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
     before = g
@@ -190,3 +199,29 @@ def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:
     graph, decided = made
     stages.decisions += map(str, decided)
     return graph
+
+
+def _diagonals(g: Graph, gain: float, stages: Stages) -> Graph:
+    """Tables on their diagonals, where there are any."""
+    if not any(fronts(g, stages.sizes)):
+        return g
+
+    def skewed(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, found = on_diagonals(g, sizes, gain)
+        stages.decisions += map(str, found)
+        return new
+
+    return stages.run("wavefront", skewed, g)
+
+
+def _questions(g: Graph, asking: float, stages: Stages) -> Graph:
+    """How often loops ask where rows end, if to ask costs anything."""
+    if not asking or not open_questions(g):
+        return g
+
+    def often(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, choices = asked(g, sizes, asking)
+        stages.decisions += choices
+        return new
+
+    return stages.run("asking", often, g)

@@ -113,6 +113,7 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
+        options = {"asking": self.backend.asking, **options}
         if "rows" not in options:
             fill = {"rows": self.backend.rows, "enough": self.backend.enough}
             options = {**fill, **options}

@@ -13,10 +13,12 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.prefix import prefix
 from recurra.rewrite.simplify import contract, simplify
+from recurra.rewrite.single import fewer_dims, single
 from recurra.rewrite.split import split
 from recurra.rewrite.strip import strip
 from recurra.rewrite.tile import tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
+from recurra.rewrite.wavefront import wavefront
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import phases
 from recurra.trace import Stages
@@ -58,7 +60,13 @@ def batches(graph: Graph) -> list[str]:
     return [d for d in batch_dims(graph) if f"{d[:-1]}e" not in split]
 
 
+def without_single(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """single; each output keeps an axis of one element for a dim that it loses."""
+    return single(graph, sizes)[0]
+
+
 PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
+    "single": without_single,
     "simplify": simplify,
     "unshuffle": unshuffle,
     "lift": lift,
@@ -66,6 +74,7 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "prefix": prefix,
     "strip": strip,
     "pad": pad,
+    "wavefront": wavefront,
     "keep": stored,
     "tile": tiled,
     "granularity": axes,
@@ -76,8 +85,6 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
 
 def run(name: str, graph: Graph, stages: Stages) -> Graph:
     """One pass by name, logged, dumped and checked as the environment asks."""
-    if name != "granularity":
-        return stages.run(name, PASSES[name], graph)
 
     def batched(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         new, decisions = decided(graph, sizes)
@@ -85,4 +92,11 @@ def run(name: str, graph: Graph, stages: Stages) -> Graph:
         stages.axes = more_axes(stages.axes or as_written(graph), graph, decisions)
         return new
 
-    return stages.run(name, batched, graph)
+    def fewer(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+        new, axes = single(graph, sizes)
+        stages.axes = fewer_dims(stages.axes or as_written(graph), axes)
+        return new
+
+    return stages.run(
+        name, {"granularity": batched, "single": fewer}.get(name, PASSES[name]), graph
+    )

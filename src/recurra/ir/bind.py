@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import substitute
+from recurra.ir.expr import evaluate, substitute, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, Range, Type
 
@@ -32,3 +32,17 @@ def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
         for n in graph.nodes.values()
     }
     return Graph(nodes, graph.outputs, ranges(graph.dims))
+
+
+def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph for bounds with which some ranges end before they begin: those are of no point."""
+
+    def empty(r: Range) -> bool:
+        known = not (symbols(r.lo) | symbols(r.hi)) - sizes.keys()
+        return known and evaluate(r.hi, sizes) < evaluate(r.lo, sizes)
+
+    found = [n for n in graph.nodes.values() if any(map(empty, n.domain))]
+    return graph.update(
+        replace(n, domain=Domain(tuple(replace(r, hi=r.lo) if empty(r) else r for r in n.domain)))
+        for n in found
+    )

@@ -26,19 +26,25 @@ class Until:
     first: Expr | int
     most: int  # NEVER: no limit
     loc: Loc | None
+    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
 
     def __repr__(self) -> str:
         most = "" if self.most == NEVER else f", max={self.most}"
         return f"until({self.done.ref}, from_={self.first}{most})"
 
 
-def until(done: Any, from_: Any = 0, *, max: int | None = None) -> Until:
+def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
 
     Points before `from_` do not end a row; no row has more than `max` points. In the program, T is
     then the length of the row that it stands in (TimeRL §5.1). Without `max` a run goes on until
     the data end every row; the program is refused if a tensor is kept at every point of its dim,
-    as reads of all the past are, and gradients. Raises DomainError.
+    as reads of all the past are, and gradients.
+
+    A loop asks after `every` steps whether any row goes on: a device has to be waited for then. The
+    steps past the last end that this makes, less than `every`, are in no result. Without it a CPU
+    is asked after each step, another device by cost (`rewrite/asking.py`). Host functions are never
+    called past the end: a loop with one asks after each step. Raises DomainError.
     """
     if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
         raise DomainError(
@@ -62,12 +68,17 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None) -> Until:
             hint="from_=0 is what is taken if none is named",
             loc=here(),
         )
+    asks = 0 if every is None else _whole(every)
+    if every is not None and asks < 1:
+        raise DomainError(
+            f"a loop cannot ask every {every!r} steps whether rows go on",
+            facts="every is the number of steps between two questions, 1 or more",
+            hint="leave it out: what is best where the program runs is taken",
+            loc=here(),
+        )
     if max is None:
-        return Until(done, first, NEVER, here())
-    try:
-        most = -1 if isinstance(max, bool) else operator.index(max)
-    except TypeError:
-        most = -1
+        return Until(done, first, NEVER, here(), asks)
+    most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError(
             f"the longest row cannot have {max!r} points",
@@ -75,4 +86,12 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None) -> Until:
             hint="max=100",
             loc=here(),
         )
-    return Until(done, first, most, here())
+    return Until(done, first, most, here(), asks)
+
+
+def _whole(x: Any) -> int:
+    """A number, or -1 for what is none."""
+    try:
+        return -1 if isinstance(x, bool) else operator.index(x)
+    except TypeError:
+        return -1

@@ -321,6 +321,7 @@ class Going(Logical):
     """y = a and b: has a row that has this point of `times[0]` another one; no other op says so"""
 
     times: tuple[str, ...] = ()  # every dim of which such a row has as many points
+    every: int = 0  # steps after which a loop asks for it; 0: as is best where it runs
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
         return xp.logical_and(a, b)

@@ -23,10 +23,11 @@ class Pick(Axis):
 
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), x.shape[self.axis]
-        if isinstance(at, int):
-            y = xp.take(x, xp.asarray(min(max(at, 0), n - 1)), axis=self.axis) if n else None
+        if not n or (isinstance(at, int) and not 0 <= at < n):
             zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
-            return y if 0 <= at < n else xp.zeros(zeros, dtype=x.dtype)
+            return xp.zeros(zeros, dtype=x.dtype)
+        if isinstance(at, int):
+            return xp.take(x, xp.asarray(at), axis=self.axis)
         y = xp.take(x, xp.clip(at, 0, n - 1), axis=self.axis)
         return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
 
@@ -84,6 +85,9 @@ class Take(Op):
     def eval(self, xp: Any, x: Array, i: Array) -> Array:
         lx, li, out = self.parts()
         k = lx.index(self.axis)
+        if not x.shape[k]:  # there is nothing to take, and what asks for it is left out
+            sizes = dict(zip(lx + li, (*x.shape, *i.shape), strict=True))
+            return xp.zeros(tuple(sizes[c] for c in out), dtype=x.dtype)
         if not set(lx) & set(li):
             y = xp.reshape(
                 xp.take(x, xp.reshape(i, (-1,)), axis=k),

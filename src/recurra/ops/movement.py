@@ -94,7 +94,8 @@ class Cut(Axis):
     def infer(self, x: Type) -> Type:
         super().infer(x)
         left = lin([(x.shape[self.axis], 1), (self.start, -1), (self.size, -1)])
-        if any(isinstance(n, int) and n < 0 for n in (self.start, self.size, left)):
+        ends = () if self.size == 0 else (self.start, self.size, left)
+        if any(isinstance(n, int) and n < 0 for n in ends):
             raise TypeError(
                 f"cut: {x} has no {self.start}:{self.start + self.size} on axis {self.axis}"
             )
@@ -105,7 +106,7 @@ class Cut(Axis):
     def run(self, xp: Any, env: Any, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
-            inside = start >= 0 and start + size <= x.shape[self.axis]
+            inside = not size or (start >= 0 and start + size <= x.shape[self.axis])
             assert inside, f"cut {start}:{start + size} of {x.shape[self.axis]}"
             key = tuple(
                 slice(start, start + size) if k == self.axis else slice(None)

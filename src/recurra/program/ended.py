@@ -32,12 +32,17 @@ from recurra.schedule.tree import Exec, Loop, reads
 
 @dataclass(frozen=True)
 class Ended:
-    """`going` ends `time`; loops over `units` end with it, each step being so many points."""
+    """`going` ends `time`; loops over `units` end with it, each step being so many points.
+
+    A loop that finds out asks `every` so many steps. Those that it runs past the end change
+    nothing: a row computes on past its end, and what reads it is masked, or filled anew.
+    """
 
     going: str
     time: str
     points: int  # of the longest row
     units: Mapping[str, int]
+    every: int = 1
 
     def sets(self, loop: Loop) -> bool:
         """Is it this loop that finds out where rows end?"""
@@ -55,7 +60,8 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
             for t in n.op.times:  # its tiles, and their elements
                 if f"{t}z" in ranges and f"{t}e" in ranges:
                     units[f"{t}z"] = ranges[f"{t}e"].size(sizes)
-            out.append(Ended(n.name, time, evaluate(ranges[time].hi, sizes), units))
+            points = evaluate(ranges[time].hi, sizes)
+            out.append(Ended(n.name, time, points, units, max(n.op.every, 1)))
     return tuple(out)
 
 

@@ -29,6 +29,11 @@ class Backend(Protocol):
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
     enough: float  # ns of a step which, with the batch as last axis, needs no tile
 
+    @property
+    def asking(self) -> float:
+        """What it costs to ask for a value inside of a loop, in steps of the loop."""
+        ...
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...

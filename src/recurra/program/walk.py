@@ -19,6 +19,7 @@ from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.ops.contraction import Einsum
+from recurra.ops.collective import JOIN
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
@@ -47,11 +48,12 @@ class Machine(Protocol):
         ...
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
 
         body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
+        It is asked for after `every` steps: less than so many more are run, never one at `hi`.
         """
         ...
 
@@ -231,10 +233,12 @@ class Walk:
             inner, after = step(time, carry)
             more = inner.vals[e.going]
             goes_on = self.machine.xp.any(more) if len(more.shape) else more
+            if JOIN in state.env:  # all workers run as long as one of them has a row
+                goes_on = state.env[JOIN]("logical_or", goes_on)
             return goes_on, time - loop.shift[e.going] + 1, after
 
         end = state.ends.get(e.going, e.points)
-        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, body, start)
+        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, e.every, body, start)
         finish(carry)
         state.ends[e.going] = end
 
@@ -443,8 +447,9 @@ class Walk:
         box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
         wanted = [d for d, e in index.items() if isinstance(e, Slice)]
         for d in wanted:
-            if d not in sliced:  # a folded dim read as a range of one
+            if d not in sliced:  # a folded dim read as a range of one, or of none
                 box = xp.expand_dims(box, axis=0)
+                box = box if evaluate(index[d].size, env) else box[:0]
                 sliced.insert(0, d)
         if sliced != wanted:
             rest = tuple(range(len(wanted), len(box.shape)))

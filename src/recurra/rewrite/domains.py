@@ -143,7 +143,8 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
             continue
         op = x.op.at(at)
         kept = [j for j, c in enumerate(op.when) if c != FALSE]
-        if len(kept) == len(x.args) or not g.reaches(x.name, n.name, n.domain.dims):
+        shared = [d for d in n.domain.dims if d in x.domain]
+        if len(kept) == len(x.args) or not g.reaches(x.name, n.name, shared):
             continue
         args = [x.args[j].at(at) for j in kept]
         domain = x.domain.without(*at)

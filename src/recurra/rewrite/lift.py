@@ -8,6 +8,8 @@
 
    y[t<T] = einsum(einsum(q, k[0:t+1]), v[0:t+1])        attention without softmax
 →  y = einsum(q, s);  s = einsum(k, v) + p;  p = merge(0, s[t-1], ..)      (lift_contraction.py)
+
+Its gradient, what later steps took of each point, is such a state that runs back (lift_adjoint.py).
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from recurra.ops.reduction import Reduction, identity
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.rewrite.growing import grows, neighbour
+from recurra.rewrite.lift_adjoint import lift_adjoint
 from recurra.rewrite.lift_contraction import lift_contraction
 from recurra.rewrite.rule import Rewriting, apply, rule
 
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Quadratic work becomes linear; no subtraction is introduced, so nothing cancels."""
-    return apply(graph, (lift_discounted, lift_reduction, lift_contraction), sizes)
+    return apply(graph, (lift_discounted, lift_adjoint, lift_reduction, lift_contraction), sizes)
 
 
 @rule(DiscountedSum)

@@ -9,6 +9,7 @@ This is linear attention as a recurrent network (Katharopoulos et al., 2020).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -44,16 +45,48 @@ def lift_contraction(n: Node, g: Rewriting) -> Node | None:
     ins, out = n.op.parts()
     factors = list(zip(ins, n.args, strict=True))
     for c in dict.fromkeys("".join(ins)):
-        split = None if c in out else _split(n, g, _joined(factors, c, g), c)
-        if split is not None and _pays(split, out, g):
-            s = _state(n, g, split, out)
-            every = (s, *split.rest)
-            labels = f"{','.join(x for x, _ in every)}->{out}"
-            return replace(n, op=Einsum(labels=labels), args=tuple(a for _, a in every))
+        if c in out:
+            continue
+        splits = [_split(n, g, product, c) for product in products(factors, c, g)]
+        found = [s for s in splits if s is not None and _pays(s, out, g)]
+        if len(found) == len(splits):
+            return total(n, [(_state(n, g, s, out), *s.rest) for s in found], out, g)
     return None
 
 
-def _joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
+def total(n: Node, terms: Sequence[Sequence[Factor]], out: str, g: Rewriting) -> Node:
+    """The equation as a sum of products of factors."""
+    ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
+    reads = [tuple(a for _, a in t) for t in terms]
+    (op, args), *more = zip(ops, reads, strict=True)
+    if not more:
+        return replace(n, op=op, args=args)
+    sum_ = g.emit(op, args, n.domain, "term")
+    for k, (op, args) in enumerate(more, 1):
+        term = g.emit(op, args, n.domain, "term")
+        if k == len(more):
+            return replace(n, op=Add(), args=(sum_, term))
+        sum_ = g.emit(Add(), (sum_, term), n.domain, "terms")
+    raise AssertionError("a sum has a last term")
+
+
+def products(factors: list[Factor], c: str, g: Rewriting) -> list[list[Factor]]:
+    """(a + b)·d as a·d + b·d, where the sum has label `c`."""
+    factors = joined(factors, c, g)
+    for k, (labels, a) in enumerate(factors):
+        both = g.producer(a, Add) if c in labels else None
+        if both is None:
+            continue
+        op: Any = both.op
+        ins, out = op.parts(tuple(g.type(x).rank for x in both.args))
+        to = dict(zip(out, labels, strict=True))
+        terms = [("".join(to[x] for x in s), b) for s, b in zip(ins, both.args, strict=True)]
+        every = ([*factors[:k], term, *factors[k + 1 :]] for term in terms)
+        return [product for alone in every for product in products(alone, c, g)]
+    return [factors]
+
+
+def joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
     """The factors, where one that has label `c` is a contraction: its factors."""
     out: list[Factor] = []
     used = "".join(labels for labels, _ in factors)

@@ -52,6 +52,7 @@ class Ending:
     first: Expr | int
     most: int
     loc: Loc | None = field(default=None, compare=False)
+    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
 
 
 @dataclass
@@ -141,7 +142,9 @@ class Rows:
         self.g.put(alive)
         more = self.emit(el.Not(), (ends,), "more")
         times = (self.time, *sorted(self.timed - {self.time}))
-        going = self.emit(el.Going(times=times), (self.g.read(self.alive), more), "going")
+        going = self.emit(
+            el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
+        )
         now, before = Sym(self.time), Ref(going.name, self._moved(box, self.time, -1))
         when = (compare("==", now, 0), compare(">=", now, 1))
         self.g.put(replace(alive, op=Merge(when=when), args=(on, before)))

@@ -8,7 +8,7 @@ compute is computed once. An output keeps an axis of one element for each dim th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recurra.ir.expr import Expr, Sym, evaluate, substitute, symbols
@@ -33,6 +33,12 @@ def single(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[Axes]]:
                 at[r.hi.name] = sizes[r.hi.name]
     work = _Single(graph, at, frozenset(gone))
     return work.graph_without(), [work.axes(graph[o]) for o in graph.outputs]
+
+
+def fewer_dims(axes: Sequence[Axes], single: Sequence[Axes]) -> list[Axes]:
+    """Where the dims of outputs are after `single`, from where they were."""
+    pairs = zip(axes, single, strict=True)
+    return [(kept, (*(d for d in new if d), *names)) for (_, names), (kept, new) in pairs]
 
 
 def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> list[str]:

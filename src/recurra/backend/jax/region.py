@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
+from recurra.ops.movement import Cut
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 from recurra.program.walk import Until
@@ -23,26 +25,41 @@ class JaxMachine:
     xp: Any = jnp
 
     def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        if isinstance(op := node.op, Cut) and not isinstance(
+            at := evaluate(op.start, env, jnp), int
+        ):
+            return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
         return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return lax.fori_loop(lo, hi, body, carry)
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
+        """Steps that are not asked about are loops of their own, of a length that XLA knows."""
+
+        def one(time: Any, state: Any) -> Any:
+            end, carry = state
+            goes_on, after, carry = body(time, carry)
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+
         def on(state: Any) -> Any:
-            time, end, _ = state
+            time, (end, _) = state
             return (time < hi) & (time < end + late)
 
-        def step(state: Any) -> Any:
-            time, end, carry = state
-            goes_on, after, carry = body(time, carry)
-            return time + 1, jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+        def block(state: Any) -> Any:
+            time, inside = state
+            if every == 1:
+                return time + 1, one(time, inside)
+            return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
 
-        start = (jnp.asarray(lo, jnp.int32), jnp.asarray(end, jnp.int32), carry)
-        _, end, carry = lax.while_loop(on, step, start)
-        return end, carry
+        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), carry)
+        if start > lo:
+            state = lax.fori_loop(lo, start, one, state)
+        if start < hi:
+            _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
+        return state
 
     def lesser(self, a: Any, b: Any) -> Any:
         return jnp.minimum(a, b)
@@ -71,6 +88,11 @@ class JaxBackend:
 
     def __init__(self) -> None:
         self.machine = JaxMachine()
+
+    @property
+    def asking(self) -> float:
+        """A loop on a GPU waits until the host has its condition: about as long as for a step."""
+        return 0.0 if jax.default_backend() == "cpu" else 1.0
 
     def cached(self, kept: Any) -> JaxBackend:
         """The same with its regions kept on disk, see `cached.py`."""

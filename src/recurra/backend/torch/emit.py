@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, kernels
+from recurra.backend.torch.graphs import Captured
 from recurra.backend.torch.record import Recorder
 
 
-def emit(region: str, takes: list[str], gives: list[str], recorder: Recorder) -> str:
-    """Constants, one function per kernel, and the region's function that calls them.
+def emit(
+    region: str,
+    takes: list[str],
+    gives: list[str],
+    recorder: Recorder,
+    loops: Sequence[Captured] = (),
+) -> str:
+    """Constants, one function per kernel and captured loop, and the region's that calls them.
 
     To be called after `finish`.
     """
     out = [f"{name} = {text}" for text, name in recorder.constants.items()]
     for k in kernels(recorder.items):
         out += ["", *_kernel(k, recorder.aliases)]
+    for c in loops:
+        out += ["", f"def {c.name}({', '.join((*c.takes, *c.stores))}):"]
+        out += [f"    {line}" for line in _items([c.loop])]
+        out.append(f"    return {_tuple(list(c.gives))}")
+    apart = {id(c.loop): c for c in loops}
     out += ["", f"def {region}({', '.join(takes)}):"]
-    out += [f"    {line}" for line in _items(recorder.items)]
+    out += [f"    {line}" for line in _items(recorder.items, apart)]
     out.append(f"    return {_tuple(gives)}")
     return "\n".join(out) + "\n"
 
@@ -30,9 +43,13 @@ def _kernel(k: Kernel, aliases: set[str]) -> list[str]:
     return [head, *lines, f"    return {_tuple(gives)}"]
 
 
-def _items(items: list[Item]) -> list[str]:
+def _items(items: list[Item], apart: Mapping[int, Captured] = MappingProxyType({})) -> list[str]:
     out: list[str] = []
     for it in items:
+        if (c := apart.get(id(it))) is not None:
+            call = f"{c.name}({', '.join((*c.takes, *c.stores))})"
+            out.append(f"{_targets(c.gives)} = {call}" if c.gives else call)
+            continue
         match it:
             case Kernel():
                 takes = ", ".join((*it.takes, *it.views.values()))
@@ -45,7 +62,7 @@ def _items(items: list[Item]) -> list[str]:
                 out += [f"{n} = {start}" for n, start in it.starts]
                 out.append(f"for {it.clock} in range({it.lo}, {it.hi}):")
                 body = [f"if {it.stop}:", "    break"] if it.stop else []
-                body += _items(it.body)
+                body += _items(it.body, apart)
                 moved = [(n, s) for n, s in it.steps if n != s]
                 if moved:
                     left, right = zip(*moved, strict=True)

@@ -115,7 +115,7 @@ class RecordingMachine:
         return self.looped(dim, lo, hi, step, carry)
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, body: Until, carry: Any
+        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         name = self.recorder.fresh(f"{dim}_ends_")
         ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)
@@ -125,7 +125,13 @@ class RecordingMachine:
             made.starts.append((name, str(end)))
             made.stop = f"{time} >= {ends + late}"
             more = self.recorder.name_of(goes_on)
-            made.steps.append((name, f"{name} if {more} else {extreme('min', ends, after)}"))
+            known = f"{name} if {more} else {extreme('min', ends, after)}"
+            if every > 1:
+                flags = self.recorder.fresh(f"{dim}_goes_on_")
+                made.starts.append((flags, "[]"))
+                now = f"({time - lo + 1}) % {every} == 0 or {time} == {hi - 1}"
+                known = f"asked({flags}, {more}, {now}, {ends}, {after})"
+            made.steps.append((name, known))
             return carry
 
         return ends, self.looped(dim, lo, hi, step, carry)

@@ -13,6 +13,7 @@ import torch
 from recurra.backend.torch.code import Kernel, finish, kernels
 from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
+from recurra.backend.torch.graphs import Captured, Graph, Record, captured, on_cuda
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
@@ -33,19 +34,29 @@ COMPILE_S = 12.0  # what torch.compile takes for a kernel
 class TorchBackend:
     """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
 
-    `fuse`: all (True), none (False), or by cost (None). `sources` is the code of each region.
+    `fuse`: all (True), none (False), or by cost (None). `graphs`: loops are recorded once and
+    played back (None: on a GPU). `sources` is the code of each region.
     """
 
     name = "torch"
     rows, enough = 4096, inf
 
-    def __init__(self, fuse: bool | None = None, device: str | None = None):
+    def __init__(
+        self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
+    ):
         self.fuse = fuse
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.graphs = self.device.startswith("cuda") if graphs is None else graphs
+        self.record: Record = on_cuda
         self.machine = EagerMachine(self.device)
         self.names = Names(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
+
+    @property
+    def asking(self) -> float:
+        """The host waits for all that it has launched: about as long as for a step of a loop."""
+        return 0.0 if self.device == "cpu" else 1.0
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
@@ -57,9 +68,10 @@ class TorchBackend:
                     hint="use the jax backend, or numbers of i32 or i64",
                     loc=plan.graph[equation(s)].loc,
                 )
-        source, found, constants = recorded(plan, region, self.device)
+        source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
         self.sources[region.name] = source
-        scope: dict[str, Any] = {"torch": torch, "number": self.number, "foreign": foreign}
+        scope: dict[str, Any] = {"torch": torch, "number": self.number}
+        scope |= {"foreign": foreign, "asked": asked}
         scope |= constants
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
         steps = steps_of(plan, region)
@@ -68,6 +80,8 @@ class TorchBackend:
                 kernel: Callable[..., Any] = scope[k.name]
                 scope[k.name] = torch.compile(kernel, fullgraph=True, dynamic=False)
                 self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
+        for c in loops:
+            scope[c.name] = Graph(scope[c.name], len(c.stores), c.written, self.record)
         run = scope[region.name]
 
         def launch(*given: Any) -> tuple[Any, ...]:
@@ -110,9 +124,9 @@ def steps_of(plan: Plan, region: Region) -> int:
 
 
 def recorded(
-    plan: Plan, region: Region, device: str
-) -> tuple[str, list[Kernel], Mapping[str, Tensor]]:
-    """The source of a region, its kernels, and the constants that it reads."""
+    plan: Plan, region: Region, device: str, graphs: bool
+) -> tuple[str, list[Kernel], list[Captured], Mapping[str, Tensor]]:
+    """The source of a region, its kernels, its loops that are graphs, and constants."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
     clocks = [recorder.named(n) for n in _clocks(region)]
@@ -141,13 +155,31 @@ def recorded(
     assert len(clocks) == times(region)
     takes = ["seed", *clocks, *names, *stores]
     finish(recorder.items, gives, region.name)
-    return emit(region.name, takes, gives, recorder), kernels(recorder.items), recorder.given
+    values = {"seed", *names} | {x for x in gives if x not in stores}
+    loops = (
+        captured(recorder.items, region.name, set(clocks), values, set(stores)) if graphs else []
+    )
+    source = emit(region.name, takes, gives, recorder, loops)
+    return source, kernels(recorder.items), loops, recorder.given
 
 
 def _clocks(region: Region) -> list[str]:
     if region.chunk is not None:
         return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
     return [x.dim for x in region.around] + [f"{e}_ended" for e in region.ends]
+
+
+def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
+    """Where rows end: `flags` say of the last steps whether any row goes on; read only `now`.
+
+    Once none does, none goes on again, so that it is enough to count.
+    """
+    flags.append(more)
+    if not now:
+        return end
+    behind = len(flags) - int(torch.stack(flags).sum())
+    flags.clear()
+    return min(end, after - behind + 1) if behind else end
 
 
 @cache

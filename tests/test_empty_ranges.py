@@ -1,0 +1,53 @@
+"""Ranges that are empty at every point there is: rows of one step, read ahead or behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import interp
+
+RANGES: dict[str, Callable[[Any, Any], slice]] = {
+    "t+1:T": lambda t, T: slice(t + 1, T),
+    "t+1:t+3": lambda t, T: slice(t + 1, rc.min(t + 3, T)),
+    "0:t": lambda t, T: slice(0, t),
+}
+USES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a product": lambda r, s, w: rc.einsum("ka,ka->", r, s),
+    "weights": lambda r, s, w: rc.einsum("ka,a->k", r, w).tanh().sum(),
+    "pairs": lambda r, s, w: rc.einsum("ka,la->kl", r, s).tanh().sum(),
+    "three": lambda r, s, w: rc.einsum("kl,la->ka", rc.einsum("ka,la->kl", r, s), r).sum(),
+}
+
+
+def check(span: str, use: str, backend: str, by_data: bool) -> None:
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(np.ones(3, np.float32))
+        x = rc.uniform((b, t), (3,)).tanh() * w
+        at = RANGES[span](t, T)
+        y = USES[use](x[b, at], (x * 2.0)[b, at], w)
+        (y + x.sum())[0:B, 0:T].sum().backward(wrt=[w])
+        rc.output(y=y, slope=w.grad)
+        end = rc.until(rc.uniform((b, t)) > 0.5, max=1) if by_data else 1
+    program = ctx.compile({B: 2, T: end}, backend=backend)
+    want = interp.run(program.source_graph, program.sizes, seed=1)
+    for name, found in program.run(seed=1).items():
+        np.testing.assert_allclose(found, want[program.logs[name]], rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("by_data", [True, False])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("span", RANGES)
+def test_what_is_read_of_none_is_zero(span: str, use: str, by_data: bool) -> None:
+    check(span, use, "numpy", by_data)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("use", USES)
+def test_compiled(use: str, backend: str) -> None:
+    check("t+1:T", use, backend, by_data=True)

@@ -1,0 +1,119 @@
+"""Tables on their diagonals: the cells are what they are one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from random_tables import write
+from recurra import interp
+
+BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+
+
+def by_backend(seed: int, backend: str) -> bool:
+    """Has the program of a seed a table, and is it right?"""
+    ctx, bounds = write(seed)
+    program = ctx.compile(bounds, backend=backend, diagonals=0.0)
+    want = interp.run(program.source_graph, program.sizes, seed=1)
+    got = program.run(seed=1)
+    for name, x in got.items():
+        np.testing.assert_allclose(
+            x, want[program.logs[name]], rtol=2e-4, atol=2e-5, err_msg=f"{name} of seed {seed}"
+        )
+    return "wavefront" in program.compiled.stages.graphs
+
+
+def test_random_tables() -> None:
+    """Most of them are large enough for a diagonal."""
+    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 10
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_random_tables_compiled(seed: int, backend: str) -> None:
+    by_backend(seed, backend)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seeds", [range(k, k + 50) for k in range(1000, 3000, 50)])
+@BACKENDS
+def test_random_tables_long(seeds: range, backend: str) -> None:
+    for seed in seeds:
+        by_backend(seed, backend)
+
+
+def longest(pairs: tuple[int, int], bounds: tuple[int, int, int], **options: float):
+    """A table in which each cell takes the better of two neighbours."""
+    ctx = rc.Context(dims="b s t")
+    with ctx as ((b, B), (s, S), (t, T)):
+        e = rc.uniform((b, s, t))
+        d = rc.like(rc.f32, domain=(b, s, t))
+        (i, j) = pairs
+        inside = (s >= max(i, 0)) & (t >= max(j, 0)) & (s < S + min(i, 0)) & (t < T + min(j, 0))
+        back = (s >= max(j, 0)) & (t >= max(i, 0)) & (s < S + min(j, 0)) & (t < T + min(i, 0))
+        d[inside & back] = rc.maximum(d[b, s - i, t - j], d[b, s - j, t - i]) + e
+        d[b, s, t] = e
+        rc.output(d=d)
+    return ctx.compile(dict(zip((B, S, T), bounds, strict=True)), backend="numpy", **options)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "diagonal"), [((1, 60, 70), True), ((4, 20, 30), True), ((300, 20, 30), False)]
+)
+def test_long_diagonals_of_few_rows_pay(bounds: tuple[int, int, int], diagonal: bool) -> None:
+    program = longest((1, 0), bounds)
+    decisions = program.compiled.stages.decisions
+    assert ("s, t: diagonals of S cells for 3 equations" in decisions) == diagonal
+    assert ("for stw:" in str(program)) == diagonal
+    never = longest((1, 0), bounds, diagonals=float("inf"))
+    assert "stw" not in str(never)
+    np.testing.assert_array_equal(program.run()["d"], never.run()["d"])
+
+
+def test_three_diagonals_are_stored() -> None:
+    ctx = rc.Context(dims="s t")
+    with ctx as ((s, S), (t, T)):
+        e = rc.uniform((s,)) * rc.uniform((t,))
+        d = rc.like(rc.f32, domain=(s, t))
+        d[(s >= 1) & (t >= 1)] = rc.minimum(d[s - 1, t - 1], d[s - 1, t] + d[s, t - 1]) + e
+        d[s, t] = e
+        rc.output(last=d[S - 1, T - 1])
+    rows = ctx.compile({S: 40, T: 50}, backend="numpy").store_rows
+    (kept,) = [row for row in rows if row["store"] == "d_wave"]
+    assert (kept["shape"], kept["kind"]) == ("3×40", "window")
+
+
+@pytest.mark.parametrize("bounds", [(2, 7, 6), (1, 1, 1), (2, 2, 5)])
+def test_what_only_diagonals_order(bounds: tuple[int, int, int]) -> None:
+    """Neighbours two down and one up: no loop over s or t has an order, whatever its direction."""
+    program = longest((2, -1), bounds)
+    assert "wavefront" in program.compiled.stages.graphs
+    want = interp.run(program.source_graph, program.sizes)
+    for name, x in program.run().items():
+        np.testing.assert_array_equal(x, want[program.logs[name]])
+
+
+@BACKENDS
+def test_gradients_go_back_along_diagonals(backend: str) -> None:
+    """Soft dynamic time warping (Cuturi and Blondel, 2017): one table there, one back."""
+    ctx = rc.Context(dims="b s t")
+    with ctx as ((b, B), (s, S), (t, T)):
+        w = rc.constant(np.float32(0.8))
+        e = (rc.uniform((b, s)) * w - rc.uniform((b, t))).square()
+        d = rc.like(rc.f32, domain=(b, s, t))
+        near = [d[b, s - 1, t - 1], d[b, s - 1, t], d[b, s, t - 1]]
+        total = (-near[0]).exp() + (-near[1]).exp() + (-near[2]).exp()
+        d[(s >= 1) & (t >= 1)] = e - total.log()
+        d[b, s, t] = e * (s + t + 1.0)
+        loss = d[0:B, S - 1, T - 1].sum()
+        loss.backward(wrt=[w])
+        rc.output(loss=loss, slope=w.grad)
+    bounds = {B: 2, S: 5, T: 7}
+    program = ctx.compile(bounds, backend=backend, diagonals=0.0)
+    fronts = [x for x in program.compiled.stages.decisions if "diagonals of S cells" in x]
+    assert len(fronts) == 2
+    want = interp.run(program.source_graph, program.sizes)
+    for name, x in program.run().items():
+        np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-4)
