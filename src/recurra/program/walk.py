@@ -18,8 +18,8 @@ from recurra.ir.op import Op
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.ops.contraction import Einsum
 from recurra.ops.collective import JOIN
+from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
