@@ -12,6 +12,7 @@ import recurra as rc
 from recurra.executable import Executable
 from recurra.interp import run
 from recurra.ops.permutation import Permutation
+from recurra.rewrite import tile
 from recurra.rl.recipes import Ppo
 from recurra.rl.traceable import StatefulEnv
 
@@ -175,7 +176,7 @@ def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, 
             np.testing.assert_allclose(got[name], want[o], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def without_outputs(**bounds: int) -> Executable:
+def without_outputs(rows: int | None = None, **bounds: int) -> Executable:
     """The program with little put out: outputs are kept at every point."""
     ctx, (b, i, e, m, n, t) = context()
     kept = dict(ctx.tracer.logs)
@@ -183,7 +184,8 @@ def without_outputs(**bounds: int) -> Executable:
         ctx.tracer.logs = {"mean_return": kept["mean_return"], "Wa1": kept["Wa1"]}
         s = bounds
         return ctx.compile(
-            {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]}
+            {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]},
+            **({} if rows is None else {"rows": rows}),
         )
     finally:
         ctx.tracer.logs = kept
@@ -213,3 +215,18 @@ def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
     got = ctx.compile(bounds, backend="numpy").run(seed=1)
     assert got["mean_return"].shape == (2,)
     assert np.isfinite(got["value_loss"]).all()
+
+
+def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer over all samples of one fits no cache; nothing of that size is left."""
+    monkeypatch.setattr(tile, "LAYER", 1 << 10)
+    monkeypatch.setattr(tile, "FEWEST", 8)
+    p = without_outputs(b=4, e=2, m=2, t=128)
+    assert "n: tiles of 32 for" in " ".join(p.compiled.stages.decisions)
+    plain = without_outputs(b=4, e=2, m=2, t=128, rows=0)
+    assert "n: tiles" not in " ".join(plain.compiled.stages.decisions)
+    got = p.run(seed=5)
+    for o, want in plain.run(seed=5).items():
+        np.testing.assert_allclose(got[o], want, rtol=1e-3, atol=1e-5)
+    wide = [n for n in p.compiled.plan.graph.nodes.values() if n.op.name == "einsum"]
+    assert max(n.type.nbytes(p.compiled.plan.sizes) for n in wide) <= 4 * 1 << 10

@@ -40,7 +40,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.split import FEWEST, split_off
 from recurra.rewrite.strip import stripped
-from recurra.rewrite.tile import ROWS, tile, tiles
+from recurra.rewrite.tile import ROWS, blocks, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
@@ -136,15 +136,15 @@ def compile_graph(
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset(batch))), held)
+        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset([*split, *batch]))), held)
         stages.decisions += map(str, choices)
         return new
 
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        at = phases(schedule(accumulate(g, sizes), sizes, frozenset(batch)))
+        at = phases(schedule(accumulate(g, sizes), sizes, frozenset([*split, *batch])))
         at = {n: phase for n, phase in at.items() if n in g.nodes}
         much = enough if batch_last(g, batch, last)[0] else inf
-        found = tiles(g, sizes, at, loops(g), set(batch), rows, much)
+        found = tiles(g, sizes, at, loops(g), {*split, *batch}, rows, much)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -159,6 +159,7 @@ def compile_graph(
         return new
 
     g = _questions(g, asking, stages)
+    g = _in_blocks(g, batch, split, rows, stages)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
     before = g
@@ -199,6 +200,17 @@ def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:
     graph, decided = made
     stages.decisions += map(str, decided)
     return graph
+
+
+def _in_blocks(g: Graph, batch: list[str], split: list[str], rows: int, stages: Stages) -> Graph:
+    """Long batches in blocks, if there are any; `batch` loses them, `split` has what is inside."""
+    found = blocks(g, stages.sizes, batch, rows)
+    for t in found:
+        g = stages.run("block", lambda g, _, t=t: tile(g, t), g)
+        batch.remove(t.dim)
+        split.append(t.inner)
+        stages.decisions.append(str(t))
+    return g
 
 
 def _diagonals(g: Graph, gain: float, stages: Stages) -> Graph:

@@ -9,7 +9,7 @@ it divides the range.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf, prod
@@ -18,11 +18,14 @@ from typing import Any
 from recurra.cost.model import compute_ns
 from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
-from recurra.ir.types import Domain, Range
+from recurra.ir.types import Domain, Range, Type
+from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
 from recurra.rewrite.fuel import fuel
 
 ROWS = 512  # rows of a small matrix product that fill one core
+LAYER = 1 << 18  # bytes of a layer over one block: several are to stay in a core's cache
+FEWEST = 64  # points of a block
 
 Phase = tuple[Hashable, ...]
 
@@ -84,6 +87,42 @@ def tiles(
         if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
             out.append(t)
     return _joined(out)
+
+
+def blocks(
+    graph: Graph, sizes: Mapping[str, int], batch: Sequence[str], rows: int = ROWS
+) -> list[Tile]:
+    """Innermost batch dims so long that a layer over all points of one fits no cache, in blocks.
+
+    Samples of a minibatch are such: what is done with them is summed, block by block.
+    """
+    found = (_block(graph, sizes, d) for d in batch if rows)
+    return [t for t in found if t and fuel().burn("a long batch → blocks", t.dim)]
+
+
+def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
+    members = {n.name for n in graph.nodes.values() if dim in n.domain}
+    products = [n.type for n in map(graph.__getitem__, members) if _layer(n)]
+    if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
+        return None
+    if len({graph[n].domain[dim] for n in members}) != 1:
+        return None
+    if not all(_fits(graph, n, dim, members, sizes) for n in members):
+        return None
+    widest = max(t.nbytes(sizes) for t in products if isinstance(t, Type))
+    total = next(graph[n].domain[dim] for n in members).size(sizes)
+    if total * widest <= LAYER or not widest:
+        return None
+    size = max(z for z in range(1, LAYER // widest + 1) if total % z == 0)
+    return Tile(dim, size, frozenset(members)) if size >= FEWEST else None
+
+
+def _layer(n: Node) -> bool:
+    """Is it a product that sums: not one of each with each, which is summed over the batch?"""
+    if not isinstance(n.op, Einsum):
+        return False
+    ins, out = n.op.parts()
+    return bool(set("".join(ins)) - set(out))
 
 
 def _step_ns(graph: Graph, sizes: Mapping[str, int], names: list[str], batch: set[str]) -> float:
