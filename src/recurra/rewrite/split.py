@@ -49,7 +49,7 @@ def split_off(
     for r in graph.dims:
         for m in graph.nodes.values():
             step = chunk or 1
-            cut = _cut(graph, m, r.dim, sizes, step)
+            cut = _cut(graph, m, r.dim, sizes, step, fewest)
             while cut >= fewest:
                 work = _Split(graph, sizes, m, r.dim, cut)
                 if not work.worthwhile():
@@ -62,8 +62,8 @@ def split_off(
     return graph, []
 
 
-def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int) -> int:
-    """The points of a merge that are given before a loop; 0: none."""
+def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int) -> int:
+    """The points of a merge that are given before a loop; 0: none, or not `fewest`."""
     if not isinstance(m.op, Merge) or dim not in m.domain or len(m.op.when) != 2:
         return 0
     r, when = m.domain[dim], m.op.when[0]
@@ -73,9 +73,11 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int) 
     end = lo
     while end < hi and evaluate(when, {**sizes, dim: end}):
         end += 1
+    if lo or end == hi or end < fewest:
+        return 0
     starts = [x for x in demands(graph, dim, sizes).values() if lo < x <= end]
     cut = min([end, *starts])
-    return cut - cut % chunk if lo == 0 and end < hi else 0
+    return cut - cut % chunk
 
 
 @dataclass
