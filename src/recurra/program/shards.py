@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.expr import Sym
-from recurra.ir.graph import Graph, Node, Slice
+from recurra.ir.graph import Graph, Node
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call
 from recurra.rewrite.granularity import Axes
-from recurra.rewrite.shard import Shard
+from recurra.rewrite.shard import Shard, reads_all
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,5 @@ def shards(
         places = [*(a.dim for a in plan.stores[name].kept), *inside]
         found[name] = places.index(s.dim) if s.dim in places else None
     calls = [n for n in written.nodes.values() if isinstance(n.op, Call)]
-    operands = {
-        n.name: tuple(_has_rows(written, n, k, s.dim) for k in range(len(n.args))) for n in calls
-    }
+    operands = {n.name: tuple(reads_all(written, a, s.dim) for a in n.args) for n in calls}
     return Shards(s.dim, s.bound, s.workers, found, operands)
-
-
-def _has_rows(graph: Graph, n: Node, k: int, dim: str) -> bool:
-    a = n.args[k]
-    return any(
-        r.dim == dim and isinstance(e, Slice)
-        for e, r in zip(a.index, graph[a.name].domain, strict=True)
-    )

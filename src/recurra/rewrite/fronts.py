@@ -15,12 +15,11 @@ from recurra.cost.model import PLAIN, STATEMENT_NS, compute_ns
 from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.op import Elementwise, Reduction
-from recurra.ir.order import components
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.source import Uniform, Value
-from recurra.rewrite.granularity import Edge, batch_dims, carried
+from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles
 from recurra.sets.dependence import happens
 
 KNOWN = (Elementwise, Merge, Einsum, Reduction, Value, Uniform)
@@ -99,7 +98,7 @@ def _fronts(
     edges: Sequence[Edge],
     dims: Sequence[str],
 ) -> Iterator[Front]:
-    for part, within in _cycles(graph, nodes, edges):
+    for part, within in cycles(graph, nodes, edges):
         found = next(
             (
                 f
@@ -118,19 +117,6 @@ def _fronts(
                 break
 
 
-def _cycles(
-    graph: Graph, nodes: Sequence[str], edges: Sequence[Edge]
-) -> Iterator[tuple[list[str], list[Edge]]]:
-    feeds: dict[str, list[str]] = {n: [] for n in nodes}
-    for name, k in edges:
-        feeds[name].append(graph[name].args[k].name)
-    for part in components(nodes, feeds.__getitem__):
-        inside = set(part)
-        within = [(n, k) for n, k in edges if n in inside and graph[n].args[k].name in inside]
-        if within:
-            yield part, within
-
-
 def _front(
     graph: Graph,
     sizes: Mapping[str, int],
@@ -147,7 +133,7 @@ def _front(
     if None in shifts or not sums or not (max(sums) < 0 or min(sums) > 0):
         return None
     alone = [carried(graph, part, within, d) for d in (axis, other)]
-    if any(left is not None and not any(_cycles(graph, part, left)) for left in alone):
+    if any(left is not None and not any(cycles(graph, part, left)) for left in alone):
         return None  # in a loop over one dim, the other is free
     pulled = _pulled(graph, sizes, part, axis, other)
     ranges = [_box([graph[n].domain[d] for n in part], sizes) for d in (axis, other)]

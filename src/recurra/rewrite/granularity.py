@@ -6,7 +6,7 @@ cycle moves along stays a loop, and what is free along it is left for `tile`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recurra.ir.graph import Graph, merge_condition
@@ -54,14 +54,8 @@ def loops(graph: Graph) -> dict[str, set[str]]:
 def _loops(
     graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str], out: dict[str, set[str]]
 ) -> None:
-    feeds: dict[str, list[str]] = {n: [] for n in nodes}
-    for name, k in edges:
-        feeds[name].append(graph[name].args[k].name)
-    for part in components(nodes, feeds.__getitem__):
+    for part, within in cycles(graph, nodes, edges):
         inside = set(part)
-        within = [(n, k) for n, k in edges if n in inside and graph[n].args[k].name in inside]
-        if not within:
-            continue
         for d in dims:
             left = carried(graph, part, within, d)
             if left is not None and len(left) < len(within):
@@ -71,6 +65,20 @@ def _loops(
         else:  # what is not understood stays as it is
             for d in dims:
                 out[d] |= inside
+
+
+def cycles(
+    graph: Graph, nodes: Sequence[str], edges: Sequence[Edge]
+) -> Iterator[tuple[list[str], list[Edge]]]:
+    """What must be ordered together, and the edges that close it; sources first."""
+    feeds: dict[str, list[str]] = {n: [] for n in nodes}
+    for name, k in edges:
+        feeds[name].append(graph[name].args[k].name)
+    for part in components(nodes, feeds.__getitem__):
+        inside = set(part)
+        within = [(n, k) for n, k in edges if n in inside and graph[n].args[k].name in inside]
+        if within:
+            yield part, within
 
 
 def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[Edge] | None:

@@ -18,7 +18,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
-from recurra.rewrite.granularity import Edge, carried
+from recurra.rewrite.granularity import Edge, carried, cycles
 from recurra.sets.dependence import happens
 
 
@@ -41,16 +41,10 @@ def _first(
     graph: Graph, nodes: Sequence[str], edges: Sequence[Edge], dims: Sequence[str]
 ) -> Graph | None:
     """The graph after the first placement, going inwards loop by loop; None if there is none."""
-    feeds: dict[str, list[str]] = {n: [] for n in nodes}
-    for name, k in edges:
-        feeds[name].append(graph[name].args[k].name)
-    for part in components(nodes, feeds.__getitem__):
-        inside = set(part)
-        within = [(n, k) for n, k in edges if n in inside and graph[n].args[k].name in inside]
-        if within:
-            better = _inside(graph, part, within, dims)
-            if better is not None:
-                return better
+    for part, within in cycles(graph, nodes, edges):
+        better = _inside(graph, part, within, dims)
+        if better is not None:
+            return better
     return None
 
 

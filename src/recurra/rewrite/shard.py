@@ -140,7 +140,7 @@ def shard(graph: Graph, sizes: Mapping[str, int], s: Shard) -> Graph:
     for n in graph.nodes.values():
         if isinstance(n.op, Symbolic) and n.op.mentions() & {s.dim, s.bound}:
             n = replace(n, op=n.op.at({s.dim: row, s.bound: rows}))
-        if isinstance(n.op, Reduction) and _joins(graph, n, s.dim):
+        if isinstance(n.op, Reduction) and reads_all(graph, n.args[0], s.dim):
             own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
             assert n.op.monoid is not None
             assert isinstance(n.type, Type)
@@ -151,10 +151,9 @@ def shard(graph: Graph, sizes: Mapping[str, int], s: Shard) -> Graph:
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def _joins(graph: Graph, n: Node, dim: str) -> bool:
-    """Does it reduce over the rows?"""
+def reads_all(graph: Graph, a: Ref, dim: str) -> bool:
+    """Does a read take all rows?"""
     return any(
         r.dim == dim and isinstance(e, Slice)
-        for a in n.args
         for e, r in zip(a.index, graph[a.name].domain, strict=True)
     )
