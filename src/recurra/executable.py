@@ -27,6 +27,7 @@ from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
+from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.report.behind import Behind
@@ -200,6 +201,21 @@ class Executable:
         ms = (time.perf_counter() - since) * 1e3
         self.compiled.stages.tell("launches", f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms")
         return s
+
+    def islands(
+        self, seed: int = 0, *, inputs: Mapping[str, Any] | None = None, steps: int = 8
+    ) -> list[Island]:
+        """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
+
+        Every loop is compiled and launched on its own, so that it can be timed: this takes as long
+        as compiling the program once more, and `steps` steps of it.
+        """
+        self.expect(inputs or {})
+        plan, main = self.compiled.plan, self.compiled.program.main
+        if main is None:
+            return []
+        shards = self.compiled.shards
+        return islands(plan, main.loop, self.backend, shards, seed=seed, inputs=inputs, steps=steps)
 
     def expect(self, inputs: Mapping[str, Any]) -> None:
         """Raises where they are not the inputs that the program reads."""

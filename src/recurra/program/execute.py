@@ -46,6 +46,10 @@ class Backend(Protocol):
         """What regions take of an array that a host call made, in memory of its own."""
         ...
 
+    def wait(self, x: Any) -> Any:
+        """What a launch gave, when it is there."""
+        ...
+
     def borrow(self, x: Any) -> Any:
         """An array of this backend in the memory of a foreign one (DLPack); never written to."""
         ...

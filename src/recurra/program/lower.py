@@ -141,12 +141,13 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     return out
 
 
-def lower(plan: Plan, chunk: int | None = None) -> Program:
+def lower(plan: Plan, chunk: int | None = None, apart: Loop | None = None) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
-    Stores of outputs along a chunked loop hold one chunk.
+    Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
+    host, and every loop in it is a launch of its own.
     """
-    cut = _Lower(plan, chunk)
+    cut = _Lower(plan, chunk, apart)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
     items = cut.items(plan.schedule.items, every, ())
@@ -158,6 +159,7 @@ def lower(plan: Plan, chunk: int | None = None) -> Program:
 class _Lower:
     plan: Plan
     chunk: int | None
+    apart: Loop | None = None
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
@@ -188,7 +190,7 @@ class _Lower:
     def is_host(self, it: Item) -> bool:
         if isinstance(it, Exec):
             return isinstance(self.plan.graph[equation(it.name)].op, Call)
-        return any(self.is_host(x) for x in it.body)
+        return it is self.apart or any(self.is_host(x) for x in it.body)
 
     def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
         """The stretches of an outermost loop that may run in chunks: one of all statements, or,
@@ -209,6 +211,7 @@ class _Lower:
         fresh = True
         for it in items:
             alone = self.is_host(it) or bool(self.chunked(it, active, around))
+            alone = alone or (isinstance(it, Loop) and any(x is self.apart for x in around))
             if alone or fresh:
                 out.append([])
             out[-1].append(it)
@@ -373,8 +376,13 @@ def launch_steps(plan: Plan, loop: Loop) -> int:
 
 def step_ns(plan: Plan, loop: Loop) -> float:
     """One step of a loop, with the loops in it."""
+    return items_ns(plan, loop.body)
+
+
+def items_ns(plan: Plan, items: tuple[Item, ...]) -> float:
+    """Every statement once, and the steps of every loop."""
     total = 0.0
-    for it in loop.body:
+    for it in items:
         if isinstance(it, Exec):
             total += STATEMENT_NS + compute_ns(
                 plan.graph, plan.graph[equation(it.name)], plan.sizes

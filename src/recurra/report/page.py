@@ -38,6 +38,7 @@ def render(
     program: str = "",
     curves: Mapping[str, Points] | None = None,
     passes: Sequence[Row] = (),
+    islands: Sequence[Row] = (),
 ) -> str:
     """The page's text.
 
@@ -46,6 +47,7 @@ def render(
     stores          rows of store, kind, shape, slots, live, class, bytes
     curves          tag → [(step, value)], the main one first
     passes          rows of name, before, after, ms (nodes before and after)
+    islands         rows of island, predicted ms, measured ms: one step of the outermost loop
     """
     equations = equations or {}
     sections = [
@@ -55,6 +57,11 @@ def render(
         Section("Schedule", "", timeline(schedule_chart) + (code(schedule) if schedule else "")),
         Section("Memory", _total(stores), _stores(stores)),
         Section("Program", _lines(program), code(program) if program else ""),
+        Section(
+            "Islands",
+            "one step of the outermost loop, each of its loops launched alone",
+            table(islands, bar="measured ms") if islands else "",
+        ),
         Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),
     ]
     sections = [s for s in sections if s.body]

@@ -7,7 +7,7 @@ metrics.jsonl      the curves, as far as they have come
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,12 @@ def keep_compiled(run: RunFolder, program: Any) -> None:
         "passes": list(program.pass_rows),
     }
     atomic.replace(run.path / NAME, [json.dumps(parts, default=str).encode()])
+
+
+def keep_islands(run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds what its loops cost to what is kept of a compiled program."""
+    parts = {**_read(run.path / NAME), "islands": list(rows)}
+    atomic.replace(run.path / NAME, [json.dumps(parts).encode()])
 
 
 def write_page(run: RunFolder) -> Path:

@@ -43,6 +43,8 @@ class Recipe:
     """Where the run folder is made."""
     check: Literal["nan"] | None = None
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
+    islands: bool = False
+    """Show in the report what every loop of an iteration costs, predicted and measured."""
     json: bool = False
     """Print the result as one JSON object."""
 

@@ -8,7 +8,7 @@ A run is resumed at its newest checkpoint: all that lives from one iteration to 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,13 @@ class Saver(Protocol):
     def load(self, path: Path) -> tuple[tuple[int, Mapping[str, Any]], int]: ...
 
 
+class Island(Protocol):
+    """What one loop of an iteration costs, as a row of a table."""
+
+    @property
+    def row(self) -> dict[str, Any]: ...
+
+
 class Program(Protocol):
     """What training needs of a compiled program; the data is that of `report.page`."""
 
@@ -74,6 +81,10 @@ class Program(Protocol):
     @property
     def saver(self) -> Saver: ...
 
+    def islands(self, seed: int) -> Sequence[Island]:
+        """What every loop of an iteration costs."""
+        ...
+
     def run(
         self,
         seed: int,
@@ -90,12 +101,12 @@ Compile = Callable[["Context", Mapping[Any, int]], Program]
 
 
 # Fields of a recipe that say how to run it, not what it computes.
-RUNNING = ("iterations", "resume", "out", "check", "json")
+RUNNING = ("iterations", "resume", "out", "check", "islands", "json")
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
-    from recurra.report.run_page import keep_compiled, write_page
+    from recurra.report.run_page import keep_compiled, keep_islands, write_page
     from recurra.session import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
@@ -115,6 +126,8 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
         record = Recorder(run, settings, progress, program)
         try:
             program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
+            if settings.islands:
+                keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except KeyboardInterrupt:
             raise RecurraError(
                 "interrupted",
@@ -160,9 +173,8 @@ class Recorder:
 
 def recipe(settings: Recipe) -> dict[str, Any]:
     """What config.json keeps."""
-    return {
-        k: v for k, v in asdict(settings).items() if k not in ("resume", "out", "check", "json")
-    }
+    told = RUNNING[1:]  # how many iterations a run has is kept
+    return {k: v for k, v in asdict(settings).items() if k not in told}
 
 
 R = TypeVar("R", bound="Recipe")

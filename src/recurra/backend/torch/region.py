@@ -110,6 +110,11 @@ class TorchBackend:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    def wait(self, x: Any) -> Any:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize(self.device)
+        return x
+
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)
 

@@ -1,0 +1,91 @@
+"""Islands: a program cut at its loops, each timed beside what the cost model says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.executable import Executable
+from recurra.program.execute import Execution
+from recurra.program.lower import HostLoop, items_ns, lower
+from recurra.program.steps import members
+from recurra.rl.recipes import Reinforce
+from recurra.rl.train import train
+
+SIZES = {"B": 4, "I": 9, "T": 6}
+
+
+def learner(backend: str, **options: object) -> Executable:
+    """Acting forwards, returns backwards, one step of learning."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, _), (t, T)):
+        net = rc.nn.MLP([2, 5, 1], (i,))
+        x = rc.input(rc.f32[2], (b,), "x")
+        h = rc.like(rc.f32[2], domain=(b, i, t))
+        h[b, i, 0] = x
+        y = net(h)
+        h[b, i, t + 1] = (h * 0.9 + y).tanh()
+        back = rc.like(rc.f32[1], domain=(b, i, t))
+        back[b, i, T - 1] = y
+        back[b, i, t] = y + 0.9 * back[b, i, t + 1]
+        loss = back.square()[0:B, i, 0:T].mean()
+        loss.backward()
+        rc.optim.Adam(net.params, lr=1e-2).step()
+        rc.log(loss=loss)
+    return ctx.compile(SIZES, backend=backend, **options)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_every_loop_of_a_step_is_told_of(backend: str) -> None:
+    program = learner(backend)
+    x = np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)
+    found = program.islands(inputs={"x": x}, steps=3)
+    names = [island.name for island in found]
+    assert {"i / t", "i / t backwards", "i"} <= set(names)
+    assert all(island.measured > 0 for island in found)
+    (loop,) = (it for it in program.compiled.schedule.loops() if it.dim == "i")
+    told = [s for island in found for s in island.statements]
+    assert sorted(told) == sorted(s for s in members(loop.body) if s in told)
+    want = items_ns(program.compiled.plan, loop.body) / 1e6
+    assert sum(island.predicted for island in found) == pytest.approx(want)
+    row = found[0].row
+    assert row["island"] == names[0]
+    assert set(row) >= {"predicted ms", "measured ms"}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_program_in_islands_computes_the_same(backend: str) -> None:
+    program = learner(backend)
+    x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
+    main = program.compiled.program.main
+    assert main is not None
+    cut = lower(program.compiled.plan, apart=main.loop)
+    assert any(isinstance(it, HostLoop) for it in cut.items)
+    steps = Execution(cut, program.backend).steps(3, inputs=x)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+    want = program.run(seed=3, inputs=x)["loss"]
+    np.testing.assert_allclose(found[program.outputs["loss"]], want, rtol=1e-5)
+
+
+def test_islands_of_a_mesh() -> None:
+    found = learner("numpy", workers=2).islands(inputs={"x": np.ones((4, 2), "f4")}, steps=2)
+    assert any(island.name == "i / t" for island in found)
+
+
+def test_a_report_shows_them(tmp_path: Path) -> None:
+    settings = Reinforce(env="CartPole-v1", iterations=3, rows=2, steps=8, out=tmp_path)
+    told = train(replace(settings, islands=True))
+    page = Path(told["report"]).read_text()
+    assert "predicted ms" in page
+    assert "i / t" in page
+    plain = train(settings)
+    assert "predicted ms" not in Path(plain["report"]).read_text()
