@@ -32,6 +32,7 @@ from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Uniform, Value
+from recurra.ops.window import Overlap, Windows, spans
 
 __all__ = ["Case", "programs", "ragged"]
 
@@ -193,15 +194,48 @@ def take(p: Program, domain: Domain) -> None:
     return None
 
 
-def uniform(p: Program, domain: Domain) -> None:
+def uniform(p: Program, domain: Domain, shape: tuple[int, ...] | None = None) -> str:
     p.draws += 1
     dims = [r.sym for r in domain]
-    shape = p.pick(p.shapes) if p.chance(50) else ()
+    if shape is None:
+        shape = p.pick(p.shapes) if p.chance(50) else ()
     room = 1 if shape else 2
     op = Uniform(
         id=p.draws, key=tuple(dims[:-room]), counter=tuple(dims[-room:]), shape=shape, dtype="f64"
     )
-    p.put(op, (), domain)
+    return p.put(op, (), domain)
+
+
+def convolution(p: Program, domain: Domain) -> None:
+    """A kernel along some axes, with strides and gaps; sometimes turned, as its gradient is."""
+    ref = p.operand(domain, 2, slices=50, ragged=10)
+    rank = p.type(ref).rank
+    if not rank:
+        return unary(p, domain)
+    axis = p.draw(st.integers(0, rank - 1))
+    count = p.draw(st.integers(1, rank - axis))
+    for k in range(axis, axis + count):
+        if p.chance(60):
+            name = p.put(Pad(axis=k, before=p.pick((0, 1)), after=1), (ref,), domain)
+            ref = Ref(name, p.nodes[name].domain.identity)
+    lengths = p.type(ref).shape[axis : axis + count]
+    sizes = tuple(p.pick((1, 2, 2, 3)) for _ in range(count))
+    gaps = tuple(p.pick((1, 1, 2)) for _ in range(count)) if p.chance(40) else ()
+    for n, span in zip(lengths, spans(sizes, gaps), strict=True):
+        if not _on_axis(p, span - 1, n, domain):
+            return moves(p, domain)
+    strides = tuple(p.pick((1, 1, 2, 3)) for _ in range(count))
+    how: dict[str, Any] = {"axis": axis, "sizes": sizes, "strides": strides, "gaps": gaps}
+    seen = p.put(Windows(**how), (ref,), domain)
+    axes, inner = "abcdef"[: rank + count], "abcdef"[axis : axis + count]
+    kernel = uniform(p, domain, sizes)
+    out = axes if p.chance(40) else "".join(c for c in axes if c not in inner)
+    args = [Ref(name, p.nodes[name].domain.identity) for name in (seen, kernel)]
+    name = p.put(Einsum(labels=f"{axes},{inner}->{out}"), args, domain)
+    if out == axes:
+        made = Ref(name, p.nodes[name].domain.identity)
+        p.put(Overlap(**how, lengths=lengths), (made,), domain)
+    return None
 
 
 def value(p: Program, domain: Domain) -> None:
@@ -243,7 +277,7 @@ def _loose(p: Program, t: Type) -> bool:
 
 KINDS = (
     unary, binary, binary, binary, einsum, reduction, reduction, total, total, total, along,
-    moves, pick, take, uniform, uniform, value, where, merge, merge,
+    moves, pick, take, uniform, uniform, value, where, merge, merge, convolution, convolution,
 )  # fmt: skip
 
 

@@ -1,4 +1,8 @@
-"""With no dim it is an ordinary array library: what the Array API standard names means that."""
+"""With no dim it is an ordinary array library: what the Array API standard names means that.
+
+The suite of the standard, data-apis/array-api-tests, is on no package index, and asks for a
+module of eager arrays: the functions that we offer are held against NumPy under its names.
+"""
 
 from __future__ import annotations
 

@@ -155,7 +155,8 @@ class Executable:
         """Every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
-        [k] that it made of each metric; on_state(step) with the variables that travel along it.
+        [k] that it made of each metric, from point `first` on; more than once where some are made
+        later than others. on_state(step) with the variables that travel along it.
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
         variables) of a step, beside host functions as they are; what is returned begins there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
@@ -178,7 +179,8 @@ class Executable:
         with Behind() as behind:
             while isinstance(made := self.launch(steps, watch), Step):
                 if on_step is not None:
-                    on_step(made.lo, self.metrics(made))
+                    for first, metrics in self.metrics(made):
+                        on_step(first, metrics)
                 if watch is not None:
                     watch.step(made)
                 if self.effects and (made.variables or not saver.border):
@@ -268,10 +270,14 @@ class Executable:
         xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
         return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
 
-    def metrics(self, s: Step) -> dict[str, Any]:
-        """The scalars of one launch, by the user's names."""
-        made = {name: s.outputs.get(self.outputs[o]) for name, o in self.logs.items()}
-        return {name: x for name, x in made.items() if x is not None and x.ndim == 1}
+    def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
+        """The scalars of one launch, by the user's names, those of the same points together."""
+        out: dict[range, dict[str, Any]] = {}
+        for name, o in self.logs.items():
+            x = s.outputs.get(self.outputs[o])
+            if x is not None and x.ndim == 1 and len(x):
+                out.setdefault(s.points[self.outputs[o]], {})[name] = x
+        return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(s.lo, {})]
 
     def outermost(self, graph: Graph) -> tuple[str, int]:
         """The dim of the outermost loop of a program with parameters, and its points."""

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program
 
 from recurra.cli import main
+from recurra.cxx import BuildError
 from recurra.window import MEMORY, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
 from recurra.window.happened import violations
-from recurra.window.native.build import BuildError, build, build_stress, built
+from recurra.window.native.build import build, build_stress, built
 from recurra.window.native.twin import NativeWindow, load
 
 HAS_COMPILER = any(shutil.which(name) for name in ("g++", "clang++", "c++"))

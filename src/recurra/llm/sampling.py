@@ -96,7 +96,7 @@ def choose(logits: Tensor, how: Settings, u: Tensor | None, seen: Tensor | None)
     temperature = how["temperature"]
     cold = temperature == 0.0
     scaled = logits / rc.where(cold, 1.0, temperature)
-    drawn = _filtered(scaled, how, u) if how.kind.filtered else _at(scaled.softmax(), u)
+    drawn = _filtered(scaled, how, u) if how.kind.filtered else rc.nn.class_at(scaled.softmax(), u)
     return rc.where(cold, best, drawn)
 
 
@@ -109,12 +109,4 @@ def _filtered(logits: Tensor, how: Settings, u: Tensor) -> Tensor:
     kept = (top_k == 0) | (place < top_k)
     p = rc.where(kept, sorted_, GONE).softmax()
     kept = kept & (p.cumsum() - p < how["top_p"]) & (p >= how["min_p"] * p.index(0))
-    return order.take(_at(rc.where(kept, p, 0.0), u))
-
-
-def _at(weights: Tensor, u: Tensor) -> Tensor:
-    """How many of w₀, w₀ + w₁, .. are at most u of the whole; never past the last that weighs."""
-    sums, size = weights.cumsum(), int(weights.shape[0])  # pyright: ignore[reportArgumentType]
-    found = (sums <= u * sums.index(size - 1)).cast("i32").sum()
-    place = rc.constant(np.arange(size, dtype=np.int32))
-    return rc.minimum(found, rc.where(weights > 0.0, place, 0).max())
+    return order.take(rc.nn.class_at(rc.where(kept, p, 0.0), u))

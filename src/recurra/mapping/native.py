@@ -7,12 +7,7 @@ never loaded. Nothing here is needed: `game.py` and `arrange.py` give the same a
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.errors import RecurraError
+from recurra import cxx
+from recurra.cxx import BuildError
 from recurra.mapping.arrange import Rounds
 from recurra.mapping.board import NOWHERE, Move
 from recurra.mapping.flat import Flat, Ints
@@ -59,21 +55,12 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class BuildError(RecurraError):
-    """The native engine cannot be built here."""
-
-    exit_code = 1
-
-
 def library_path(folder: Path | None = None) -> Path:
     """Where the library for these sources and this machine is kept."""
-    digest = hashlib.sha256()
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + source.read_bytes())
-    digest.update(" ".join((*OPTIONS, platform.system(), platform.machine())).encode())
-    if folder is None:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recurra"
-    return folder / f"mapping-{digest.hexdigest()[:16]}.so"
+    sources = sorted(SOURCES.iterdir())
+    contents = [x for path in sources for x in (path.name, path.read_bytes())]
+    name = cxx.digest([*contents, *OPTIONS, platform.system(), platform.machine()])
+    return (folder or cxx.cache_folder()) / f"mapping-{name}.so"
 
 
 def build(folder: Path | None = None) -> Path:
@@ -81,25 +68,7 @@ def build(folder: Path | None = None) -> Path:
 
     Raises `BuildError` where there is no C++ compiler, or where it fails.
     """
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
-    if compiler is None or not shutil.which(compiler):
-        raise BuildError(
-            "the native engine needs a C++ compiler",
-            facts=f"there is no {compiler or 'g++, clang++ or c++'} on the path",
-            hint="install one, or set CXX; without it the Python engine is used",
-        )
-    path = library_path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        made = Path(scratch) / path.name
-        command = [compiler, *OPTIONS, "-o", str(made), str(SOURCES / "engine.cpp")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(
-                f"{compiler} could not build the native engine", facts=done.stderr.strip()[-2000:]
-            )
-        made.replace(path)  # at once, whoever else is building
-    return path
+    return cxx.build(library_path(folder), [*OPTIONS, str(SOURCES / "engine.cpp")])
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -119,8 +119,9 @@ class Fold(Op):
     def eval(self, xp: Any, x: Array) -> Array:
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, x)
 
-    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
-        return self if last else None
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Op:
+        """With an axis ahead of the ranges it is a reduction like any other."""
+        return self if last else REDUCTION[self.monoid_of](axes=tuple(range(1, self.rank + 1)))
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).vjp(g, y, x)

@@ -17,8 +17,9 @@ from recurra.program.lower import ChunkLoop, Program
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source
+from recurra.program.steps import times
 from recurra.program.walk import Machine, State, Walk
-from recurra.schedule.tree import equation, is_constant
+from recurra.schedule.tree import Loop, equation, is_constant
 
 
 class Backend(Protocol):
@@ -94,13 +95,18 @@ class _Copied(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Step:
-    """What the host sees after an outermost launch: its times, outputs, travelling variables."""
+    """What the host sees after an outermost launch: its times, outputs, travelling variables.
+
+    `points` says which points of an output are new; they differ from the times where it is made
+    some steps late.
+    """
 
     dim: str
     lo: int
     hi: int
     outputs: Mapping[str, Any]
     variables: Mapping[str, Any]
+    points: Mapping[str, range]
 
 
 @dataclass
@@ -166,6 +172,7 @@ class _Run:
         self.walk = Walk(self.plan, execution.backend.machine)
         self.streamed = _streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
+        self.spans: dict[str, tuple[Loop, int, int]] = {}
 
     def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
         """Where the outermost loop starts, and with what."""
@@ -212,25 +219,48 @@ class _Run:
     ) -> Step:
         """Called after every launch of the outermost loop: takes the outputs that it made."""
         seen: dict[str, Any] = {}
+        made: dict[str, range] = {}
         for name, array in outputs.items():
-            axis, kept = self.streamed.get(name), self.plan.stores[name].kept
-            if (
-                axis is None
-                and [a.dim for a in kept] == [dim]
-                and not self.plan.stores[name].type.shape
-            ):
-                first = kept[0].lo
-                made = array[(*self.lead, slice(lo - first, hi - first))]
-                seen[name] = self.whole(name, made)
+            axis, store = self.streamed.get(name), self.plan.stores[name]
             if axis is not None:
-                seen[name] = self.whole(name, self.piece(array, axis, hi - lo))
+                made[name] = self.points(name, lo, hi)
+                seen[name] = self.piece(name, array, axis, made[name])
                 self.pieces[name].append(seen[name])
-        return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy))
+            elif [a.dim for a in store.kept] == [dim] and not store.type.shape:
+                made[name] = at = self.points(name, lo, hi)
+                first = store.kept[0].lo
+                new = slice(at.start - first, at.stop - first)
+                seen[name] = self.whole(name, array[(*self.lead, new)])
+        return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy), made)
 
-    def piece(self, array: Any, axis: int, length: int) -> Any:
-        """The first points along an axis of a store; to cut an array costs its backend a launch."""
-        before = (*self.lead, *(slice(None),) * axis)
-        return array[(*before, slice(0, length))] if array.shape[len(before)] > length else array
+    def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
+        """The times lo..hi-1 in stretches that end at multiples of `size`."""
+        while lo < hi:
+            end = min(lo - lo % size + size, hi)
+            yield lo, end
+            lo = end
+
+    def points(self, name: str, lo: int, hi: int) -> range:
+        """The points of an output that are made at the times lo..hi-1 of its outermost loop."""
+        loop, first, last = self.span(name)
+        lo, hi, shift = max(lo, first), min(hi, last), loop.shift[name]
+        if loop.step > 0:
+            return range(lo - shift, max(lo, hi) - shift)
+        return range(shift - max(lo, hi) + 1, shift - lo + 1)
+
+    def span(self, name: str) -> tuple[Loop, int, int]:
+        """The outermost loop of an output, its first time in it and one past its last."""
+        if name not in self.spans:
+            loop = next(x for _, x in self.plan.schedule.paths()[name] if x is not None)
+            self.spans[name] = (loop, *times(self.plan.graph, loop, name, self.plan.sizes))
+        return self.spans[name]
+
+    def piece(self, name: str, array: Any, axis: int, points: range) -> np.ndarray:
+        """Some points of a store that is a window along an axis; NumPy cuts it without a launch."""
+        slots, given = array.shape[len(self.lead) + axis], self.whole(name, array)
+        if points.start % slots == 0 and len(points) == slots:
+            return given
+        return np.take(given, [p % slots for p in points], axis=axis)
 
     def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
         out: dict[str, Any] = {}

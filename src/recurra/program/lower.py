@@ -65,7 +65,7 @@ class HostEnd:
 
 @dataclass(frozen=True)
 class ChunkLoop:
-    """Times lo..hi-1 of a loop, at most `size` of them per launch of one region."""
+    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`."""
 
     loop: Loop
     lo: int
@@ -107,10 +107,16 @@ class Program:
         return [x for x in self.items if main and isinstance(x, loops) and x.loop is main.loop]
 
     def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
-        """The variables that one step of an outermost loop leaves for the next."""
-        if isinstance(it, ChunkLoop):
+        """The variables that one step of an outermost loop leaves for the next.
+
+        Of several stretches it is all that any of them gives: another may read it, or what follows.
+        """
+        if isinstance(it, HostLoop):
+            return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
+        stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop is it.loop]
+        if len(stretches) == 1:
             return it.region.carried
-        return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
+        return tuple(dict.fromkeys(v for x in stretches for v in x.region.gives))
 
     def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The stores that later steps of an outermost loop, or what follows it, read on."""
@@ -193,15 +199,22 @@ class _Lower:
         return it is self.apart or any(self.is_host(x) for x in it.body)
 
     def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
-        """The stretches of an outermost loop that may run in chunks: one of all statements, or,
-        where the chunk is given and they start at multiples of it, several."""
+        """The stretches of an outermost loop that runs in chunks, each by a region of its own.
+
+        Several, as their statements start at different times, where one launch is not enough.
+        """
         if around or isinstance(it, Exec) or self.is_host(it) or self.ends(it):
             return []
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
+        steps = parts[-1].hi - parts[0].lo if parts else 0
         if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
-            return parts if parts[0].hi - parts[0].lo > 1 else []
-        even = self.chunk is not None and all(x.lo % self.chunk == 0 for x in parts)
-        return parts if even and all(x.hi == y.lo for x, y in pairwise(parts)) else []
+            return parts if steps > 1 else []
+        whole = all(x.hi == y.lo for x, y in pairwise(parts))
+        return parts if whole and steps > max(1, self.size(it)) else []
+
+    def size(self, loop: Loop) -> int:
+        """Steps of a launch."""
+        return self.chunk or launch_steps(self.plan, loop)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -261,7 +274,7 @@ class _Lower:
             if isinstance(first, Loop) and parts:
                 seeds = self.seeds(first, active)
                 for part in parts:
-                    out.append(self.chunk_loop(first, part, seeds, len(parts) > 1))
+                    out.append(self.chunk_loop(first, part, seeds, parts[-1].hi - parts[0].lo))
                     seeds = ()
             elif isinstance(first, Loop) and self.is_host(first):
                 out += self.host_loop(first, active, around)
@@ -282,17 +295,15 @@ class _Lower:
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
     def chunk_loop(
-        self, loop: Loop, part: Segment, seeds: tuple[tuple[str, str], ...], several: bool
+        self, loop: Loop, part: Segment, seeds: tuple[tuple[str, str], ...], steps: int
     ) -> ChunkLoop:
-        """One stretch; where there are several, their launches are of one length."""
-        lo, hi = part.lo, part.hi
-        size = self.chunk or launch_steps(self.plan, loop)
-        size = size if several else min(size, hi - lo)
+        """One stretch of a loop of so many steps."""
+        size = min(self.size(loop), steps)
         r = region(self.plan, self.name((), loop.dim), (loop,), part.active, (), self.wanted, loop)
-        if loop.step > 0 and lo % size == 0:
+        if loop.step > 0:
             for n in r.stores:
                 self.stores[n] = self.window(n, loop.dim, size)
-        return ChunkLoop(loop, lo, hi, size, seeds, r)
+        return ChunkLoop(loop, part.lo, part.hi, size, seeds, r)
 
     def window(self, name: str, dim: str, size: int) -> Store:
         """An output that only the host reads along the loop needs the slots of one launch."""

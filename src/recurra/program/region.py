@@ -131,7 +131,7 @@ def region(
 ) -> Region:
     """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
     flow = flow_of(plan, items, active, chunk, around)
-    gives = [v for v in flow.makes if v in wanted]
+    gives = [v for v in flow.makes if v in wanted and (chunk is None or v in lasting(plan, chunk))]
     carried = tuple(v for v in flow.uses if v in gives)
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
@@ -141,6 +141,11 @@ def region(
     reads = tuple(s for s in stores if s not in written)
     gives = (*carried, *fresh)
     return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
+
+
+def lasting(plan: Plan, loop: Loop) -> frozenset[str]:
+    """The variables that outlive a step of a loop."""
+    return plan.carried.get(id(loop), frozenset())
 
 
 def past_end(

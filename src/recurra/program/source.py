@@ -2,8 +2,7 @@
 
 W, b = copy(W_0), copy(b_0)
 i_from, (W, b) = run.enter(0, {'W': W, 'b': b})
-for i in range(i_from, 100, 8):
-    i_end = min(i + 8, 100)
+for i, i_end in run.launches(i_from, 100, 8):
     W, b, o_store = region_2_i(seed, i, i_end, W, b, o_store)
     yield run.report('i', i, i_end, {'length': length_store}, {'W': W, 'b': b})
 """
@@ -18,11 +17,12 @@ from textwrap import wrap
 
 from recurra.program.lower import ChunkLoop, HostCall, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
+from recurra.program.steps import members
 from recurra.schedule.tree import ADD, Loop, equation
 
 WIDTH = 100
 _GLUE = "\N{NO-BREAK SPACE}"  # outside brackets a line cannot be broken
-_TAKEN = {"run", "seed", "copy", "range", "min"}
+_TAKEN = {"run", "seed", "copy", "range"}
 
 
 def source(program: Program) -> str:
@@ -194,9 +194,8 @@ class _Writer:
     def chunk_loop(self, it: ChunkLoop) -> None:
         self.seeds(it.seeds)
         u = self.clock(it.loop)
-        self.line(f"for {u} in range({self.enter(it)}, {it.hi}, {it.size}):")
+        self.line(f"for {u}, {u}_end in run.launches({self.enter(it)}, {it.hi}, {it.size}):")
         self.depth += 1
-        self.line(f"{u}_end = min({u} + {it.size}, {it.hi})")
         self.launch(it.region, [u, f"{u}_end"])
         self.report(it, f"{u}_end", it.region.stores)
         self.depth -= 1
@@ -217,7 +216,8 @@ class _Writer:
             self.line(f"{self.variable(x)} = run.neutral({x!r})")
         self.items(it.body)
         if outer:
-            self.report(it, f"{u} + 1", self.program.plan.stores)
+            mine = set(members(it.loop.body))
+            self.report(it, f"{u} + 1", [s for s in self.program.plan.stores if s in mine])
         if end and end.asks:
             after = f"{u} + {1 - it.loop.shift[end.going]}"
             known = self.end(end.going)

@@ -1,13 +1,15 @@
 """Files that are either the old or the new, whenever the process dies or the disk is full.
 
 replace   write a temporary file → fsync it → rename it over the target → fsync the directory
-create    write a temporary file → rename it → fsync it and the directory
+create    write a temporary file, or over a spare one → rename it → fsync it and the directory
+retire    rename what is no longer needed to be the spare one
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable
+import signal
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -17,47 +19,99 @@ try:
 except ImportError:  # Windows has neither flock nor a directory fsync
     fcntl = None
 
-TEMPORARY = ".part-"
+_LEASE = hasattr(fcntl, "F_SETLEASE")  # without, nobody knows who reads a file
+TEMPORARY, SPARE = ".part-", ".spare"
+LARGEST = 1 << 24  # bytes of a spare file: it takes their room for as long as the folder is there
 
 
-def replace(path: Path, chunks: Iterable[bytes]) -> None:
+def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
     """Replaces `path` by the concatenated chunks, all or nothing; raises OSError."""
     with _written(path, chunks) as temporary:
         os.fsync(temporary.fileno())
         temporary.close()
         os.replace(temporary.name, path)
-    sync_directory(path.parent)
+    sync_directory(os.path.dirname(path))
 
 
-def create(path: Path, chunks: Iterable[bytes]) -> None:
+def create(path: str | Path, chunks: Iterable[bytes]) -> None:
     """Makes `path`, which must not be there, of the concatenated chunks; raises OSError.
 
     The file has its name before it is on disk, so that its name and contents go there in one
-    transaction of the file system: half the price of `replace`. Whoever is killed leaves the whole
-    file or none; a power cut before the return may leave a damaged one, which its reader must find.
+    transaction of the file system: half the price of `replace`. To write over a spare file takes
+    half of that again, as no block is freed or found. Whoever is killed leaves the whole file or
+    none; a power cut before the return may leave a damaged one, which its reader must find.
     """
     if fcntl is None:  # nor a name for a file that is open
         replace(path, chunks)
         return
-    with _written(path, chunks) as temporary:
+    with _written(path, chunks, _spare(os.path.dirname(path))) as temporary:
         os.rename(temporary.name, path)
         try:
             os.fsync(temporary.fileno())
         except OSError:
             os.unlink(path)
             raise
-    sync_directory(path.parent)
+    sync_directory(os.path.dirname(path))
+
+
+def retire(directory: str | Path, names: Sequence[str]) -> None:
+    """Removes files; one becomes the spare of its directory, for `create` to write over.
+
+    Call it with `locked` held, once what takes their place is on disk.
+    """
+    for name in names:
+        path = os.path.join(directory, name)
+        with suppress(OSError):
+            if _LEASE and name is names[-1] and os.path.getsize(path) <= LARGEST:
+                os.rename(path, os.path.join(directory, SPARE))
+            else:
+                os.unlink(path)
+
+
+def _spare(directory: str) -> FileIO | None:
+    """The spare file, to be written over, if there is one that nobody else can see."""
+    if not _LEASE:
+        return None
+    try:
+        file = open(os.path.join(directory, SPARE), "r+b", buffering=0)  # noqa: SIM115 it is given
+    except OSError:
+        return None
+    if _alone(file.fileno()):
+        return file
+    file.close()
+    return None
+
+
+def _alone(handle: int) -> bool:
+    """Has no one else the file open, mapped, or under another name? Where no one can say: no.
+
+    Linux gives a write lease to those who are alone, and takes it back by a signal.
+    """
+    if fcntl is None or os.fstat(handle).st_nlink > 1:
+        return False
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # which is ignored
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
-def _written(path: Path, chunks: Iterable[bytes]) -> Generator[FileIO, None, None]:
+def _written(
+    path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None
+) -> Generator[FileIO, None, None]:
     """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
-    name = os.path.join(path.parent, f"{TEMPORARY}{os.getpid()}-{path.name}")
+    folder, name = os.path.split(path)
+    name = spare.name if spare else os.path.join(folder, f"{TEMPORARY}{os.getpid()}-{name}")
     try:
-        with open(name, "wb", buffering=0) as file:
+        with spare or open(name, "wb", buffering=0) as file:
             for chunk in chunks:
                 while chunk:
                     chunk = chunk[file.write(chunk) :]
+            if spare and file.tell() < os.fstat(file.fileno()).st_size:
+                file.truncate()
             yield file
     except BaseException:
         with suppress(OSError):
@@ -65,27 +119,27 @@ def _written(path: Path, chunks: Iterable[bytes]) -> Generator[FileIO, None, Non
         raise
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str | Path) -> None:
     """Makes renames and deletions inside `path` survive a power cut."""
     if fcntl is None:
         return
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path or os.curdir, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def sweep(directory: Path, names: Iterable[str]) -> None:
+def sweep(directory: str | Path, names: Iterable[str]) -> None:
     """Removes the temporary files of writers that were killed; call it with `locked` held."""
     for name in names:
         if name.startswith(TEMPORARY):
             with suppress(OSError):
-                os.unlink(directory / name)
+                os.unlink(os.path.join(directory, name))
 
 
 @contextmanager
-def locked(directory: Path, *, shared: bool = False) -> Generator[None, None, None]:
+def locked(directory: str | Path, *, shared: bool = False) -> Generator[None, None, None]:
     """Holds the directory's advisory lock; it dies with the process.
 
     File systems without locks, and read-only ones, go without: one writer is the usual case.

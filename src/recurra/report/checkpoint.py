@@ -68,20 +68,20 @@ def save(
     """
     if keep < 1:
         raise RecurraError(f"keep={keep} would delete the checkpoint just saved", hint="keep >= 1")
-    directory = Path(directory)
-    packed = pack(arrays, meta)
+    directory, packed = os.fspath(directory), pack(arrays, meta)
     try:
         if not os.path.isdir(directory):
-            directory.mkdir(parents=True, exist_ok=True)
+            os.makedirs(directory, exist_ok=True)
         with atomic.locked(directory):
             names = os.listdir(directory)
             atomic.sweep(directory, names)
             known = _numbers(names)
             number = max(known, default=0) + 1 if number is None else number
-            path = directory / f"{number:08d}{SUFFIX}"
-            (atomic.replace if path.name in names else atomic.create)(path, packed)
+            name = f"{number:08d}{SUFFIX}"
+            path = os.path.join(directory, name)
+            (atomic.replace if name in names else atomic.create)(path, packed)
             kept = sorted({n for n in known if n <= number} | {number})[-keep:]
-            _drop(directory / name for n, name in known.items() if n not in kept)
+            atomic.retire(directory, [known[n] for n in sorted(known) if n not in kept])
     except OSError as error:
         raise RecurraError(
             f"the checkpoint could not be saved in {directory}",
@@ -89,7 +89,7 @@ def save(
             f"and {len(saved(directory))} earlier ones are untouched",
             hint="free some space or choose another directory",
         ) from error
-    return path
+    return Path(path)
 
 
 def load(
@@ -176,9 +176,3 @@ def _read(path: Path) -> Checkpoint:
     if not right:
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
     return Checkpoint(path, arrays, json.loads(info["meta"]))
-
-
-def _drop(files: Iterable[Path]) -> None:
-    for path in files:
-        with suppress(OSError):
-            os.unlink(path)

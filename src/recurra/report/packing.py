@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,17 +50,17 @@ Signature = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of the arrays in the body, and their part of the header."""
+    """The arrays in the order of the body, little-endian, and their part of the header."""
 
-    names: tuple[str, ...]
+    arrays: tuple[tuple[str, np.dtype[Any]], ...]
     entries: bytes
 
 
 def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
     """Header and body of a file; raises RecurraError for what it cannot hold."""
-    plain = {name: _plain(name, value) for name, value in arrays.items()}
-    where = layout(tuple((name, a.dtype, a.shape) for name, a in plain.items()))
-    body = b"".join([plain[name].tobytes() for name in where.names])
+    given = {name: np.asarray(value) for name, value in arrays.items()}
+    where = layout(tuple([(name, a.dtype, a.shape) for name, a in given.items()]))
+    body = b"".join([_little(given[name], dtype) for name, dtype in where.arrays])
     rest = f'", "format": "{FORMAT}", "meta": {json.dumps(_json(meta))}}}'.encode() + where.entries
     rest += b" " * (-(_TO + len(rest)) % 8)
     length = (_TO - 8 + len(rest)).to_bytes(8, "little")
@@ -82,6 +82,8 @@ def whole(file: BinaryIO) -> bool:
 @lru_cache(16)
 def layout(signature: Signature) -> Layout:
     """Where arrays of these names, types and shapes lie: the same at every save of a run."""
+    for name, dtype, _ in signature:
+        _savable(name, dtype)
     ordered = sorted(signature, key=lambda a: (-a[1].itemsize, a[0]))
     entries, at = [""], 0
     for name, dtype, shape in ordered:
@@ -89,18 +91,15 @@ def layout(signature: Signature) -> Layout:
         entry = {"dtype": DTYPES[dtype.name], "shape": list(shape), "data_offsets": [at, end]}
         entries.append(f"{json.dumps(name)}: {json.dumps(entry)}")
         at = end
-    return Layout(tuple(name for name, _, _ in ordered), (", ".join(entries) + "}").encode())
+    little = tuple((name, dtype.newbyteorder("<")) for name, dtype, _ in ordered)
+    return Layout(little, (", ".join(entries) + "}").encode())
 
 
-def _plain(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """Little-endian."""
-    array = np.asarray(value)
-    little = _little(name, array.dtype)
-    return array if array.dtype == little else array.astype(little)
+def _little(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:
+    return (array if array.dtype == dtype else array.astype(dtype)).tobytes()
 
 
-@cache
-def _little(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _savable(name: str, dtype: np.dtype[Any]) -> None:
     known = dtype.name in DTYPES
     if not known or name == "__metadata__":
         raise RecurraError(
@@ -110,17 +109,16 @@ def _little(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
             else f"its dtype is {dtype}; a checkpoint holds {', '.join(DTYPES)}",
             hint="save a cast or a `.view(numpy.uint8)` of it, under another name",
         )
-    return dtype.newbyteorder("<")
 
 
 def _json(meta: Mapping[str, Any]) -> str:
-    for where, key in _keys(meta, "meta"):
-        if not isinstance(key, str):
-            raise RecurraError(
-                f"{where} has the key {key!r}",
-                facts="JSON has only text keys, so it would come back changed",
-                hint=f"write {str(key)!r}",
-            )
+    if not _text_keys(meta):
+        where, key = next((w, k) for w, k in _keys(meta, "meta") if not isinstance(k, str))
+        raise RecurraError(
+            f"{where} has the key {key!r}",
+            facts="JSON has only text keys, so it would come back changed",
+            hint=f"write {str(key)!r}",
+        )
     try:
         return json.dumps(meta, default=_scalar)
     except (TypeError, ValueError) as error:
@@ -129,7 +127,17 @@ def _json(meta: Mapping[str, Any]) -> str:
         ) from error
 
 
+def _text_keys(value: Any) -> bool:
+    """Are all keys of a tree text? Asked at every save."""
+    if isinstance(value, (str, int, float)):
+        return True
+    if isinstance(value, Mapping):
+        return all([isinstance(k, str) for k in value]) and all(map(_text_keys, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_text_keys, value))
+
+
 def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Every key of a tree, and where it stands."""
     match value:
         case Mapping():
             for key, inner in value.items():

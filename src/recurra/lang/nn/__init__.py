@@ -3,7 +3,7 @@
 from recurra.lang.nn import initialise
 from recurra.lang.nn.attention import MultiheadAttention
 from recurra.lang.nn.convolution import AvgPool2d, Conv2d, Flatten, MaxPool2d
-from recurra.lang.nn.distributions import Categorical, Gaussian, MultiCategorical
+from recurra.lang.nn.distributions import Categorical, Gaussian, MultiCategorical, class_at
 from recurra.lang.nn.heads import CategoricalHead, GaussianHead, MultiCategoricalHead
 from recurra.lang.nn.modules import (
     MLP,
@@ -52,5 +52,6 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Tanh",
+    "class_at",
     "initialise",
 ]

@@ -7,8 +7,25 @@ from functools import reduce
 from math import log, pi
 from operator import add
 
-from recurra.lang.functions import normal, stack, uniform
+import numpy as np
+
+from recurra.lang.functions import constant, normal, stack, uniform, where
 from recurra.lang.tensor import RecurrentTensor
+
+
+def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
+    """i32[]: the first class whose w₀ + .. + wₖ tops u of the whole, 0 ≤ u < 1; weights [A] ≥ 0.
+
+    A class that weighs nothing is never drawn, also where the sums do not grow, as they round: it
+    has no sum here, and the whole is the largest sum that there is.
+    """
+    size = weights.shape[-1]
+    assert isinstance(size, int), "classes are counted"
+    if weights.dtype in ("f16", "bf16"):
+        weights = weights.cast("f32")  # in which u stays below 1
+    sums = where(weights > 0.0, weights.cumsum(), 0.0)
+    place = constant(np.arange(size, dtype=np.int32))
+    return where(sums > u * sums.max(), place, size - 1).min()
 
 
 class Categorical:
@@ -22,11 +39,8 @@ class Categorical:
         return self.logits.softmax()
 
     def sample(self) -> RecurrentTensor:
-        """i32[]; inverse CDF of one uniform draw per point: how many of p₀, p₀+p₁, .. it tops."""
-        last = self.logits.shape[-1]
-        u = uniform(self.logits.domain, dtype=self.logits.dtype)
-        below = self.probs.cumsum(axis=0).cut(0, last - 1) < u
-        return below.cast("i32").sum(axis=0)
+        """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0"""
+        return class_at(self.probs, uniform(self.logits.domain))
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""

@@ -7,22 +7,17 @@ PyTorch without annotations: the window in Python does the same.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import platform
-import shutil
-import subprocess
 import sys
 import sysconfig
-import tempfile
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from recurra.window.task import WindowError
+from recurra import cxx
+from recurra.cxx import BuildError
 
 HERE = Path(__file__).parent
-COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-DNDEBUG")
 
 
@@ -43,16 +38,9 @@ TORCH = Extension(
 )
 
 
-class BuildError(WindowError):
-    """The native window cannot be built here."""
-
-    exit_code = 1
-
-
 def cache_folder() -> Path:
     """Where builds are kept: recurra/window in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "recurra" / "window"
+    return cxx.cache_folder() / "window"
 
 
 def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
@@ -69,18 +57,14 @@ def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
     target = _target(folder or cache_folder(), extension)
     if target.exists():
         return target
-    compiler, nanobind = compiler_of(), _root("nanobind")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        made = Path(work) / target.name
-        include = [nanobind / "include", nanobind / "ext" / "robin_map" / "include"]
-        command = [compiler, *FLAGS, "-fPIC", "-shared", "-fvisibility=hidden"]
-        command += ["-fno-strict-aliasing", *_undefined()]
-        command += [f"-I{p}" for p in (*include, sysconfig.get_paths()["include"])]
-        command += [str(HERE / extension.sources[0]), str(nanobind / "src" / "nb_combined.cpp")]
-        _compile([*command, *_linked(extension), "-o", str(made)])
-        os.replace(made, target)  # at once: others may be building the same
-    return target
+    cxx.compiler()  # that there is none is said first
+    nanobind = _root("nanobind")
+    include = [nanobind / "include", nanobind / "ext" / "robin_map" / "include"]
+    arguments = [*FLAGS, "-fPIC", "-shared", "-fvisibility=hidden"]
+    arguments += ["-fno-strict-aliasing", *_undefined()]
+    arguments += [f"-I{p}" for p in (*include, sysconfig.get_paths()["include"])]
+    arguments += [str(HERE / extension.sources[0]), str(nanobind / "src" / "nb_combined.cpp")]
+    return cxx.build(target, [*arguments, *_linked(extension)])
 
 
 def _linked(extension: Extension) -> list[str]:
@@ -95,22 +79,8 @@ def _linked(extension: Extension) -> list[str]:
 
 def build_stress(folder: Path, sanitizer: str) -> Path:
     """Compiles stress.cpp with a sanitizer, such as thread or address."""
-    target = folder / f"stress-{sanitizer}"
-    command = [compiler_of(), "-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread"]
-    _compile([*command, str(HERE / "stress.cpp"), "-o", str(target)])
-    return target
-
-
-def compiler_of() -> str:
-    """$CXX, or the first of the usual names. Raises BuildError if there is none."""
-    for name in (os.environ.get("CXX"), *COMPILERS):
-        if name and shutil.which(name):
-            return name
-    raise BuildError(
-        "there is no C++ compiler",
-        facts=f"none of {', '.join(COMPILERS)} is on the path, and CXX names none",
-        hint="install one, or go on with the window in Python, which does the same",
-    )
+    arguments = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread"]
+    return cxx.build(folder / f"stress-{sanitizer}", [*arguments, str(HERE / "stress.cpp")])
 
 
 def _root(package: str) -> Path:
@@ -125,17 +95,6 @@ def _root(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _compile(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        first = [x for x in done.stderr.splitlines() if "error" in x][:3]
-        raise BuildError(
-            f"{command[0]} failed",
-            facts="\n  ".join(first or done.stderr.splitlines()[-3:]),
-            hint=f"the command was: {' '.join(command)}",
-        )
-
-
 def _undefined() -> list[str]:
     """Python's own symbols are found when the module is loaded."""
     return ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
@@ -147,8 +106,7 @@ def _target(folder: Path, extension: Extension) -> Path:
     parts = [suffix, *FLAGS, _processor(), *sources]
     if extension.package and util.find_spec(extension.package) is not None:
         parts.append(metadata.version(extension.package))
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return folder / key / f"{extension.module}{suffix}"
+    return folder / cxx.digest(parts) / f"{extension.module}{suffix}"
 
 
 def _processor() -> str:

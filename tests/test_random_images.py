@@ -1,0 +1,86 @@
+"""Random programs of convolutions: gradients are slopes, passes and backends keep the answer."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from program_checks import PASSES, PIPELINE, passes
+from random_images import case, write
+from recurra import interp
+
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+def in_doubles(seed: int, eps: float) -> dict[str, np.ndarray]:
+    """What the oracle makes of a program whose kernels are moved by eps, in float64."""
+    program = write(seed, eps, "f64")
+    found = interp.run(program.ctx.graph, case(program).sizes)
+    return {name: found[equation] for name, equation in program.ctx.tracer.logs.items()}
+
+
+def by_slopes(seed: int) -> None:
+    """The first iteration's gradient of the kernels, along the direction they were moved in."""
+    directions = write(seed).directions
+    if not directions:
+        return
+    low, here, high = (in_doubles(seed, eps) for eps in (-1e-6, 0.0, 1e-6))
+    slope = (high["loss"] - low["loss"]).ravel()[0] / 2e-6
+    gradient = sum((here[f"d{k}"][0] * d).sum() for k, d in enumerate(directions))
+    np.testing.assert_allclose(gradient, slope, rtol=1e-5, atol=1e-6, err_msg=f"seed {seed}")
+
+
+def by_passes(seed: int) -> None:
+    """The pipeline, and a random subset of passes in random order."""
+    pick, program = random.Random(seed), case(write(seed))
+    found = interp.run(program.graph, program.sizes)
+    want = [found[o] for o in program.graph.outputs]
+    passes(program, PIPELINE, want, **CLOSE)
+    passes(program, ["simplify", *pick.choices(sorted(PASSES), k=4)], want, **CLOSE)
+
+
+def by_backend(seed: int, backend: str) -> None:
+    program = write(seed)
+    compiled = program.ctx.compile(program.bounds, backend=backend)
+    want = interp.run(compiled.source_graph, compiled.sizes, seed=2)
+    for name, x in compiled.run(seed=2).items():
+        wanted = want[compiled.logs[name]]
+        np.testing.assert_allclose(x, wanted, **CLOSE, err_msg=f"{name} of seed {seed}")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_are_slopes(seed: int) -> None:
+    by_slopes(seed)
+
+
+@pytest.mark.parametrize("seed", [*range(10, 14), 5066])  # 5066: axes after folds
+def test_passes_keep_the_answer(seed: int) -> None:
+    by_passes(seed)
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_numpy_agrees_with_the_oracle(seed: int) -> None:
+    by_backend(seed, "numpy")
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("seed", range(30, 31))
+def test_backends_agree_with_the_oracle(seed: int, backend: str) -> None:
+    by_backend(seed, backend)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seeds", [range(k, k + 25) for k in range(1000, 2000, 25)])
+def test_gradients_and_passes_long(seeds: range) -> None:
+    for seed in seeds:
+        by_slopes(seed)
+        by_passes(seed)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(1000, 1200))
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_backends_agree_with_the_oracle_long(seed: int, backend: str) -> None:
+    by_backend(seed, backend)
