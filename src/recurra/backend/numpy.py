@@ -59,6 +59,11 @@ class NumpyMachine:
         store[tuple(slice(None) if s is None else int(s) for s in starts)] = value
         return store
 
+    def write_twice(
+        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> Any:
+        return self.write(self.write(store, first, value), second, value)
+
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
     """Without NumPy's warnings: past their end rows hold anything, also what is not finite."""

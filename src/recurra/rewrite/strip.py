@@ -6,6 +6,7 @@
     y_part[t<T,tj<t//8+1]: f32[] = sum(s, axes=(0,))
     y[t<T]: f32[] = fold(y_part[t,0:t//8+1])
 
+Windows and chunks of the past, max(t-7,0):t+1, are split from where they begin.
 Only in a loop that is one anyway: what orders nothing becomes an axis, and the range a mask. The
 last tile is not full; `pad` masks it where that matters. Softmax is taken apart first, and what
 divides every term of a sum divides the sum; `online` then makes its two passes one.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.errors import ScheduleError
-from recurra.ir.expr import Expr, Sym, minimum, symbols
+from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
@@ -36,12 +37,14 @@ from recurra.sets.extent import longest
 
 @dataclass(frozen=True)
 class Strip:
-    """A range 0:hi as tiles of `size` points, counted by `dim`, for some equations.
+    """A range lo:hi as tiles of `size` points, counted by `dim`, for some equations.
 
     `kept` of them have an axis along it; the others fold one.
     """
 
+    lo: Expr | int
     hi: Expr
+    length: Expr | int
     size: int
     dim: str
     members: frozenset[str]
@@ -49,17 +52,17 @@ class Strip:
 
     @property
     def range(self) -> Range:
-        count: Any = (self.hi + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
+        count: Any = (self.length + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
         return Range(self.dim, count)
 
     @property
     def part(self) -> Slice:
         """The points of one tile."""
-        start: Any = Sym(self.dim) * self.size
+        start: Any = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
     def __str__(self) -> str:
-        return f"0:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
+        return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
 
 
 def strip(graph: Graph, sizes: Mapping[str, int], size: int | None = None) -> Graph:
@@ -78,12 +81,36 @@ def stripped(
             hint="leave it out: it is then decided by cost",
         )
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
-        return graph, []
+        return loosened(graph, sizes), []
     apart = _divided_last(_apart(graph, sizes, size), sizes, size)
     found = _strips(apart, sizes, size)
     for s in found:
         apart = tiled(apart, s, sizes)
-    return (apart, found) if found else (graph, [])
+    return (loosened(apart, sizes), found) if found else (loosened(graph, sizes), [])
+
+
+def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph where products read ranges up to a loop's step with anything past their ends.
+
+    What lies there is written later: it is finite. So not all of a window is masked, only what is
+    reduced over it.
+    """
+    along = GrowingAxes(graph, sizes, None)
+
+    def loose(n: Node, a: Ref) -> Ref:
+        if not isinstance(n.op, Einsum):
+            return a
+        pairs = zip(a.index, graph[a.name].domain, strict=True)
+        index = (
+            replace(e, loose=True)
+            if isinstance(e, Slice) and along.grows(e, r) and along.in_order(n, e.lo, e.hi)
+            else e
+            for e, r in pairs
+        )
+        return Ref(a.name, tuple(index))
+
+    nodes = {k: replace(n, args=tuple(loose(n, a) for a in n.args)) for k, n in graph.nodes.items()}
+    return Graph(nodes, graph.outputs, graph.dims)
 
 
 def _apart(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
@@ -120,7 +147,7 @@ def _strips(graph: Graph, sizes: Mapping[str, int], size: int | None) -> list[St
                 dim += "_"
             taken.add(dim)
             kept = frozenset(n for n in members if g in along.of(n))
-            out.append(Strip(g.hi, g.size, dim, members, kept))
+            out.append(Strip(g.lo, g.hi, g.length, g.size, dim, members, kept))
     return out
 
 
@@ -163,7 +190,7 @@ def _read(g: Rewriting, s: Strip, a: Ref) -> Ref:
     """A read inside of a tile."""
     if s.dim in g[a.name].domain:
         return g.read(a.name)
-    return Ref(a.name, tuple(s.part if e == Slice(0, s.hi) else e for e in a.index))
+    return Ref(a.name, tuple(s.part if e == Slice(s.lo, s.hi) else e for e in a.index))
 
 
 def _order(g: Rewriting, before: Graph) -> list[str]:

@@ -78,6 +78,18 @@ class JaxMachine:
         at = [0 if s is None else s for s in at]
         return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
 
+    def write_twice(
+        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> Any:
+        """A loop: XLA copies a store that is written by two updates in a row."""
+
+        def once(k: Any, store: Any) -> Any:
+            pairs = zip(first, second, strict=True)
+            starts = (a if a is b else jnp.where(k == 0, a, b) for a, b in pairs)
+            return self.write(store, tuple(starts), value)
+
+        return lax.fori_loop(0, 2, once, store)
+
 
 class JaxBackend:
     """XLA, on whatever device JAX finds."""
