@@ -24,6 +24,15 @@ from recurra.rewrite.pad import pad
 from recurra.rewrite.split import split_off
 from recurra.rewrite.strip import strip
 
+READS = (  # of the past, and how long they are
+    ("0:t+1", "t+1"),
+    ("0:t+1", "t+1"),
+    ("max(t-1,0):t+1", "t-max(t-1,0)+1"),
+    ("max(t-4,0):t+1", "t-max(t-4,0)+1"),
+    ("t//3*3:t+1", "t-3*(t//3)+1"),
+    ("t//4*4:t+1", "t-4*(t//4)+1"),
+    ("0:t//2+1", "t//2+1"),
+)
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 LONG = settings(max_examples=800, deadline=None)
 
@@ -31,7 +40,7 @@ LONG = settings(max_examples=800, deadline=None)
 @st.composite
 def prompts(draw: st.DrawFn) -> Case:
     """A few layers over a text whose first points are given; each reads the past in some way."""
-    P, T = draw(st.integers(2, 6)), draw(st.integers(1, 12))
+    P, T = draw(st.integers(2, 9)), draw(st.integers(1, 14))
     lines = [
         "dims t<T",
         "w: f64[2,2] = uniform(id=1, counter=(), shape=(2, 2), dtype='f64')",
@@ -44,13 +53,7 @@ def prompts(draw: st.DrawFn) -> Case:
     for k in range(draw(st.integers(1, 3))):
         lines.append(f"q{k}[t<T]: f64[2] = einsum({x}, w, labels='a,ab->b')")
         lines.append(f"k{k}[t<T]: f64[2] = mul(q{k}, turn, labels='a,->a')")
-        reads = {
-            "all": "0:t+1",
-            "window": "max(t-1,0):t+1",
-            "half": "0:t//2+1",
-        }
-        read = reads[draw(st.sampled_from(("all", "all", "all", "window", "half")))]
-        n = read.split(":")[1] if read[0] == "0" else "t-max(t-1,0)+1"
+        read, n = draw(st.sampled_from(READS))
         lines.append(f"s{k}[t<T]: f64[{n}] = einsum(q{k}, k{k}[{read}], labels='d,nd->n')")
         lines.append(f"p{k}[t<T]: f64[{n}] = softmax(s{k}, axis=0)")
         lines.append(f"a{k}[t<T]: f64[2] = einsum(p{k}, k{k}[{read}], labels='n,nd->d')")
@@ -70,28 +73,28 @@ def prompts(draw: st.DrawFn) -> Case:
     return Case(verify(parse("\n".join(lines))), {"T": T})
 
 
-def keeps(case: Case, chunk: int) -> None:
+def keeps(case: Case, chunk: int, rows: int) -> None:
     want = oracle(case)
-    after, _ = split_off(case.graph, case.sizes, chunk, 1)
+    after, _ = split_off(case.graph, case.sizes, chunk, 1, rows)
     verify(after)
     assert parse(str(after)) == after
     for f in (lambda g: g, lambda g: strip(g, case.sizes, 2), lambda g: pad(g, case.sizes)):
         after = verify(f(after))
         np.testing.assert_allclose(run(after, case.sizes)["out"], want[0], rtol=1e-9, atol=1e-9)
-    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1)
+    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1, rows=rows)
 
 
-@given(prompts(), st.integers(1, 3))
+@given(prompts(), st.integers(1, 3), st.integers(0, 4))
 @QUICK
-def test_random_prompts(case: Case, chunk: int) -> None:
-    keeps(case, chunk)
+def test_random_prompts(case: Case, chunk: int, rows: int) -> None:
+    keeps(case, chunk, rows)
 
 
 @pytest.mark.fuzz
-@given(prompts(), st.integers(1, 4))
+@given(prompts(), st.integers(1, 4), st.integers(0, 5))
 @LONG
-def test_many_random_prompts(case: Case, chunk: int) -> None:
-    keeps(case, chunk)
+def test_many_random_prompts(case: Case, chunk: int, rows: int) -> None:
+    keeps(case, chunk, rows)
 
 
 def text(T: int, P: int, B: int, **options: Any) -> Executable:

@@ -46,7 +46,7 @@ def in_tiles(store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[
 def in_a_ring(
     store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[str, int]
 ) -> Store:
-    """The store with its window as a ring, if every range that is read of it is one of the window.
+    """The store with its window as a ring, if products read it, and only ranges of the window.
 
     A range that never goes round the end, as of chunks that start at multiples of its length, needs
     no second places; one that is the whole of it needs one: XLA copies what a product reads whole.
@@ -65,6 +65,8 @@ def in_a_ring(
     lengths = [evaluate(e.size, sizes) for _, e in found]
     straight = all(e.step == 1 for _, e in found)
     if dim not in windows or not straight or max(lengths) > windows[dim].slots:
+        return store
+    if all(_wanted(graph, r) is None for r in ranges):  # to gather a few numbers costs less
         return store
     slots = windows[dim].slots
     round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _inside(e, n, slots)]

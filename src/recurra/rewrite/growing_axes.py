@@ -51,11 +51,15 @@ Axes = tuple[Growing | None, ...]
 
 @dataclass
 class GrowingAxes:
-    """What runs along growing ranges; `size` as in `strip`."""
+    """What runs along growing ranges; `size` as in `strip`.
+
+    `free`: dims that order nothing and are to be loops; if there are any, only their ranges count.
+    """
 
     graph: Graph
     sizes: Mapping[str, int]
     size: int | None
+    free: frozenset[str] = frozenset()
     ranges: dict[Slice, Growing] = field(default_factory=dict[Slice, Growing])
     known: dict[str, Axes] = field(default_factory=dict[str, Axes])
 
@@ -82,6 +86,8 @@ class GrowingAxes:
     def grows(self, e: Slice, r: Range) -> bool:
         if e.step != 1 or e.pad is not None:
             return False
+        if self.free and not self.free >= symbols(e.hi) & self.dims:
+            return False
         if e.lo == 0 == r.lo:
             return bool(symbols(e.hi) & self.dims)
         return is_shift(e.hi, r.dim) == 1 and not isinstance(lin([(e.hi, 1), (e.lo, -1)]), int)
@@ -89,7 +95,7 @@ class GrowingAxes:
     def in_order(self, n: Node, lo: Expr | int, hi: Expr | int) -> bool:
         """Does the range grow in a loop that orders the equation, and is never empty?"""
         moving = (symbols(lo) | symbols(hi)) & self.dims
-        cycles = all(n.name in self.ordered[d] for d in moving)
+        cycles = all(d in self.free or n.name in self.ordered[d] for d in moving)
         return cycles and isl.always(compare("<", lo, hi), n.domain)
 
     def tile(self, n: Node, a: Ref, g: Growing) -> int:

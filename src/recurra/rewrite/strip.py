@@ -20,7 +20,7 @@ from typing import Any
 
 from recurra.errors import ScheduleError
 from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
 from recurra.ops.contraction import Einsum
@@ -61,6 +61,10 @@ class Strip:
         start: Any = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
+    def whole(self, e: Index) -> bool:
+        """Is it all of the range?"""
+        return isinstance(e, Slice) and (e.lo, e.hi, e.step) == (self.lo, self.hi, 1)
+
     def __str__(self) -> str:
         return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
 
@@ -82,8 +86,8 @@ def stripped(
         )
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
         return loosened(graph, sizes), []
-    apart = _divided_last(_apart(graph, sizes, size), sizes, size)
-    found = _strips(apart, sizes, size)
+    apart = normalised_last(graph, sizes, size)
+    found = strips(GrowingAxes(apart, sizes, size))
     for s in found:
         apart = tiled(apart, s, sizes)
     return (loosened(apart, sizes), found) if found else (loosened(graph, sizes), [])
@@ -113,18 +117,24 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def _apart(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
-    along = GrowingAxes(graph, sizes, size)
+def normalised_last(
+    graph: Graph, sizes: Mapping[str, int], size: int | None, free: frozenset[str] = frozenset()
+) -> Graph:
+    """The graph where a softmax over a range is sums of exponentials, divided by their sum."""
+    apart = _apart(graph, GrowingAxes(graph, sizes, size, free))
+    return _divided_last(apart, GrowingAxes(apart, sizes, size, free))
+
+
+def _apart(graph: Graph, along: GrowingAxes) -> Graph:
     wanted = {
         n.name
         for n in graph.nodes.values()
         if isinstance(n.op, Softmax) and along.operand(n.args[0])[n.op.axis] is not None
     }
-    return run(graph, (taken_apart(wanted),), sizes)[0] if wanted else graph
+    return run(graph, (taken_apart(wanted),), along.sizes)[0] if wanted else graph
 
 
-def _divided_last(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
-    along = GrowingAxes(graph, sizes, size)
+def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
     labels: dict[str, set[str]] = {}
     for n in graph.nodes.values():
         if isinstance(n.op, Einsum):
@@ -133,11 +143,12 @@ def _divided_last(graph: Graph, sizes: Mapping[str, int], size: int | None) -> G
                 zip(s, along.operand(a), strict=True) for s, a in zip(ins, n.args, strict=True)
             ]
             labels[n.name] = {c for p in pairs for c, x in p if x is not None and c not in out}
-    return run(graph, (divided_last(labels),), sizes)[0]
+    return run(graph, (divided_last(labels),), along.sizes)[0]
 
 
-def _strips(graph: Graph, sizes: Mapping[str, int], size: int | None) -> list[Strip]:
-    along, out = GrowingAxes(graph, sizes, size), list[Strip]()
+def strips(along: GrowingAxes) -> list[Strip]:
+    """The ranges that can be said in tiles, as such."""
+    graph, out = along.graph, list[Strip]()
     taken = {r.dim for r in graph.dims}.union(*(symbols(r.hi) for r in graph.dims))
     for g in along.ranges.values():
         members = along.members(g)
@@ -190,7 +201,7 @@ def _read(g: Rewriting, s: Strip, a: Ref) -> Ref:
     """A read inside of a tile."""
     if s.dim in g[a.name].domain:
         return g.read(a.name)
-    return Ref(a.name, tuple(s.part if e == Slice(s.lo, s.hi) else e for e in a.index))
+    return Ref(a.name, tuple(s.part if s.whole(e) else e for e in a.index))
 
 
 def _order(g: Rewriting, before: Graph) -> list[str]:
