@@ -37,9 +37,7 @@ ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others s
 Made = tuple[Graph, list[str]]
 
 
-def split(
-    graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST, rows: int = ROWS
-) -> Graph:
+def split(graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST, rows: int = ROWS) -> Graph:
     """The graph with `fewest` given points, or more, taken out of its loops."""
     return split_off(graph, sizes, None, fewest, rows)[0]
 
