@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,8 +98,20 @@ def test_many_random_prompts(case: Case, chunk: int, rows: int) -> None:
     keeps(case, chunk, rows)
 
 
-def text(T: int, P: int, B: int, **options: Any) -> Executable:
-    """Two layers of causal attention over a prompt and what follows it, rows of other lengths."""
+PAST: dict[str, Callable[[Any], Any]] = {
+    "all": lambda t: 0,
+    "window": lambda t: rc.max(t - 5, 0),
+    "chunk": lambda t: t // 8 * 8,
+}
+
+
+def text(
+    T: int, P: int, B: int, past: str = "all", stops: float | None = None, **options: Any
+) -> Executable:
+    """Two layers of attention over a prompt and what follows it, rows of other lengths.
+
+    `past`: what the first layer sees. `stops`: rows end after the prompt, where a number is more.
+    """
     ctx = rc.Context(dims="b t")
     with ctx as ((b, N), (t, end)):
         prompt = rc.input(rc.f32[4], (b, t), name="prompt")
@@ -108,9 +121,10 @@ def text(T: int, P: int, B: int, **options: Any) -> Executable:
         for k in range(2):
             key = rc.like(rc.f32[4], domain=(b, t), name=f"k{k}")
             key[b, t] = x @ rc.input(rc.f32[4, 4], (), name=f"w{k}")
-            scores = rc.einsum("d,nd->n", x, key[b, 0 : t + 1])
-            scores = rc.where(place[b, 0 : t + 1] >= 0, scores, -1e30)
-            x = x + rc.einsum("n,nd->d", scores.softmax(axis=0), key[b, 0 : t + 1])
+            seen = slice(PAST["all" if k else past](t), t + 1)
+            scores = rc.einsum("d,nd->n", x, key[b, seen])
+            scores = rc.where(place[b, seen] >= 0, scores, -1e30)
+            x = x + rc.einsum("n,nd->d", scores.softmax(axis=0), key[b, seen])
         after = x.tanh()
         h[b, t, t < P] = prompt
         h[b, t] = after[b, t - 1]
@@ -118,7 +132,8 @@ def text(T: int, P: int, B: int, **options: Any) -> Executable:
         out[b, t, t < P - 1] = rc.constant(np.zeros(4), "f32")
         out[b, t] = after
         rc.output(y=out)
-    return ctx.compile({N: B, end: T}, **options)
+        last = T if stops is None else rc.until(after.index(0) > stops, P - 1, max=T)
+    return ctx.compile({N: B, end: last}, **options)
 
 
 def data(T: int, B: int) -> dict[str, np.ndarray]:
@@ -131,13 +146,30 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
-def test_a_prompt_on_backends(backend: Any) -> None:
+@pytest.mark.parametrize("past", ["all", "window", "chunk"])
+def test_a_prompt_on_backends(backend: Any, past: str) -> None:
     given = data(50, 3)
-    want = text(50, 30, 3, backend="numpy", given=0).run(inputs=given)["y"]
-    for chunk in (None, 4, 8):
-        program = text(50, 30, 3, backend=backend(), chunk=chunk, strip=8)
+    want = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    for chunk, rows in ((None, 12), (4, 24), (8, 512)):
+        program = text(50, 30, 3, past, backend=backend(), chunk=chunk, strip=8, rows=rows)
+        assert "points at once" in program.compiled.stages.decisions[0]
         got = program.run(inputs=given)["y"]
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"chunk {chunk}")
+
+
+@pytest.mark.parametrize("past", ["all", "window"])
+def test_rows_that_the_data_end_have_prompts_too(past: str) -> None:
+    given = data(50, 3)
+    whole = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    level = float(np.median(whole[:, 30:, 0].max(axis=1))) - 1e-4
+    want = text(50, 30, 3, past, level, backend="numpy", given=0).run(inputs=given)["y"]
+    assert np.any(want != whole)
+    assert np.any(want[:, 45:] != 0)
+    for backend in (NumpyBackend, JaxBackend):
+        program = text(50, 30, 3, past, level, backend=backend(), strip=8, rows=12)
+        assert "4 at a time" in program.compiled.stages.decisions[0]
+        got = program.run(inputs=given)["y"]
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
 
 
 def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:

@@ -53,7 +53,7 @@ def split_off(
 
     `rows` of a batch fill a chunk of the points (0: no chunks).
     """
-    if not fewest or any(isinstance(n.op, Going) for n in graph.nodes.values()):
+    if not fewest:
         return graph, []
     for r in graph.dims:
         for m in graph.nodes.values():
@@ -152,6 +152,8 @@ class _Split:
     def free(self, n: Node, members: set[str]) -> bool:
         """Can the early points be said of early points, in any order?"""
         if not n.op.pure or isinstance(n.type, Tuple) or n.name in self.graph.outputs:
+            return False
+        if isinstance(n.op, Going):  # it ends the loop
             return False
         args = n.args
         if isinstance(n.op, Merge):
