@@ -43,11 +43,13 @@ MOST = 256  # points of a chunk: its scores beside a tile of as many are to stay
 def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
     """(points in chunks, points of a chunk): chunks of about `rows` rows, of a batch each.
 
-    Chunks are of one size and end at a multiple of `step`, so a few points may be left over.
+    Chunks are of one size and end at a multiple of `step`, so a few points may be left over; of
+    sizes that leave as many, multiples of 16 fill vectors.
     """
     most = max(1, min(MOST, rows // batch, points))
-    found = [(points - points % lcm(step, c), c) for c in range(most, most // 2, -1)]
-    return max(found)
+    found = [(points - points % lcm(step, c), c % 16 == 0, c) for c in range(most, most // 2, -1)]
+    covered, _, size = max(found)
+    return covered, size
 
 
 def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Graph | None:
