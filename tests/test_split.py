@@ -21,6 +21,7 @@ from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.program.lower import ChunkLoop
+from recurra.program.source import source
 from recurra.rewrite.pad import pad
 from recurra.rewrite.split import split_off
 from recurra.rewrite.strip import strip
@@ -184,3 +185,11 @@ def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.M
     monkeypatch.setattr("recurra.rewrite.split.ROOM", 4 * 3 * 20 * 20)
     said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"
+
+
+def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores() -> None:
+    host = source(text(2400, 2000, 4, chunk=8).compiled.program)
+    lines = [x.strip() for x in host.splitlines()]
+    (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]
+    assert set(lines[gone].split(" = ")) == {"k0_head_store", "key_head_store", "None"}
+    assert not any("head" in x for x in lines[gone + 1 :])

@@ -56,6 +56,8 @@ def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[
     """The rows of one case, taken in this process."""
     import torch
 
+    from recurra.bench.decode import memory
+
     torch.set_num_threads(threads)
     given = Work(**work)
     case = Case(str(given), "token_ms", threads)
@@ -64,4 +66,4 @@ def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[
     rows = compare(
         case, find(ours)(given), peers(given), pairs=min(pairs, room - 1), iterations=LAUNCH
     )
-    return [asdict(row) for row in rows]
+    return [asdict(row) for row in (*rows, memory.row(given))]
