@@ -27,13 +27,11 @@ def held(work: Work) -> Held:
     plan, backend = program.plan, JaxBackend()
     caches = [n for n in plan.stores if n.startswith(("k_", "v_")) and n[2:].isdecimal()]
     made = [r for r in program.regions if set(caches) <= {*r.stores} and "logits" in r.active]
-    temporary = [
-        backend.lowered(plan, r).compile().memory_analysis().temp_size_in_bytes for r in made
-    ]
+    found = [backend.lowered(plan, r).compile().memory_analysis() for r in made]
     points = min(work.T, work.window or work.T)
     return Held(
         sum(plan.stores[n].nbytes(plan.sizes) for n in caches),
-        max(temporary),
+        max(x.temp_size_in_bytes for x in found if x is not None),
         2 * work.L * work.B * points * work.KV * work.HD * 4,
     )
 
