@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from recurra.bench.decode.memory import held
 from recurra.bench.decode.ours import ours
 from recurra.bench.decode.suite import peers
 from recurra.bench.decode.work import LAUNCH, STEPS, Work
@@ -28,3 +29,12 @@ def test_they_run_on_from_the_prompt() -> None:
     for contestant in (ours(work), *peers(work)):
         contestant.run(2 * LAUNCH)
         contestant.run(LAUNCH)
+
+
+def test_what_is_held_is_keys_values_and_little_that_does_not_grow() -> None:
+    sizes = {**SMALL, "L": 1, "D": 64, "H": 8, "KV": 8}
+    short, long = held(Work(1, 1024, **sizes)), held(Work(1, 2048, **sizes))
+    assert (short.kept, long.kept) == (short.least, long.least)
+    assert long.temporary == short.temporary
+    window = held(Work(1, 1024, 8, **sizes))
+    assert window.kept == 2 * window.least == 2 * 2 * 8 * 8 * 8 * 4

@@ -82,6 +82,28 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+def test_a_program_of_the_outside_world_is_found_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its regions are given what host functions return: several arrays at once."""
+
+    def hosted() -> Any:
+        ctx = rc.Context(dims="b i t")
+        with ctx as ((b, B), (i, I), (t, T)):
+            env = rc.rl.env.make("CartPole-v1")
+            o = rc.like(env.observation_space, domain=(b, i, t))
+            o[b, i, 0] = env.reset(domain=(b, i))
+            pi = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()(o)
+            o[b, i, t + 1], r, _ = env.step(pi.sample())
+            rc.log(r=(r * o[b, i, t].sum())[0:B, i, 0:T].mean())
+        return ctx.compile({B: 2, I: 3, T: 5})
+
+    want = hosted().run(seed=1)["r"]
+    assert list(folder.glob("*/region*"))
+    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    np.testing.assert_array_equal(hosted().run(seed=1)["r"], want)
+
+
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_programs_that_differ_are_told_apart(folder: Path, other: dict[str, Any]) -> None:
     program()

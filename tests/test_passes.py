@@ -57,7 +57,7 @@ def cases(path: Path) -> list[Case]:
     return out
 
 
-OPTIONS: dict[str, dict[str, Any]] = {"strip": {"size": 4}, "split": {"fewest": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {"strip": {"size": 4}, "split": {"fewest": 2, "rows": 2}}
 
 
 def the_pass(name: str) -> Callable[[Graph, Mapping[str, int]], Graph]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,20 @@ from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.program.lower import ChunkLoop
+from recurra.program.source import source
 from recurra.rewrite.pad import pad
 from recurra.rewrite.split import split_off
 from recurra.rewrite.strip import strip
 
+READS = (  # of the past, and how long they are
+    ("0:t+1", "t+1"),
+    ("0:t+1", "t+1"),
+    ("max(t-1,0):t+1", "t-max(t-1,0)+1"),
+    ("max(t-4,0):t+1", "t-max(t-4,0)+1"),
+    ("t//3*3:t+1", "t-3*(t//3)+1"),
+    ("t//4*4:t+1", "t-4*(t//4)+1"),
+    ("0:t//2+1", "t//2+1"),
+)
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 LONG = settings(max_examples=800, deadline=None)
 
@@ -31,7 +42,7 @@ LONG = settings(max_examples=800, deadline=None)
 @st.composite
 def prompts(draw: st.DrawFn) -> Case:
     """A few layers over a text whose first points are given; each reads the past in some way."""
-    P, T = draw(st.integers(2, 6)), draw(st.integers(1, 12))
+    P, T = draw(st.integers(2, 9)), draw(st.integers(1, 14))
     lines = [
         "dims t<T",
         "w: f64[2,2] = uniform(id=1, counter=(), shape=(2, 2), dtype='f64')",
@@ -44,13 +55,7 @@ def prompts(draw: st.DrawFn) -> Case:
     for k in range(draw(st.integers(1, 3))):
         lines.append(f"q{k}[t<T]: f64[2] = einsum({x}, w, labels='a,ab->b')")
         lines.append(f"k{k}[t<T]: f64[2] = mul(q{k}, turn, labels='a,->a')")
-        reads = {
-            "all": "0:t+1",
-            "window": "max(t-1,0):t+1",
-            "half": "0:t//2+1",
-        }
-        read = reads[draw(st.sampled_from(("all", "all", "all", "window", "half")))]
-        n = read.split(":")[1] if read[0] == "0" else "t-max(t-1,0)+1"
+        read, n = draw(st.sampled_from(READS))
         lines.append(f"s{k}[t<T]: f64[{n}] = einsum(q{k}, k{k}[{read}], labels='d,nd->n')")
         lines.append(f"p{k}[t<T]: f64[{n}] = softmax(s{k}, axis=0)")
         lines.append(f"a{k}[t<T]: f64[2] = einsum(p{k}, k{k}[{read}], labels='n,nd->d')")
@@ -70,32 +75,44 @@ def prompts(draw: st.DrawFn) -> Case:
     return Case(verify(parse("\n".join(lines))), {"T": T})
 
 
-def keeps(case: Case, chunk: int) -> None:
+def keeps(case: Case, chunk: int, rows: int) -> None:
     want = oracle(case)
-    after, _ = split_off(case.graph, case.sizes, chunk, 1)
+    after, _ = split_off(case.graph, case.sizes, chunk, 1, rows)
     verify(after)
     assert parse(str(after)) == after
     for f in (lambda g: g, lambda g: strip(g, case.sizes, 2), lambda g: pad(g, case.sizes)):
         after = verify(f(after))
         np.testing.assert_allclose(run(after, case.sizes)["out"], want[0], rtol=1e-9, atol=1e-9)
-    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1)
+    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1, rows=rows)
 
 
-@given(prompts(), st.integers(1, 3))
+@given(prompts(), st.integers(1, 3), st.integers(0, 4))
 @QUICK
-def test_random_prompts(case: Case, chunk: int) -> None:
-    keeps(case, chunk)
+def test_random_prompts(case: Case, chunk: int, rows: int) -> None:
+    keeps(case, chunk, rows)
 
 
 @pytest.mark.fuzz
-@given(prompts(), st.integers(1, 4))
+@given(prompts(), st.integers(1, 4), st.integers(0, 5))
 @LONG
-def test_many_random_prompts(case: Case, chunk: int) -> None:
-    keeps(case, chunk)
+def test_many_random_prompts(case: Case, chunk: int, rows: int) -> None:
+    keeps(case, chunk, rows)
 
 
-def text(T: int, P: int, B: int, **options: Any) -> Executable:
-    """Two layers of causal attention over a prompt and what follows it, rows of other lengths."""
+PAST: dict[str, Callable[[Any], Any]] = {
+    "all": lambda t: 0,
+    "window": lambda t: rc.max(t - 5, 0),
+    "chunk": lambda t: t // 8 * 8,
+}
+
+
+def text(
+    T: int, P: int, B: int, past: str = "all", stops: float | None = None, **options: Any
+) -> Executable:
+    """Two layers of attention over a prompt and what follows it, rows of other lengths.
+
+    `past`: what the first layer sees. `stops`: rows end after the prompt, where a number is more.
+    """
     ctx = rc.Context(dims="b t")
     with ctx as ((b, N), (t, end)):
         prompt = rc.input(rc.f32[4], (b, t), name="prompt")
@@ -105,9 +122,10 @@ def text(T: int, P: int, B: int, **options: Any) -> Executable:
         for k in range(2):
             key = rc.like(rc.f32[4], domain=(b, t), name=f"k{k}")
             key[b, t] = x @ rc.input(rc.f32[4, 4], (), name=f"w{k}")
-            scores = rc.einsum("d,nd->n", x, key[b, 0 : t + 1])
-            scores = rc.where(place[b, 0 : t + 1] >= 0, scores, -1e30)
-            x = x + rc.einsum("n,nd->d", scores.softmax(axis=0), key[b, 0 : t + 1])
+            seen = slice(PAST["all" if k else past](t), t + 1)
+            scores = rc.einsum("d,nd->n", x, key[b, seen])
+            scores = rc.where(place[b, seen] >= 0, scores, -1e30)
+            x = x + rc.einsum("n,nd->d", scores.softmax(axis=0), key[b, seen])
         after = x.tanh()
         h[b, t, t < P] = prompt
         h[b, t] = after[b, t - 1]
@@ -115,7 +133,8 @@ def text(T: int, P: int, B: int, **options: Any) -> Executable:
         out[b, t, t < P - 1] = rc.constant(np.zeros(4), "f32")
         out[b, t] = after
         rc.output(y=out)
-    return ctx.compile({N: B, end: T}, **options)
+        last = T if stops is None else rc.until(after.index(0) > stops, P - 1, max=T)
+    return ctx.compile({N: B, end: last}, **options)
 
 
 def data(T: int, B: int) -> dict[str, np.ndarray]:
@@ -128,13 +147,30 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
-def test_a_prompt_on_backends(backend: Any) -> None:
+@pytest.mark.parametrize("past", ["all", "window", "chunk"])
+def test_a_prompt_on_backends(backend: Any, past: str) -> None:
     given = data(50, 3)
-    want = text(50, 30, 3, backend="numpy", given=0).run(inputs=given)["y"]
-    for chunk in (None, 4, 8):
-        program = text(50, 30, 3, backend=backend(), chunk=chunk, strip=8)
+    want = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    for chunk, rows in ((None, 12), (4, 24), (8, 512)):
+        program = text(50, 30, 3, past, backend=backend(), chunk=chunk, strip=8, rows=rows)
+        assert "points at once" in program.compiled.stages.decisions[0]
         got = program.run(inputs=given)["y"]
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"chunk {chunk}")
+
+
+@pytest.mark.parametrize("past", ["all", "window"])
+def test_rows_that_the_data_end_have_prompts_too(past: str) -> None:
+    given = data(50, 3)
+    whole = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    level = float(np.median(whole[:, 30:, 0].max(axis=1))) - 1e-4
+    want = text(50, 30, 3, past, level, backend="numpy", given=0).run(inputs=given)["y"]
+    assert np.any(want != whole)
+    assert np.any(want[:, 45:] != 0)
+    for backend in (NumpyBackend, JaxBackend):
+        program = text(50, 30, 3, past, level, backend=backend(), strip=8, rows=12)
+        assert "4 at a time" in program.compiled.stages.decisions[0]
+        got = program.run(inputs=given)["y"]
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
 
 
 def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
@@ -149,3 +185,11 @@ def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.M
     monkeypatch.setattr("recurra.rewrite.split.ROOM", 4 * 3 * 20 * 20)
     said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"
+
+
+def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores() -> None:
+    host = source(text(2400, 2000, 4, chunk=8).compiled.program)
+    lines = [x.strip() for x in host.splitlines()]
+    (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]
+    assert set(lines[gone].split(" = ")) == {"k0_head_store", "key_head_store", "None"}
+    assert not any("head" in x for x in lines[gone + 1 :])

@@ -27,7 +27,9 @@ from recurra.rewrite.granularity import (
     Decision,
     batch_dims,
     batch_last,
+    batches,
     granularity,
+    inside_tiles,
     loops,
     more_axes,
 )
@@ -121,7 +123,7 @@ def compile_graph(
         g = stages.run("unshuffle", unshuffle, g)
         g = stages.run("simplify again", simplify, g)
     g = stages.run("lift", lift, g)
-    g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given)), g)
+    g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, rows)), g)
     g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
@@ -132,8 +134,8 @@ def compile_graph(
         sizes = over.sizes(sizes)
         stages.split(sizes, str(over))
         g = stages.run("shard", partial(shard, s=over), g)
-    batch = batch_dims(g) if axes else []
-    split: list[str] = []
+    batch = batches(g) if axes else []
+    split = inside_tiles(g)
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:

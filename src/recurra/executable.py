@@ -25,6 +25,7 @@ from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
+from recurra.memory.store import Axis
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
@@ -336,7 +337,7 @@ class Executable:
                     "store": s.name,
                     "kind": " × ".join(a.kind for a in s.kept) or "point",
                     "shape": "×".join(map(str, s.shape(self.own_sizes))),
-                    "slots": ", ".join(f"{a.dim}: {a.slots}" for a in s.kept),
+                    "slots": ", ".join(map(_slots, s.kept)),
                     "live": self.live(s.name),
                     "class": "output" if s.output else "workspace, donated",
                     "bytes": s.nbytes(self.own_sizes),
@@ -478,3 +479,8 @@ def _expect_seed(seed: Any) -> None:
             hint="give an integer from 0 to 4294967295: seed=0",
             loc=here(),
         )
+
+
+def _slots(a: Axis) -> str:
+    """t: 8 + 8 where there are 8 points, as many of them twice"""
+    return f"{a.dim}: {a.slots}" + (f" + {a.room}" if a.room else "")

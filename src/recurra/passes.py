@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from recurra.agreement import as_written
 from recurra.ir.graph import Graph
 from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import Decision, batch_dims, granularity, loops, more_axes
+from recurra.rewrite.granularity import (
+    Decision,
+    batches,
+    granularity,
+    inside_tiles,
+    loops,
+    more_axes,
+)
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
@@ -46,18 +53,6 @@ def axes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def decided(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, tuple[Decision, ...]]:
     return granularity(graph, sizes, [*inside_tiles(graph), *batches(graph)])
-
-
-def inside_tiles(graph: Graph) -> list[str]:
-    """te, where t is split into tz and te."""
-    dims = [r.dim for r in graph.dims]
-    return [f"{d}e" for d in dims if {f"{d}z", f"{d}e"} <= set(dims)]
-
-
-def batches(graph: Graph) -> list[str]:
-    """The dims that order nothing, but not those of tiles: of them only the inside is an axis."""
-    split = inside_tiles(graph)
-    return [d for d in batch_dims(graph) if f"{d[:-1]}e" not in split]
 
 
 def without_single(graph: Graph, sizes: Mapping[str, int]) -> Graph:

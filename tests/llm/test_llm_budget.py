@@ -15,6 +15,7 @@ from recurra.llm import config as configs
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
 from recurra.llm.presets import preset, tiny
+from recurra.rewrite import growing_axes
 
 PROMPT = [[5, 6, 7, 8]]
 
@@ -30,7 +31,7 @@ def total(g: Generator, ask: Request) -> int:
     return sum(s["bytes"] for s in g.prepared(PROMPT, ask)[0].stores)
 
 
-@pytest.mark.parametrize(("mix", "part"), [("sinks:2+3", 0.5), ("window:8,causal", 0.4)])
+@pytest.mark.parametrize(("mix", "part"), [("sinks:2+3", 0.5), ("window:8,causal", 0.7)])
 def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", attention=mix, backend="numpy")
@@ -60,6 +61,10 @@ def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
     with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"):
         g.stream(PROMPT, memory=1000)
+
+
+def test_it_knows_which_windows_are_in_tiles():
+    assert (budget.LEAST, budget.TILE) == (growing_axes.LEAST, growing_axes.TILE)
 
 
 def test_amounts():

@@ -252,7 +252,7 @@ def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     told = json.loads(out)
     assert [row["prompt"] for row in told["rows"]] == ["Once", "a"]
     assert all(len(row["logprobs"]) == len(row["tokens"]) <= 6 for row in told["rows"])
-    assert {s["slots"] for s in told["stores"] if s["store"].startswith("k_")} == {"t: 3"}
+    assert {s["slots"] for s in told["stores"] if s["store"].startswith("k_")} == {"t: 3 + 3"}
 
 
 def damage(folder: Path, what: str) -> None:

@@ -59,9 +59,14 @@ class NumpyMachine:
         store[tuple(slice(None) if s is None else int(s) for s in starts)] = value
         return store
 
+    def write_twice(
+        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> Any:
+        return self.write(self.write(store, first, value), second, value)
+
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings: past their end rows hold anything, also what is not finite."""
+    """Without NumPy's warnings: what is hidden may be anything, also what is not finite."""
 
     def quiet(*given: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -81,7 +86,7 @@ class NumpyBackend:
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         run = function(plan, region, self.machine)
-        return in_silence(run) if endings(plan.graph, plan.sizes) else run
+        return in_silence(run) if _hides(plan) else run
 
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)
@@ -97,3 +102,10 @@ class NumpyBackend:
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
+
+
+def _hides(plan: Plan) -> bool:
+    """Does a program compute with what it then hides: past rows' ends, or past those of ranges?"""
+    nodes = plan.graph.nodes.values()
+    loose = any(e.loose for n in nodes for a in n.args for e in a.slices)
+    return loose or bool(endings(plan.graph, plan.sizes))

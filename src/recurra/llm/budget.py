@@ -13,6 +13,7 @@ from recurra.errors import PlanError, RecurraError
 
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
 UNITS["GB"] = 10**9
+LEAST, TILE = 512, 256  # windows that are read in tiles, and their points: rewrite/growing_axes.py
 
 
 def parse(text: str) -> int:
@@ -38,7 +39,7 @@ def expect_room(stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, s
     timed = [s for s in stores if longest(s)]
     growing = [s for s in timed if longest(s) >= steps]
     left = budget - sum(s["bytes"] for s in stores if not longest(s))
-    window = left // max(1, sum(map(slot, timed)))
+    window = _window(left // max(1, sum(map(slot, timed))))
     new = _positions(stores, growing, budget, steps) - prompt + 1
     hints = [f"--attention window:{window}"] if 0 < window < steps else []
     hints += [f"--max-new-tokens {new}"] if new > 0 else []
@@ -65,9 +66,15 @@ def _positions(
     return (budget - fixed) // per_step if per_step else 0
 
 
+def _window(places: int) -> int:
+    """The longest window that so many places hold: of one, all or a tile has a second place."""
+    return max(min(places // 2, LEAST - 1), places - TILE if places >= LEAST + TILE else 0)
+
+
 def slot(store: Mapping[str, Any]) -> int:
     """Bytes of one position."""
-    return store["bytes"] // longest(store)
+    found = re.search(r"\bt: \d+ \+ (\d+)", str(store["slots"]))
+    return store["bytes"] // (longest(store) + (int(found[1]) if found else 0))
 
 
 def longest(store: Mapping[str, Any]) -> int:

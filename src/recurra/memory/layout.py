@@ -4,7 +4,11 @@
     k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]
 
 A product wants its operand as [what both share, what is summed, what is only its own]: a tile lies
-in memory as the product reads it.
+in memory as the product reads it. A window that ranges are read of is one tile, and a ring: what
+goes round its end is written twice, and no range is gathered.
+
+    s = einsum(q, k[max(t-7,0):t+1:room(8)], labels='bkd,nbkd->bkn')
+    k: t: window 8, 8 of it twice of f32[B,K,D] as [0,1,2,place], that is [1, B, K, D, 16]
 """
 
 from __future__ import annotations
@@ -36,10 +40,51 @@ def in_tiles(store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[
     slots = -(-blocks[dim].slots // size) * size
     axis = replace(blocks[dim], kind="tiled", tile=size, slots=slots)
     axes = tuple(axis if a.dim == dim else a for a in store.axes)
-    orders = [x for r in ranges if (x := _wanted(graph, r)) is not None]
-    return replace(
-        store, axes=axes, order=orders[0] if orders else (0, *range(1, store.type.rank + 1))
-    )
+    return replace(store, axes=axes, order=_order(store, graph, ranges))
+
+
+def in_a_ring(
+    store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[str, int]
+) -> Store:
+    """The store with its window as a ring, if products read it, and only ranges of the window.
+
+    A range that never goes round the end, as of chunks that start at multiples of its length, needs
+    no second places; one that is the whole of it needs one: XLA copies what a product reads whole.
+    """
+    windows = {a.dim: a for a in store.axes if a.kind == "window"}
+    dims = graph[store.name].domain.dims
+    found = [
+        (d, e)
+        for r in ranges
+        for d, e in zip(dims, r.ref.index, strict=True)
+        if isinstance(e, Slice)
+    ]
+    if len({d for d, _ in found}) != 1 or len(found) != len(ranges):
+        return store
+    dim = found[0][0]
+    lengths = [evaluate(e.size, sizes) for _, e in found]
+    straight = all(e.step == 1 for _, e in found)
+    if dim not in windows or not straight or max(lengths) > windows[dim].slots:
+        return store
+    if all(_wanted(graph, r) is None for r in ranges):  # to gather a few numbers costs less
+        return store
+    slots = windows[dim].slots
+    round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _inside(e, n, slots)]
+    room = max(round_, default=int(slots in lengths))
+    axis = replace(windows[dim], kind="ring", tile=slots, room=room)
+    axes = tuple(axis if a.dim == dim else a for a in store.axes)
+    return replace(store, axes=axes, order=_order(store, graph, ranges))
+
+
+def _inside(e: Slice, length: int, slots: int) -> bool:
+    """Does a range of a ring never go round its end?"""
+    return slots % length == 0 and _multiple(e.lo, length)
+
+
+def _order(store: Store, graph: Graph, ranges: Sequence[Read]) -> tuple[int, ...]:
+    """The axes behind those of points, as the first product that reads them likes them."""
+    orders = (x for r in ranges if (x := _wanted(graph, r)) is not None)
+    return next(orders, tuple(range(store.type.rank + 1)))
 
 
 def _tile(e: Slice, sizes: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ from recurra.fragments import table_html
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
 from recurra.ir.graph import Graph, Node, Slice, merge_condition
 from recurra.ir.types import Domain, Range, Tuple
-from recurra.memory.layout import in_tiles
+from recurra.memory.layout import in_a_ring, in_tiles
 from recurra.memory.store import Axis, Store
 from recurra.ops.source import Input
 from recurra.schedule.tree import (
@@ -343,4 +343,5 @@ class _Planner:
         if output or given:
             return made
         asked = [r for r in self.asked.get(name, ()) if r.ref.slices]
-        return in_tiles(made, self.graph, asked, self.sizes)
+        made = in_tiles(made, self.graph, asked, self.sizes)
+        return in_a_ring(made, self.graph, asked, self.sizes)

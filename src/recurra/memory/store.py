@@ -2,6 +2,8 @@
 
 block: every point has its slot.  window(n): the last n points, point q at slot q mod n.
 folded: only the current point (no axis).  tiled(n): as block, n points at a time side by side.
+ring(n): as window, one tile of n points; its first `room` have a second place behind the last, so
+that a range of as many lies in one piece wherever it starts.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Literal
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
-Kind = Literal["block", "window", "folded", "tiled"]
+Kind = Literal["block", "window", "folded", "tiled", "ring"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Axis:
     lo: int = 0
     size: Expr | int = 0  # the extent as written, for people
     tile: int = 1  # points of a tile
+    room: int = 0  # of a ring: points that have a second place
 
     def __str__(self) -> str:
         if self.kind == "folded":
@@ -35,6 +38,8 @@ class Axis:
                 return f"{self.dim}: {self.size}"
             case "tiled":
                 return f"{self.dim}: {self.size} in tiles of {self.tile}"
+            case "ring" if self.room:
+                return f"{self.dim}: window {self.slots}, {self.room} of it twice"
             case _:
                 return f"{self.dim}: window {self.slots}"
 
@@ -43,8 +48,8 @@ class Axis:
 class Store:
     """The memory of one equation: [slots of each axis that is not folded, *shape of a point].
 
-    Of a tiled axis the tiles are counted there, and the place in a tile is one of the axes behind:
-    `order` says where that (0) and the axes of a point (1, 2, ..) are.
+    Of a tiled axis, or a ring, the tiles are counted there, and the place in a tile is one of the
+    axes behind: `order` says where that (0) and the axes of a point (1, 2, ..) are.
     """
 
     name: str
@@ -60,7 +65,7 @@ class Store:
 
     @property
     def tiled(self) -> Axis | None:
-        return next((a for a in self.axes if a.kind == "tiled"), None)
+        return next((a for a in self.axes if a.kind in ("tiled", "ring")), None)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return (*(a.slots // a.tile for a in self.kept), *self.behind(sizes))
@@ -70,13 +75,13 @@ class Store:
         point = self.type.sizes(sizes)
         if self.tiled is None:
             return point
-        every = (self.tiled.tile, *point)
+        every = (self.tiled.tile + self.tiled.room, *point)
         return tuple(every[k] for k in self.order)
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
         total = self.type.nbytes(sizes)
         for a in self.kept:
-            total *= a.slots
+            total *= a.slots + a.room
         return total
 
     def __str__(self) -> str:

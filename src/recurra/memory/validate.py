@@ -171,7 +171,7 @@ class _Simulation:
                 if not 0 <= at[a.dim] - a.lo < a.slots:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(at[a.dim] - a.lo)
-            elif a.kind == "window":
+            elif a.kind in ("window", "ring"):
                 out.append(at[a.dim] % a.slots)
         return tuple(out)
 

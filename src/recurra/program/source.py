@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from textwrap import wrap
 
+from recurra.program.frees import frees
 from recurra.program.lower import ChunkLoop, HostCall, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
 from recurra.program.steps import members
@@ -37,7 +38,11 @@ def source(program: Program) -> str:
     w.group(program.plan.stores, w.store, "run.stores")
     for x in program.starts:
         w.line(f"{w.variable(x)} = run.neutral({x!r})")
-    w.items(program.items)
+    for it, gone in zip(program.items, frees(program), strict=True):
+        w.items((it,))
+        if gone:
+            spell = {"variable": w.variable, "store": w.store}
+            w.line(" = ".join([*(spell[kind](name) for kind, name in gone), "None"]))
     if not any("yield" in text for text in w.lines):
         w.line("yield from ()")
     outputs = [n for n, s in program.plan.stores.items() if s.output]

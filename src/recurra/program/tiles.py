@@ -12,13 +12,27 @@ from recurra.memory.store import Axis, Store
 Array = Any
 
 
-class Reader(Protocol):
+class Machine(Protocol):
     """What is asked of a machine here."""
 
     xp: Any
 
     def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
         """A box of a store."""
+        ...
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        """The lesser of two places."""
+        ...
+
+    def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
+        """The store with a value at a point of some axes."""
+        ...
+
+    def write_twice(
+        self, store: Array, first: tuple[Any, ...], second: tuple[Any, ...], value: Array
+    ) -> Array:
+        """The store with a value at two places."""
         ...
 
 
@@ -29,22 +43,39 @@ def slot(axis: Axis, at: Any) -> Any:
             return at - axis.lo
         case "tiled":
             return (at - axis.lo) // axis.tile
+        case "ring":
+            return 0
         case _:
             return at % axis.slots
 
 
-def in_tile(
-    machine: Reader,
+def place(axis: Axis, at: Any) -> Any:
+    """Where in its tile a point is."""
+    return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
+
+
+def put(
+    machine: Machine,
+    array: Array,
     store: Store,
-    axis: Axis,
     starts: tuple[Any, ...],
     value: Array,
     env: Mapping[str, Any],
-) -> tuple[tuple[Any, ...], Array]:
-    """Where a value is written, None for whole axes, and the value with its axes in that order."""
-    place = (env[axis.dim] - axis.lo) % axis.tile
-    starts = (*starts, *(place if k == 0 else None for k in store.order))
-    return starts, machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
+) -> Array:
+    """The store with a point written in its tile, where `starts` are those of the tile."""
+    axis = store.tiled
+    assert axis is not None
+    value = machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
+
+    def at(where: Any) -> tuple[Any, ...]:
+        return (*starts, *(where if k == 0 else None for k in store.order))
+
+    first = place(axis, env[axis.dim])
+    if not axis.room:
+        return machine.write(array, at(first), value)
+    # Points that have no second place are written to the last one, which no range reads.
+    second = machine.lesser(first + axis.tile, axis.tile + axis.room - 1)
+    return machine.write_twice(array, at(first), at(second), value)
 
 
 def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
@@ -55,7 +86,7 @@ def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
 
 
 def stored_tile(
-    machine: Reader, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
 ) -> tuple[Array, list[int]]:
     """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
 
@@ -64,31 +95,32 @@ def stored_tile(
     kept, xp = store.kept, machine.xp
     starts: list[Any] = []
     lead: list[int] = []
-    place: Any = 0
+    first: Any = 0
     length = 1
     for a in kept:
         e = index[a.dim]
         lo = evaluate(e.lo if isinstance(e, Slice) else e, env, xp)
         starts.append(slot(a, lo))
-        if a.kind != "tiled":
+        if a is not store.tiled:
             lead.append(evaluate(e.size, env) if isinstance(e, Slice) else 1)
-        elif isinstance(e, Slice):
-            length = a.tile
-        else:
-            place = (lo - a.lo) % a.tile
-    at = next(k for k, a in enumerate(kept) if a.kind == "tiled")
+            continue
+        if a.kind == "ring" or not isinstance(e, Slice):
+            first = place(a, lo)
+        if isinstance(e, Slice):
+            length = a.tile if a.kind == "tiled" else evaluate(e.size, env)
+    at = next(k for k, a in enumerate(kept) if a is store.tiled)
     behind = [length if k == 0 else n for k, n in zip(store.order, store.behind(env), strict=True)]
     sizes = (*lead[:at], 1, *lead[at:], *behind)
-    box = machine.read(array, (*starts, *(place if k == 0 else 0 for k in store.order)), sizes)
+    box = machine.read(array, (*starts, *(first if k == 0 else 0 for k in store.order)), sizes)
     return xp.reshape(box, (*(n for n in lead if n != 1), *behind)), lead
 
 
 def tile(
-    machine: Reader, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
 ) -> Array:
     """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)
-    at = next(k for k, a in enumerate(store.kept) if a.kind == "tiled")
+    at = next(k for k, a in enumerate(store.kept) if a is store.tiled)
     box = machine.xp.reshape(box, (*lead, *box.shape[len(box.shape) - len(store.order) :]))
     back = [len(lead) + store.order.index(k) for k in range(len(store.order))]
     return machine.xp.permute_dims(box, (*range(at), back[0], *range(at, len(lead)), *back[1:]))

@@ -25,7 +25,7 @@ from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach
 from recurra.program.steps import Segment, members, open_ends, segments
-from recurra.program.tiles import in_tile, only_tile, slot, stored_tile, tile
+from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
 from recurra.schedule.tree import ADD, Exec, Item, Loop, domain_of, equation, is_constant, is_step
 
 Array = Any
@@ -74,6 +74,12 @@ class Machine(Protocol):
 
         Axes for which there is no start are whole, too.
         """
+        ...
+
+    def write_twice(
+        self, store: Array, first: tuple[Any, ...], second: tuple[Any, ...], value: Array
+    ) -> Array:
+        """`write` at two places."""
         ...
 
 
@@ -394,9 +400,11 @@ class Walk:
 
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
         starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
+        array = state.stores[store.name]
         if store.tiled is not None:
-            starts, value = in_tile(self.machine, store, store.tiled, starts, value, env)
-        state.stores[store.name] = self.machine.write(state.stores[store.name], starts, value)
+            state.stores[store.name] = put(self.machine, array, store, starts, value, env)
+        else:
+            state.stores[store.name] = self.machine.write(array, starts, value)
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""

@@ -134,6 +134,18 @@ def batch_dims(graph: Graph) -> list[str]:
     return [r.dim for r in graph.dims if not ordered[r.dim] and candidates(graph, r.dim)]
 
 
+def inside_tiles(graph: Graph) -> list[str]:
+    """te, where t is split into tz and te."""
+    dims = {r.dim for r in graph.dims}
+    return [r.dim for r in graph.dims if r.dim[-1] == "e" and f"{r.dim[:-1]}z" in dims]
+
+
+def batches(graph: Graph) -> list[str]:
+    """The dims that order nothing, but not those of tiles: of them only the inside is an axis."""
+    split = inside_tiles(graph)
+    return [d for d in batch_dims(graph) if f"{d[:-1]}e" not in split]
+
+
 def widest_layer(graph: Graph, dims: Sequence[str]) -> int:
     """The widest axis of a contraction over the batch; 0 where there is none."""
     widest = 0

@@ -1,19 +1,21 @@
-"""Ranges 0:hi that grow with the steps of a loop, the axes that run along them, and who has these.
+"""Ranges that grow with the steps of a loop, the axes that run along them, and who has these.
 
 s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')    its axis runs along 0:t+1
 y[t<T]: f32[] = sum(s, axes=(0,))                      folds one
+
+Windows max(t-7,0):t+1 and chunks t//8*8:t+1 are such ranges: their ends are steps of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from recurra.ir.expr import Expr, compare, substitute, symbols
+from recurra.ir.expr import Expr, Ext, compare, lin, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Reduction
-from recurra.ir.types import Range, Type
+from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.movement import Transpose
 from recurra.rewrite.granularity import loops
@@ -29,11 +31,19 @@ LEAST = 512  # shorter ranges are read whole
 
 @dataclass(frozen=True)
 class Growing:
-    """0:hi of the points along `dim`, worth tiles of `size`."""
+    """lo:hi of the points along `dim`, worth tiles of `size`."""
 
+    lo: Expr | int
     hi: Expr
     dim: str
     size: int
+
+    @property
+    def length(self) -> Expr | int:
+        """hi - lo; of a window t+1 - max(t-7,0), min(8,t+1)"""
+        if isinstance(self.lo, Ext) and self.lo.op == "max":
+            return minimum(*(lin([(self.hi, 1), (x, -1)]) for x in self.lo.args))
+        return lin([(self.hi, 1), (self.lo, -1)])
 
 
 Axes = tuple[Growing | None, ...]
@@ -41,12 +51,16 @@ Axes = tuple[Growing | None, ...]
 
 @dataclass
 class GrowingAxes:
-    """What runs along growing ranges; `size` as in `strip`."""
+    """What runs along growing ranges; `size` as in `strip`.
+
+    `free`: dims that order nothing and are to be loops; if there are any, only their ranges count.
+    """
 
     graph: Graph
     sizes: Mapping[str, int]
     size: int | None
-    ranges: dict[Expr, Growing] = field(default_factory=dict[Expr, Growing])
+    free: frozenset[str] = frozenset()
+    ranges: dict[Slice, Growing] = field(default_factory=dict[Slice, Growing])
     known: dict[str, Axes] = field(default_factory=dict[str, Axes])
 
     def __post_init__(self) -> None:
@@ -60,25 +74,33 @@ class GrowingAxes:
         ]
         self.ordered = loops(self.graph) if asked else {}
         for n, a, e, r in asked:
-            size = self.tile(n, a, e) if self.in_order(n, e.hi) else 0
-            if size and isinstance(e.hi, Expr):
-                old = self.ranges.get(e.hi)
+            if not isinstance(e.hi, Expr) or not self.in_order(n, e.lo, e.hi):
+                continue
+            g = Growing(e.lo, e.hi, r.dim, 0)
+            size = self.tile(n, a, g)
+            if size:
+                old = self.ranges.get(Slice(e.lo, e.hi))
                 least = min(size, old.size) if old else size
-                self.ranges[e.hi] = Growing(e.hi, r.dim, least)
+                self.ranges[Slice(e.lo, e.hi)] = replace(g, size=least)
 
     def grows(self, e: Slice, r: Range) -> bool:
-        moves = bool(symbols(e.hi) & self.dims)
-        return moves and e.lo == 0 == r.lo and e.step == 1 and e.pad is None
+        if e.step != 1 or e.pad is not None:
+            return False
+        if self.free and not self.free >= symbols(e.hi) & self.dims:
+            return False
+        if e.lo == 0 == r.lo:
+            return bool(symbols(e.hi) & self.dims)
+        return is_shift(e.hi, r.dim) == 1 and not isinstance(lin([(e.hi, 1), (e.lo, -1)]), int)
 
-    def in_order(self, n: Node, hi: Expr | int) -> bool:
+    def in_order(self, n: Node, lo: Expr | int, hi: Expr | int) -> bool:
         """Does the range grow in a loop that orders the equation, and is never empty?"""
-        moving = symbols(hi) & self.dims
-        cycles = all(n.name in self.ordered[d] for d in moving)
-        return cycles and isl.always(compare("<", 0, hi), n.domain)
+        moving = (symbols(lo) | symbols(hi)) & self.dims
+        cycles = all(d in self.free or n.name in self.ordered[d] for d in moving)
+        return cycles and isl.always(compare("<", lo, hi), n.domain)
 
-    def tile(self, n: Node, a: Ref, e: Slice) -> int:
+    def tile(self, n: Node, a: Ref, g: Growing) -> int:
         """Points of a tile; 0 where tiles would not pay."""
-        most = isl.largest(substitute(e.hi, self.sizes), at_sizes(n.domain, self.sizes))
+        most = isl.largest(substitute(g.length, self.sizes), at_sizes(n.domain, self.sizes))
         source = self.graph[a.name]
         if not isinstance(most, int) or not isinstance(source.type, Type):
             return 0
@@ -86,7 +108,7 @@ class GrowingAxes:
             return self.size
         if most < LEAST or source.type.mentions() & self.dims:
             return 0
-        free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(e.hi)]
+        free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(g.hi)]
         row = source.type.nbytes(self.sizes) * prod(r.size({}) for r in free if not r.mentions())
         size = TILE
         while size > 16 and size * row > CACHE:
@@ -110,11 +132,13 @@ class GrowingAxes:
         return (*(None if s.step != 1 or s.pad else self.at(s) for s in a.slices), *self.of(a.name))
 
     def at(self, s: Slice) -> Growing | None:
-        return self.ranges.get(s.hi) if s.lo == 0 and isinstance(s.hi, Expr) else None
+        return self.ranges.get(Slice(s.lo, s.hi))
 
     def result(self, n: Node) -> Axes:
         shapes = [shape_of(self.graph.read_type(a)) for a in n.args]
-        given = [tuple(x and Along(x.dim, Slice(0, x.hi)) for x in self.operand(a)) for a in n.args]
+        given = [
+            tuple(x and Along(x.dim, Slice(x.lo, x.hi)) for x in self.operand(a)) for a in n.args
+        ]
         found = result_axes(n.op, shapes, given) or (None,) * len(shape_of(n.type))
         return tuple(x and self.at(x.part) for x in found)
 
@@ -130,13 +154,15 @@ class GrowingAxes:
                 if not self.in_tiles(n, s, axes, mine):
                     return None
                 out.add(n.name)
-            elif s.hi in shape_of(n.type):  # of that length, but not made of such a range
+            elif Slice(s.lo, s.hi).count in shape_of(
+                n.type
+            ):  # of that length, but not made of such a range
                 return None
         return frozenset(out)
 
     def in_tiles(self, n: Node, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
         """Can an equation be said tile by tile?"""
-        if (n.name in self.graph.outputs and s in mine) or not self.in_order(n, s.hi):
+        if (n.name in self.graph.outputs and s in mine) or not self.in_order(n, s.lo, s.hi):
             return False
         if any(x not in (None, s) for y in (*axes, mine) for x in y):
             return False

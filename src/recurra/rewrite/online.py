@@ -4,8 +4,9 @@
  →  m[t,j] = max(m[t,j-1], part(x[t,j]));  e[t,j] = exp(x[t,j] - m[t,j])
     y[t,j] = y[t,j-1] · exp(m[t,j-1] - m[t,j]) + p(e[t,j]);  what is read is the last of them
 
-p must be linear in e. One pass over x instead of two: the online softmax (Milakov and Gimelshein,
-2018). It holds for any c(m) in place of m, since e is then exp(x - c) at every j.
+p must be linear in e, or in what a mask leaves of it. One pass over x instead of two: the online
+softmax (Milakov and Gimelshein, 2018). It holds for any c(m) in place of m, since e is then
+exp(x - c) at every j.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Sum
 from recurra.ops.source import Const
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.rule import Rewriting
+from recurra.rewrite.rule import Rewriting, is_const
 
 LOWEST = {"f64": -1.7e308, "f32": -3.4e38, "bf16": -3.3e38, "f16": -6e4}  # finite: no ∞ - ∞
 LAW = "a sum of exponentials that waits for a maximum → one that is rescaled"
@@ -82,21 +83,39 @@ def _exponential(g: Rewriting, m: Node, c: Node, less: Node, dim: str) -> Expone
     if not isinstance(e.op, el.Exp) or e.args != (g.read(less.name),) or e.name in g.outputs:
         return None
     sums: list[Node] = []
-    for name in sorted(g.readers[e.name]):
-        part = g[name]
-        linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(g.read(e.name)) == 1
-        folds = [g[x] for x in g.readers[name]]
-        if not linear or len(folds) != 1 or _labels(less, e, part) is None:
-            return None
-        (fold,) = folds
-        if not (isinstance(fold.op, Fold) and fold.op.monoid_of == "add" and _over(g, fold, dim)):
-            return None
-        sums.append(fold)
+    masked = {n for n in g.readers[e.name] if _masked(g, g[n], e)}
+    if masked & set(g.outputs):
+        return None
+    for x in (e.name, *sorted(masked)):
+        for name in sorted(g.readers[x].keys() - masked):
+            part = g[name]
+            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(g.read(x)) == 1
+            folds = [g[f] for f in g.readers[name]]
+            if not linear or len(folds) != 1 or _labels(less, e, x, part) is None:
+                return None
+            (fold,) = folds
+            if not (isinstance(fold.op, Fold) and fold.op.monoid_of == "add"):
+                return None
+            if not _over(g, fold, dim):
+                return None
+            sums.append(fold)
     return Exponential(m, c, less, e, tuple(sums)) if sums else None
 
 
-def _labels(less: Node, e: Node, part: Node) -> str | None:
-    """Labels of c · part, c what is subtracted in `less`; None where part has lost an axis."""
+def _masked(g: Rewriting, n: Node, e: Node) -> bool:
+    """Is it e where something holds, else 0?"""
+    if not isinstance(n.op, el.Where) or n.args[1] != g.read(e.name) or n.type != e.type:
+        return False
+    rank = e.type.rank if isinstance(e.type, Type) else 0
+    (_, mine, _), out = n.op.parts((rank, rank, rank))
+    return mine == out and is_const(g, n.args[2], 0.0) is not None and n.args[0].name != e.name
+
+
+def _labels(less: Node, e: Node, name: str, part: Node) -> str | None:
+    """Labels of c · part, c what is subtracted in `less`; None where part has lost an axis.
+
+    `name`: what part reads of e.
+    """
     assert isinstance(less.op, el.Sub)
     assert isinstance(e.type, Type)
     assert isinstance(part.type, Type)
@@ -104,7 +123,7 @@ def _labels(less: Node, e: Node, part: Node) -> str | None:
     (_, shift), whole = less.op.parts((rank, rank))
     if isinstance(part.op, Einsum):
         ins, out = part.op.parts()
-        mine = next(s for s, a in zip(ins, part.args, strict=True) if a.name == e.name)
+        mine = next(s for s, a in zip(ins, part.args, strict=True) if a.name == name)
         named = dict(zip(whole, mine, strict=True))
     else:
         assert isinstance(part.op, Sum)
@@ -150,7 +169,9 @@ def _running(g: Rewriting, c: Node, m: Node, running: str, before: Ref) -> tuple
 def _sum(g: Rewriting, x: Exponential, fold: Node, factor: Ref, dim: str) -> None:
     (a,) = fold.args
     part = g[a.name]
-    labels = _labels(x.less, x.e, part)
+    mine = {x.e.name, *(n for n in g.readers[x.e.name] if _masked(g, g[n], x.e))}
+    read = next(y.name for y in part.args if y.name in mine)
+    labels = _labels(x.less, x.e, read, part)
     assert labels is not None
     total = _recurrence(g, part, el.Add(), (g.read(part.name),), 0.0, dim, fold.name)
     before = g[total].args[1]

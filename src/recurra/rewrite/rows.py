@@ -146,7 +146,10 @@ class Rows:
             el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
         )
         now, before = Sym(self.time), Ref(going.name, self._moved(box, self.time, -1))
-        when = (compare("==", now, 0), compare(">=", now, 1))
+        first = 0 if symbols(e.first) & self.ranges.keys() else e.first  # no row ends before it
+        when = (compare("<=", now, first), compare(">", now, first))
+        if first == 0:
+            when = (compare("==", now, 0), compare(">=", now, 1))
         self.g.put(replace(alive, op=Merge(when=when), args=(on, before)))
 
     def _before_end(self, e: Expr | int) -> int | None:

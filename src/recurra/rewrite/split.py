@@ -8,8 +8,8 @@
                                                                   y[7<=t<T] = g(x, k[0:t+1])
 
 The cut is where the branch changes, or earlier if something else starts there: what is read of y is
-y[7]. `tp` orders nothing, so it becomes an axis: of a prompt, all positions are one product. What
-reads a window of the past has no such axis; then all is left as it is.
+y[7]. `tp` orders nothing, so it becomes an axis: of a prompt, all positions are one product. Where
+they are many, or read windows of the past, they are taken in `chunks`.
 """
 
 from __future__ import annotations
@@ -26,33 +26,46 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Copy, Going
 from recurra.ops.source import Input
+from recurra.rewrite.chunks import chunked, sizes_of
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.narrow import demands, least, narrowed
 from recurra.sets import isl
 
 FEWEST = 16  # points that are worth it
+ROWS = 512  # of a chunk: they fill one core
 ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others stay in the loop
 Made = tuple[Graph, list[str]]
 
 
-def split(graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST) -> Graph:
+def split(graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST, rows: int = ROWS) -> Graph:
     """The graph with `fewest` given points, or more, taken out of its loops."""
-    return split_off(graph, sizes, None, fewest)[0]
+    return split_off(graph, sizes, None, fewest, rows)[0]
 
 
 def split_off(
-    graph: Graph, sizes: Mapping[str, int], chunk: int | None, fewest: int = FEWEST
+    graph: Graph,
+    sizes: Mapping[str, int],
+    chunk: int | None,
+    fewest: int = FEWEST,
+    rows: int = ROWS,
 ) -> Made:
-    """`split`, and what was decided; the cut is at a multiple of `chunk` steps."""
-    if not fewest or any(isinstance(n.op, Going) for n in graph.nodes.values()):
+    """`split`, and what was decided; the cut is at a multiple of `chunk` steps.
+
+    `rows` of a batch fill a chunk of the points (0: no chunks).
+    """
+    if not fewest:
         return graph, []
     for r in graph.dims:
         for m in graph.nodes.values():
             step = chunk or 1
             cut = _cut(graph, m, r.dim, sizes, step, fewest)
+            if rows and cut >= fewest:
+                made = _in_chunks(graph, sizes, m, r.dim, cut, step, rows)
+                if made is not None:
+                    return made
             while cut >= fewest:
                 work = _Split(graph, sizes, m, r.dim, cut)
-                if not work.worthwhile():
+                if not work.worthwhile() or not work.whole():
                     break
                 if work.most() <= ROOM:
                     if fuel().burn("given points → an axis of their own", m.name):
@@ -60,6 +73,22 @@ def split_off(
                     break
                 cut = (cut * 3 // 4) // step * step
     return graph, []
+
+
+def _in_chunks(
+    graph: Graph, sizes: Mapping[str, int], m: Node, dim: str, cut: int, step: int, rows: int
+) -> Made | None:
+    """The points in chunks, where they are more than two, or read windows."""
+    batch = prod(r.size(sizes) for r in m.domain.without(dim) if not r.mentions() - sizes.keys())
+    cut, size = sizes_of(cut, step, rows, batch)
+    work = _Split(graph, sizes, m, dim, cut)
+    few = cut <= 2 * size and work.whole()
+    if not cut or size == 1 or few or not work.worthwhile():
+        return None
+    if not fuel().burn("given points → chunks of them", m.name):
+        return None
+    made = chunked(work.made(), work.inner, size, sizes)
+    return None if made is None else (made, [f"{work}, {size} at a time"])
 
 
 def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int) -> int:
@@ -76,7 +105,7 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, 
     if lo or end == hi or end < fewest:
         return 0
     starts = [x for x in demands(graph, dim, sizes).values() if lo < x <= end]
-    cut = min([end, *starts])
+    cut = max(starts, default=end)  # what is only asked for from there on is not computed before
     return cut - cut % chunk
 
 
@@ -124,6 +153,8 @@ class _Split:
         """Can the early points be said of early points, in any order?"""
         if not n.op.pure or isinstance(n.type, Tuple) or n.name in self.graph.outputs:
             return False
+        if isinstance(n.op, Going):  # it ends the loop
+            return False
         args = n.args
         if isinstance(n.op, Merge):
             one = self.branch(n) if self.dim in n.op.mentions() else None
@@ -139,7 +170,7 @@ class _Split:
             return False
         for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
             if r.dim == self.dim:
-                prefix = isinstance(e, Slice) and e.lo == 0 and e.step == 1 and e.pad is None
+                prefix = isinstance(e, Slice) and e.step == 1 and e.pad is None
                 if e != Sym(self.dim) and not (prefix and a.name in members):
                     return False
             elif self.dim in index_symbols(e):
@@ -151,6 +182,11 @@ class _Split:
         left = self.early - self.members
         products = [n for n in self.members if isinstance(self.graph[n].op, Einsum)]
         return bool(products) and not any(isinstance(self.graph[n].op, Einsum) for n in left)
+
+    def whole(self) -> bool:
+        """Do ranges that members read begin at the first point: does one mask do for all?"""
+        read = [e for n in self.members for a in self.graph[n].args for e in a.slices]
+        return all(e.lo == 0 for e in read if self.dim in index_symbols(e))
 
     def most(self) -> int:
         """Bytes of the largest value at all of the points."""
@@ -254,7 +290,7 @@ class _Split:
             return False
         at = n.domain.dims.index(self.dim)
         e = a.index[at]
-        prefix = isinstance(e, Slice) and e.lo == 0
+        prefix = isinstance(e, Slice) and e.step == 1
         mine = e == Sym(self.dim) or prefix
         return mine and all(
             self.dim not in self.graph[x.name].domain or self.alike(x) or self.given(x)

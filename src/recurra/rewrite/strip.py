@@ -6,6 +6,7 @@
     y_part[t<T,tj<t//8+1]: f32[] = sum(s, axes=(0,))
     y[t<T]: f32[] = fold(y_part[t,0:t//8+1])
 
+Windows and chunks of the past, max(t-7,0):t+1, are split from where they begin.
 Only in a loop that is one anyway: what orders nothing becomes an axis, and the range a mask. The
 last tile is not full; `pad` masks it where that matters. Softmax is taken apart first, and what
 divides every term of a sum divides the sum; `online` then makes its two passes one.
@@ -18,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.errors import ScheduleError
-from recurra.ir.expr import Expr, Sym, minimum, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
 from recurra.ops.contraction import Einsum
@@ -36,12 +37,14 @@ from recurra.sets.extent import longest
 
 @dataclass(frozen=True)
 class Strip:
-    """A range 0:hi as tiles of `size` points, counted by `dim`, for some equations.
+    """A range lo:hi as tiles of `size` points, counted by `dim`, for some equations.
 
     `kept` of them have an axis along it; the others fold one.
     """
 
+    lo: Expr | int
     hi: Expr
+    length: Expr | int
     size: int
     dim: str
     members: frozenset[str]
@@ -49,17 +52,21 @@ class Strip:
 
     @property
     def range(self) -> Range:
-        count: Any = (self.hi + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
+        count: Any = (self.length + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
         return Range(self.dim, count)
 
     @property
     def part(self) -> Slice:
         """The points of one tile."""
-        start: Any = Sym(self.dim) * self.size
+        start: Any = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
+    def whole(self, e: Index) -> bool:
+        """Is it all of the range?"""
+        return isinstance(e, Slice) and (e.lo, e.hi, e.step) == (self.lo, self.hi, 1)
+
     def __str__(self) -> str:
-        return f"0:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
+        return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
 
 
 def strip(graph: Graph, sizes: Mapping[str, int], size: int | None = None) -> Graph:
@@ -78,26 +85,56 @@ def stripped(
             hint="leave it out: it is then decided by cost",
         )
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
-        return graph, []
-    apart = _divided_last(_apart(graph, sizes, size), sizes, size)
-    found = _strips(apart, sizes, size)
+        return loosened(graph, sizes), []
+    apart = normalised_last(graph, sizes, size)
+    found = strips(GrowingAxes(apart, sizes, size))
     for s in found:
         apart = tiled(apart, s, sizes)
-    return (apart, found) if found else (graph, [])
+    return (loosened(apart, sizes), found) if found else (loosened(graph, sizes), [])
 
 
-def _apart(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
-    along = GrowingAxes(graph, sizes, size)
+def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph where products read ranges up to a loop's step with anything past their ends.
+
+    What lies there is written later: it is finite. So not all of a window is masked, only what is
+    reduced over it.
+    """
+    along = GrowingAxes(graph, sizes, None)
+
+    def loose(n: Node, a: Ref) -> Ref:
+        if not isinstance(n.op, Einsum):
+            return a
+        pairs = zip(a.index, graph[a.name].domain, strict=True)
+        index = (
+            replace(e, loose=True)
+            if isinstance(e, Slice) and along.grows(e, r) and along.in_order(n, e.lo, e.hi)
+            else e
+            for e, r in pairs
+        )
+        return Ref(a.name, tuple(index))
+
+    nodes = {k: replace(n, args=tuple(loose(n, a) for a in n.args)) for k, n in graph.nodes.items()}
+    return Graph(nodes, graph.outputs, graph.dims)
+
+
+def normalised_last(
+    graph: Graph, sizes: Mapping[str, int], size: int | None, free: frozenset[str] = frozenset()
+) -> Graph:
+    """The graph where a softmax over a range is sums of exponentials, divided by their sum."""
+    apart = _apart(graph, GrowingAxes(graph, sizes, size, free))
+    return _divided_last(apart, GrowingAxes(apart, sizes, size, free))
+
+
+def _apart(graph: Graph, along: GrowingAxes) -> Graph:
     wanted = {
         n.name
         for n in graph.nodes.values()
         if isinstance(n.op, Softmax) and along.operand(n.args[0])[n.op.axis] is not None
     }
-    return run(graph, (taken_apart(wanted),), sizes)[0] if wanted else graph
+    return run(graph, (taken_apart(wanted),), along.sizes)[0] if wanted else graph
 
 
-def _divided_last(graph: Graph, sizes: Mapping[str, int], size: int | None) -> Graph:
-    along = GrowingAxes(graph, sizes, size)
+def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
     labels: dict[str, set[str]] = {}
     for n in graph.nodes.values():
         if isinstance(n.op, Einsum):
@@ -106,11 +143,12 @@ def _divided_last(graph: Graph, sizes: Mapping[str, int], size: int | None) -> G
                 zip(s, along.operand(a), strict=True) for s, a in zip(ins, n.args, strict=True)
             ]
             labels[n.name] = {c for p in pairs for c, x in p if x is not None and c not in out}
-    return run(graph, (divided_last(labels),), sizes)[0]
+    return run(graph, (divided_last(labels),), along.sizes)[0]
 
 
-def _strips(graph: Graph, sizes: Mapping[str, int], size: int | None) -> list[Strip]:
-    along, out = GrowingAxes(graph, sizes, size), list[Strip]()
+def strips(along: GrowingAxes) -> list[Strip]:
+    """The ranges that can be said in tiles, as such."""
+    graph, out = along.graph, list[Strip]()
     taken = {r.dim for r in graph.dims}.union(*(symbols(r.hi) for r in graph.dims))
     for g in along.ranges.values():
         members = along.members(g)
@@ -120,7 +158,7 @@ def _strips(graph: Graph, sizes: Mapping[str, int], size: int | None) -> list[St
                 dim += "_"
             taken.add(dim)
             kept = frozenset(n for n in members if g in along.of(n))
-            out.append(Strip(g.hi, g.size, dim, members, kept))
+            out.append(Strip(g.lo, g.hi, g.length, g.size, dim, members, kept))
     return out
 
 
@@ -163,7 +201,7 @@ def _read(g: Rewriting, s: Strip, a: Ref) -> Ref:
     """A read inside of a tile."""
     if s.dim in g[a.name].domain:
         return g.read(a.name)
-    return Ref(a.name, tuple(s.part if e == Slice(0, s.hi) else e for e in a.index))
+    return Ref(a.name, tuple(s.part if s.whole(e) else e for e in a.index))
 
 
 def _order(g: Rewriting, before: Graph) -> list[str]:

@@ -25,6 +25,7 @@ from recurra.ir.expr import (
     Prod,
     Sym,
     from_ast,
+    lin,
     maximum,
     minimum,
     substitute,
@@ -219,17 +220,13 @@ def largest(e: Expr | int, domain: Domain) -> Expr | int | None:
 
 def _above(e: Expr | int) -> list[Expr | int]:
     """Expressions no less than `e`: one argument of each min, and of each max subtracted."""
-    match e:
-        case Ext(op="min", args=args):
-            return [b for a in args for b in _above(a)]
-        case Lin(terms=terms, const=const):
-            sums: list[Any] = [const]
-            for x, k in terms:
-                down = list(x.args) if isinstance(x, Ext) and x.op == "max" else [x]
-                sums = [s + k * b for s in sums for b in (_above(x) if k > 0 else down)]
-            return sums
-        case _:
-            return [e]
+    terms, const = (e.terms, e.const) if isinstance(e, Lin) else (((e, 1),), 0)
+    mins_first = sorted(terms, key=lambda p: p[1] < 0)
+    for x, k in mins_first:  # what is subtracted may cancel a part of one
+        if isinstance(x, Ext) and (x.op == "min") == (k > 0):
+            others = [(y, n) for y, n in (*terms, (const, 1)) if y is not x]
+            return [b for a in x.args for b in _above(lin([*others, (a, k)]))]
+    return [e]
 
 
 def _top(e: Expr | int, domain: Domain) -> Expr | int | None:

@@ -65,6 +65,8 @@ class JaxMachine:
         return jnp.minimum(a, b)
 
     def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+        if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
+            return store
         return lax.dynamic_slice(store, [jnp.asarray(s, jnp.int32) for s in starts], sizes)
 
     def gather(self, store: Any, axis: int, at: Any) -> Any:
@@ -77,6 +79,18 @@ class JaxMachine:
         )
         at = [0 if s is None else s for s in at]
         return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
+
+    def write_twice(
+        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> Any:
+        """A loop: XLA copies a store that is written by two updates in a row."""
+
+        def once(k: Any, store: Any) -> Any:
+            pairs = zip(first, second, strict=True)
+            starts = (a if a is b else jnp.where(k == 0, a, b) for a, b in pairs)
+            return self.write(store, tuple(starts), value)
+
+        return lax.fori_loop(0, 2, once, store)
 
 
 class JaxBackend:
@@ -115,7 +129,7 @@ class JaxBackend:
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
-        arrays = [jax.ShapeDtypeStruct(*a) for a in arguments(plan, region)]
+        arrays = [_described(a) for a in arguments(plan, region)]
         seed = jax.ShapeDtypeStruct((), np.uint32)
         return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
@@ -135,3 +149,8 @@ class JaxBackend:
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
+
+
+def _described(x: Any) -> Any:
+    """An array that is not made; of the results of a host call, each."""
+    return tuple(map(_described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)

@@ -168,6 +168,11 @@ class RecordingMachine:
         self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in starts), value)
         return store
 
+    def write_twice(
+        self, store: StoreRef, first: Starts, second: Starts, value: Tensor
+    ) -> StoreRef:
+        return self.write(self.write(store, first, value), second, value)
+
 
 def _key(start: Any, size: int, full: int) -> str:
     """start : start + size of an axis, moved inside; nothing for the whole of it."""

@@ -6,8 +6,8 @@ As Llama's reference code is written, keys and values repeated for the heads of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -85,9 +85,21 @@ class Decoder:
         return (gap >= 0) & ((gap < self.work.window) if self.work.window else True)
 
 
-def eager(work: Work, fused: bool) -> Contestant:
+class Stepping(Protocol):
+    """A decoder that makes a token of every row in a step."""
+
+    def begin(self) -> torch.Tensor:
+        """Takes the prompt but for its last token, which it gives."""
+        ...
+
+    def step(self, tokens: Any) -> Any:
+        """The logits [B, V] that follow tokens [B]."""
+        ...
+
+
+def stepping(name: str, make: Callable[[], Stepping]) -> Contestant:
     """Greedy decoding, one step of Python per token."""
-    timed, token = Decoder(work, fused), None
+    timed, token = make(), None
 
     def run(k: int) -> None:
         nonlocal token
@@ -96,7 +108,7 @@ def eager(work: Work, fused: bool) -> Contestant:
             token = timed.step(token).argmax(-1)
 
     def answer() -> Mapping[str, NDArray[Any]]:
-        own = Decoder(work, fused)
+        own = make()
         at, tokens, logp = own.begin(), list[Any](), list[Any]()
         for _ in range(STEPS):
             found = own.step(at).log_softmax(-1)
@@ -105,4 +117,10 @@ def eager(work: Work, fused: bool) -> Contestant:
             logp.append(found.max(-1).values.numpy())
         return {"tokens": np.stack(tokens, 1), "logprob": np.stack(logp, 1)}
 
-    return Contestant("Torch + SDPA" if fused else "Torch eager", run, answer)
+    return Contestant(name, run, answer)
+
+
+def eager(work: Work, fused: bool) -> Contestant:
+    """Llama's reference code, or with a fused attention."""
+    name = "Torch + SDPA" if fused else "Torch eager"
+    return stepping(name, lambda: Decoder(work, fused))

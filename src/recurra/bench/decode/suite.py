@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 from recurra.bench import machine
 from recurra.bench.core import row_of
 from recurra.bench.decode.work import LAUNCH, Work
-from recurra.bench.harness import Case, Contestant, Row, compare
+from recurra.bench.harness import Case, Contestant, Row, compare, progress
 from recurra.bench.worker import find, in_worker, name_of
 
 QUICK = (Work(1, 1024), Work(4, 1024), Work(4, 4096))
@@ -38,16 +39,24 @@ def suite(ours: Make, quick: bool = False) -> list[Row]:
 
 
 def peers(work: Work) -> list[Contestant]:
-    """Those written by hand, in JAX and in PyTorch."""
+    """Those written by hand, in JAX and in PyTorch, and transformers where it is installed."""
     from recurra.bench.decode.peers_jax import LAYOUTS, padded
     from recurra.bench.decode.peers_torch import eager
 
-    return [*(padded(work, x) for x in LAYOUTS), *(eager(work, fused) for fused in (False, True))]
+    by_hand = [*(padded(work, x) for x in LAYOUTS), *(eager(work, x) for x in (False, True))]
+    if find_spec("transformers") is None:
+        progress("transformers is not installed: its rows are left out")
+        return by_hand
+    from recurra.bench.decode.peers_transformers import CACHES, transformers_model
+
+    return [*by_hand, *(transformers_model(work, x) for x in CACHES)]
 
 
 def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[dict[str, Any]]:
     """The rows of one case, taken in this process."""
     import torch
+
+    from recurra.bench.decode import memory
 
     torch.set_num_threads(threads)
     given = Work(**work)
@@ -57,4 +66,4 @@ def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[
     rows = compare(
         case, find(ours)(given), peers(given), pairs=min(pairs, room - 1), iterations=LAUNCH
     )
-    return [asdict(row) for row in rows]
+    return [asdict(row) for row in (*rows, memory.row(given))]

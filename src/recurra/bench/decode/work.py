@@ -57,9 +57,10 @@ class Work:
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @cached_property
-    def config(self) -> Config:
-        given = preset("llama-3.2-1b") | {
+    @property
+    def given(self) -> dict[str, Any]:
+        """What config.json says of the model, but for the window."""
+        return preset("llama-3.2-1b") | {
             "num_hidden_layers": self.L,
             "hidden_size": self.D,
             "num_attention_heads": self.H,
@@ -72,8 +73,11 @@ class Work:
             "eos_token_id": 1,
             "pad_token_id": 2,
         }
+
+    @cached_property
+    def config(self) -> Config:
         pattern = patterns.parse(f"window:{self.window}" if self.window else "causal")
-        return with_patterns(configs.from_dict(given), [pattern] * self.L)
+        return with_patterns(configs.from_dict(self.given), [pattern] * self.L)
 
     @cached_property
     def weights(self) -> Arrays:

@@ -1,0 +1,199 @@
+"""chunks: points that order nothing, and read ranges of each other's past, some of them at a time.
+
+    y[tp<24] = f(q, k[0:tp+1])   →   part[tpz<3,tpe<8,tpj<tpz+1] = f(q, k[tpj,0:min(8,..):room])
+                                     y[tpz<3,tpe<8] = fold(part[tpz,tpe,0:tpz+1])
+
+Ranges are split into tiles as long as a chunk, as `strip` does: a chunk sees whole chunks, of which
+the last is masked. Those that begin later than at 0 begin where a chunk does (`widen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any
+
+from recurra.ir.expr import (
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Mod,
+    Sym,
+    compare,
+    div,
+    lin,
+    minimum,
+    mod,
+    rebuild,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.rewrite.growing_axes import GrowingAxes
+from recurra.rewrite.strip import normalised_last, strips, tiled
+from recurra.rewrite.widen import widened
+from recurra.sets import isl
+
+MOST = 256  # points of a chunk: its scores beside a tile of as many are to stay in the cache
+
+
+def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
+    """(points in chunks, points of a chunk): chunks of about `rows` rows, of a batch each.
+
+    Chunks are of one size and end at a multiple of `step`, so a few points may be left over; of
+    sizes that leave as many, multiples of 16 fill vectors.
+    """
+    most = max(1, min(MOST, rows // batch, points))
+    found = [(points - points % lcm(step, c), c % 16 == 0, c) for c in range(most, most // 2, -1)]
+    covered, _, size = max(found)
+    return covered, size
+
+
+def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Graph | None:
+    """The graph with `dim` in chunks; None where something cannot be said so."""
+    free = frozenset({dim})
+    graph = normalised_last(graph, sizes, size, free)
+    while later := [g for g in GrowingAxes(graph, sizes, size, free).ranges.values() if g.lo != 0]:
+        along = GrowingAxes(graph, sizes, size, free)
+        starts = {g: _start(g.lo, dim, size) for g in later}
+        moved = [g for g, lo in starts.items() if lo != g.lo]
+        if not moved:
+            break
+        g, lo = moved[0], starts[moved[0]]
+        members = along.members(g)
+        if not members or not all(_earlier(lo, g.lo, graph[n].domain) for n in members):
+            return None
+        graph = widened(graph, along, g, lo)
+    for s in strips(GrowingAxes(graph, sizes, size, free)):
+        graph = tiled(graph, s, sizes)
+    made = _Chunks(graph, dim, size)
+    return made.graph_in_chunks() if made.possible() else None
+
+
+def _start(lo: Expr | int, dim: str, size: int) -> Expr | int:
+    """Where the tile begins that has the range's beginning at the first point of a chunk."""
+    first: Any = substitute(lo, {dim: div(Sym(dim), size) * size})
+    return div(first, size) * size
+
+
+def _earlier(lo: Expr | int, than: Expr | int, domain: Domain) -> bool:
+    return isl.always(compare("<=", lo, than), domain)
+
+
+def _spread(e: Any) -> Any:
+    """min(8*j+8,t+1)-8*j → min(8,t-8*j+1)"""
+    for x, k in e.terms if isinstance(e, Lin) else ():
+        if isinstance(x, Ext) and x.op == "min" and k == 1:
+            return minimum(*(lin([(e, 1), (x, -1), (a, 1)]) for a in x.args))
+    return e
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    graph: Graph
+    dim: str
+    size: int
+
+    @property
+    def outer(self) -> str:
+        return f"{self.dim}z"
+
+    @property
+    def inner(self) -> str:
+        return f"{self.dim}e"
+
+    @property
+    def members(self) -> set[str]:
+        return {n.name for n in self.graph.nodes.values() if self.dim in n.domain}
+
+    def possible(self) -> bool:
+        return all(
+            n.op.pure and not isinstance(n.type, Tuple) and n.name not in self.graph.outputs
+            for n in map(self.graph.__getitem__, self.members)
+        ) and all(
+            self.sayable(n, a, e, r)
+            for n in self.graph.nodes.values()
+            for a in n.args
+            for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
+        )
+
+    def sayable(self, n: Node, a: Ref, e: Index, r: Range) -> bool:
+        """Can an index be said in chunks: a point, or a range of one chunk?"""
+        mine = self.dim in n.domain
+        if not isinstance(e, Slice):
+            return (
+                r.dim != self.dim
+                or not mine
+                or self.inner not in symbols(self.at(e))
+                or (self.at(e) == self.point)
+            )
+        if r.dim != self.dim:
+            return True
+        return mine and self.inner not in symbols(self.at(e.lo)) and self.chunk(e) is not None
+
+    @property
+    def point(self) -> Any:
+        return lin([(Sym(self.outer), self.size), (Sym(self.inner), 1)])
+
+    def at(self, e: Any) -> Any:
+        """An expression of the dim in terms of chunk and point; a chunk has `size` points."""
+        return self.known(substitute(e, {self.dim: self.point}))
+
+    def known(self, e: Any) -> Any:
+        if isinstance(e, Div) and e.a == Sym(self.inner) and e.n == self.size:
+            return 0
+        if isinstance(e, Mod) and e.a == Sym(self.inner) and e.n == self.size:
+            return e.a
+        return rebuild(e, self.known)
+
+    def chunk(self, e: Slice) -> tuple[Expr | int, Slice] | None:
+        """(chunk, points of it) of a range that is a tile."""
+        lo, hi = self.at(e.lo), self.at(e.hi)
+        which = div(lo, self.size)
+        length = _spread(lin([(hi, 1), (lo, -1)]))
+        parts = length.args if isinstance(length, Ext) else (length,)
+        if e.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:
+            return None
+        return which, replace(e, lo=0, hi=length)
+
+    def graph_in_chunks(self) -> Graph:
+        nodes = {k: self.node(n) for k, n in self.graph.nodes.items()}
+        dims = [y for r in self.graph.dims for y in self.ranges(r)]
+        return Graph(nodes, self.graph.outputs, tuple(dims))
+
+    def ranges(self, r: Range) -> tuple[Range, ...]:
+        if r.dim != self.dim:
+            return (replace(r, lo=self.at(r.lo), hi=self.at(r.hi)),)
+        return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
+
+    def node(self, n: Node) -> Node:
+        args = tuple(self.read(a, self.dim in n.domain) for a in n.args)
+        if self.dim not in n.domain:
+            return replace(n, args=args)
+        domain = Domain(tuple(y for r in n.domain for y in self.ranges(r)))
+        assert isinstance(n.type, Type)
+        shape = tuple(_spread(self.at(x)) for x in n.type.shape)
+        op = n.op.at({self.dim: self.point})
+        return replace(n, op=op, args=args, domain=domain, type=replace(n.type, shape=shape))
+
+    def read(self, a: Ref, inside: bool) -> Ref:
+        index: list[Index] = []
+        for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
+            if r.dim != self.dim:
+                index.append(self.moved(e) if inside else e)
+            elif isinstance(e, Slice):
+                found = self.chunk(e)
+                assert found is not None, f"{a} is no chunk"
+                index += found
+            else:
+                at = self.at(e) if inside else e
+                index += [self.known(div(at, self.size)), self.known(mod(at, self.size))]
+        return Ref(a.name, tuple(index))
+
+    def moved(self, e: Index) -> Index:
+        if isinstance(e, Slice) and self.dim in index_symbols(e):
+            return replace(e, lo=self.at(e.lo), hi=self.at(e.hi))
+        return e if isinstance(e, Slice) else self.at(e)

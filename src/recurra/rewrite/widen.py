@@ -1,0 +1,108 @@
+"""widen: a range of the past begins earlier, and what is reduced over it leaves that out.
+
+    s[t<T] = mul(q, x[max(t-5,0):t+1], ..)     s[t<T] = mul(q, x[4*(max(t-5,0)//4):t+1], ..)
+    y[t<T] = sum(s, axes=(0,))             →   seen[t<T] = less_equal(first, at[4*(..):t+1])
+                                               y[t<T] = sum(where(seen, s, 0), axes=(0,))
+
+So ranges begin where tiles do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from recurra.ir.expr import Expr, Sym
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.order import topological
+from recurra.ir.types import Domain, Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.elementwise import Exp, LessEqual, Sub, Where
+from recurra.ops.reduction import Max, identity
+from recurra.ops.source import Const, Value
+from recurra.rewrite.growing_axes import Growing, GrowingAxes
+from recurra.rewrite.rule import Rewriting
+
+
+def widened(graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int) -> Graph:
+    """The graph whose equations along `g` begin at `lo`, which is never after its own beginning.
+
+    They must be `along.members(g)`.
+    """
+    members = along.members(g)
+    assert members is not None, f"{g} is not all of what runs along it"
+    new = Rewriting({}, graph.outputs, graph.dims, along.sizes)
+    for n in graph.nodes.values():
+        new.put(n)
+    work = _Widen(graph, along, g, lo, new)
+    names = [n for n in graph.nodes if n in members]
+    for name in topological(names, lambda n: [a.name for a in graph[n].args]):
+        work.rebuild(graph[name])
+    return Graph(new.nodes, graph.outputs, graph.dims)
+
+
+class _Widen:
+    def __init__(
+        self, graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int, new: Rewriting
+    ):
+        self.graph, self.along, self.g, self.lo, self.new = graph, along, g, lo, new
+        source = next(
+            r
+            for n in graph.nodes.values()
+            for a in n.args
+            for e, r in zip(a.index, graph[a.name].domain, strict=True)
+            if isinstance(e, Slice) and along.at(e) == g
+        )
+        self.places = Domain((source,))
+        self.below: dict[Ref, Ref] = {}  # what a maximum reads, without what it leaves out
+
+    def rebuild(self, n: Node) -> None:
+        """One equation, over the longer range; what it folds is masked."""
+        self.new.loc = n.loc
+        axes = [self.along.operand(a) for a in n.args]
+        args = [self.read(a) for a in n.args]
+        if self.g not in self.along.of(n.name):
+            k = self.masked(n, axes, args)
+            args[k] = self.hidden(n, args[k], axes[k].index(self.g))
+            if isinstance(n.op, Max):
+                self.below[n.args[k]] = args[k]
+        elif self.exponent(n):  # of what is left out it would be any size
+            args[0] = self.below.get(n.args[0], args[0])
+        type_ = n.op.infer(*map(self.new.type, args))
+        self.new.put(replace(n, args=tuple(args), type=type_))
+
+    def exponent(self, n: Node) -> bool:
+        """Is it only raised to a power of e?"""
+        readers = self.graph.readers[n.name]
+        return isinstance(n.op, Sub) and all(isinstance(r.op, Exp) for r, _ in readers)
+
+    def read(self, a: Ref) -> Ref:
+        index = (
+            replace(e, lo=self.lo) if isinstance(e, Slice) and self.along.at(e) == self.g else e
+            for e in a.index
+        )
+        return Ref(a.name, tuple(index))
+
+    def masked(self, n: Node, axes: Sequence[Sequence[object]], args: Sequence[Ref]) -> int:
+        """The operand of fewest axes that has the range."""
+        having = [k for k, x in enumerate(axes) if self.g in x]
+        return min(having, key=lambda k: self.new.type(args[k]).rank)
+
+    def hidden(self, n: Node, a: Ref, axis: int) -> Ref:
+        """An operand with what leaves a fold alone where the range was not."""
+        dim = self.places.dims[0]
+        at = self.new.emit(Value(expr=Sym(dim)), (), self.places, "at")
+        first = self.new.emit(Value(expr=self.g.lo), (), n.domain, "first")
+        every = Ref(at.name, (Slice(self.lo, self.g.hi),))
+        within = LessEqual(labels=",a->a")
+        seen = self.new.emit(within, (first, every), n.domain, "seen")
+        type_ = self.new.type(a)
+        assert isinstance(type_, Type)
+        monoid = "add" if isinstance(n.op, Einsum) else n.op.monoid
+        assert monoid is not None, f"{n} folds what has no monoid"
+        value = identity(monoid, type_.dtype)
+        none = self.new.emit(Const(value=value, dtype=type_.dtype), (), n.domain, "none")
+        axes = LETTERS[: type_.rank]
+        labels = join_labels((axes[axis], axes, ""), axes)
+        return self.new.emit(Where(labels=labels), (seen, a, none), n.domain, "seen_only")
