@@ -19,12 +19,14 @@ from recurra.bench.ppo import contest as one_case
 from recurra.bench.ppo import starts, suite
 from recurra.bench.ppo.contest import Contest, contest, rounds_of, stretch
 from recurra.bench.ppo.installed import Peer, Recipe, _made
+from recurra.bench.ppo.installed.gate import Gate
 from recurra.bench.ppo.limit import Rates, limit_ms
 from recurra.bench.ppo.memory import memory
 from recurra.bench.ppo.process import Ended, Process
 from recurra.bench.ppo.table import per_doubling, together
 from recurra.bench.ppo.work import Work
 from recurra.bench.worker import find
+from recurra.errors import RecurraError
 
 HERE = "ppo_contestants"
 
@@ -263,3 +265,20 @@ def test_peers_are_for_this_bench_only(capsys):
     assert "the bench ppo has no part 3T" in capsys.readouterr().err
     assert cli.main(["bench", "ppo", "--peers", __file__]) == 2
     assert f"{__file__} is no folder for peers" in capsys.readouterr().err
+
+
+def test_a_gate_stops_a_framework_after_every_iteration():
+    done: list[int] = []
+
+    def train() -> None:
+        for k in range(5):
+            gate.wait()
+            done.append(k)
+
+    gate = Gate(train)
+    gate.run(1)
+    assert done == [0]
+    gate.run(3)
+    assert done == [0, 1, 2, 3]
+    with pytest.raises(RecurraError, match="has ended by itself"):
+        gate.run(1)

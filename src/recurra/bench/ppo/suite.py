@@ -12,6 +12,7 @@ Parts of the table, in this order; `--only` takes some of them:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from recurra.bench.harness import Contestant, Row
@@ -72,10 +73,13 @@ def suite(
     parts = named(only)
     mine = Peer(name_of(ours))
     real = installed(peers) if peers else []
-    rates = limit.Rates(**in_worker(limit.measure, {}, threads=1))
+
+    @cache
+    def rates() -> limit.Rates:
+        return limit.Rates(**in_worker(limit.measure, {}, threads=1))
 
     def measured(work: Work, among: tuple[Peer, ...], threads: int = 1) -> Contest:
-        return contest(mine, among, case_of(work, threads, rates), work, rounds_of(work, quick))
+        return contest(mine, among, case_of(work, threads, rates()), work, rounds_of(work, quick))
 
     rows: list[Row] = []
     peaks: Peaks = {}
