@@ -2,8 +2,8 @@
 
 Its PPO knows normal distributions only: a categorical one is put into its networks here, by its own
 interface, with the statistics that its loss logs of a normal one. Episodes are reset by the
-environment, not by its wrappers; evaluations are off. Values are clipped like ours, its advantages
-come from the critic that learns, at all steps at once; samples are shuffled. Adam's ε is 1e-8 there.
+environment, not by its wrappers; evaluations are off. Values are clipped like ours; advantages come
+from the critic that learns, run again over all samples, which are shuffled. Adam's ε is 1e-8 there.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Categorical(Parametric):  # pyright: ignore[reportUntypedBaseClass]
 
 
 def make(work: Work) -> Contestant:
-    """`ppo.train` of a long run; `policy_params_fn`, which it calls after each step, is the gate."""
+    """`ppo.train` of a long run; what it calls after each step, `policy_params_fn`, is the gate."""
     hidden = [work.width] * work.depth
     seen = SimpleNamespace(taken=0, trained=0)
 
