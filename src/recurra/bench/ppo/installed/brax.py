@@ -9,13 +9,12 @@ from the critic that learns, run again over all samples, which are shuffled. Ada
 from __future__ import annotations
 
 import importlib
-from types import SimpleNamespace
 from typing import Any
 
 from recurra.bench.harness import Contestant
 from recurra.bench.ppo import environment
 from recurra.bench.ppo.installed.gate import Gate
-from recurra.bench.ppo.installed.rows import counted
+from recurra.bench.ppo.installed.rows import Told, counted
 from recurra.bench.ppo.work import (
     ACTIONS,
     CLIP,
@@ -114,7 +113,7 @@ class Categorical(Parametric):  # pyright: ignore[reportUntypedBaseClass]
 def make(work: Work) -> Contestant:
     """`ppo.train` of a long run; what it calls after each step, `policy_params_fn`, is the gate."""
     hidden = [work.width] * work.depth
-    seen = SimpleNamespace(taken=0, trained=0)
+    told = Told()
 
     def network(observation_size: Any, action_size: int, preprocess_observations_fn: Any) -> Any:
         sizes: dict[str, Any] = dict(hidden_layer_sizes=hidden, activation=jnp.tanh)
@@ -125,8 +124,8 @@ def make(work: Work) -> Contestant:
         )
 
     def after_step(steps: int, _: Any, params: Any) -> None:
-        seen.taken = steps
-        seen.trained = sum(x.size for x in jax.tree.leaves(params[1:]))
+        told.taken = steps
+        told.trained = sum(x.size for x in jax.tree.leaves(params[1:]))
         gate.wait()
 
     def whole() -> None:
@@ -141,4 +140,4 @@ def make(work: Work) -> Contestant:
         )  # fmt: skip
 
     gate = Gate(whole)
-    return counted("brax", work, seen, gate.run, lambda: seen.trained)
+    return counted("brax", work, told, gate.run, lambda: told.trained)

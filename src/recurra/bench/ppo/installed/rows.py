@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,14 @@ class Rows:
         self.taken += self.work.B
         self.state, reward, done = environment.step(np, self.state, a)
         return self.state.x, reward, done
+
+
+@dataclass
+class Told:
+    """What a framework that has its own loop tells: steps of all environments, trained numbers."""
+
+    taken: int = 0
+    trained: int = 0
 
 
 class Taken(Protocol):
