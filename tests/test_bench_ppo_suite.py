@@ -282,3 +282,18 @@ def test_a_gate_stops_a_framework_after_every_iteration():
     assert done == [0, 1, 2, 3]
     with pytest.raises(RecurraError, match="has ended by itself"):
         gate.run(1)
+
+
+SMALL = Work(B=8, T=10, width=8, features=6)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_row_of_the_table(threads: int, monkeypatch):
+    """Each contestant in its process, its answer equal to ours, at tiny sizes."""
+    monkeypatch.setattr(machine, "busy", lambda: 0.0)
+    among = suite.ON_TWO if threads == 2 else (*suite.REGIONS, *suite.SCHEMES)
+    case = Case(str(SMALL), threads=threads, clock="wall" if threads == 2 else "cpu")
+    found = contest(Peer("recurra.bench.ppo.ours:ours"), among, case, SMALL, 2)
+    assert len(found.rows) == len(found.peaks) - 1 == len(among)
+    assert {row.checked for row in found.rows} == {"exact"}
