@@ -40,11 +40,11 @@ def test_a_name_that_is_free_again_is_another_equation() -> None:
     with rc.Context(dims="t") as ((t, _),):
         x = rc.input(rc.f32[()], (t,), "x")
         tracer, first = x.tracer, x + 1.0
-        tracer.rename(first.name, "y")
+        tracer.rename({first.name: "y"})
         second = x + 2.0
         assert (first.name, second.name) == ("y", "add")
-        tracer.rename(second.name, "z")
-        tracer.rename("y", "w")
+        tracer.rename({second.name: "z"})
+        tracer.rename({"y": "w"})
         third = x + 3.0
         assert (first.name, second.name, third.name) == ("w", "z", "add")
         assert first[t].ref == Ref("w", first.ref.index)
@@ -57,7 +57,7 @@ def test_a_program_goes_on_after_a_rename() -> None:
         x = rc.input(rc.f32[()], (t,), "x")
         y = rc.like(rc.f32[()], (t,))
         y[0] = x
-        y.tracer.rename(y.name, "total")
+        y.tracer.rename({y.name: "total"})
         y[t] = y[t - 1] + x
         rc.output(y=y)
     out = interp.run(ctx.graph, {"T": 4}, {"x": np.arange(4.0, dtype="f4")})

@@ -215,10 +215,13 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
         k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer
     }
     named = {x.name for k, x in mine.items() if x.name == k}
+    names: dict[str, str] = {}
+    taken = set(tracer.nodes)
     for name, x in mine.items():
-        if x.name in tracer.nodes and x.name not in named and name not in tracer.nodes:
-            tracer.rename(x.name, name)
-            named.add(name)
+        if x.name in tracer.nodes and x.name not in {*named, *names} and name not in taken:
+            names[x.name] = name
+            taken = taken - {x.name} | {name}
+    tracer.rename(names)
 
 
 def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:

@@ -86,6 +86,9 @@ class NumpyBackend:
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)
 
+    def given(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def borrow(self, x: Any) -> Any:
         return np.from_dlpack(x)
 

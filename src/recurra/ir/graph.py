@@ -138,7 +138,8 @@ class Graph:
     def read_type(self, ref: Ref) -> AnyType:
         """Type of the value a reference yields: slices become leading axes."""
         node = self.nodes[ref.name]
-        if not ref.index:
+        fixed = all(isinstance(s, int) for s in node.type.shape)
+        if fixed and not any(isinstance(e, Slice) for e in ref.index):
             return node.type
         by = {
             r.dim: e

@@ -141,13 +141,7 @@ def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> li
     """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
     edge = next((x for x in have if x.dim == r.dim), r)
     inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
-    return [c for c in inside if not _implied(c, box, where)]
-
-
-def _implied(c: Expr, box: Domain, where: list[Expr]) -> bool:
-    parts = [*isl.inside(box), *map(isl.text, where), isl.text(ex.negate(c))]
-    bounds = sorted(isl.mentioned(parts) - set(box.dims))
-    return isl.make_set(box.dims, parts, bounds).is_empty()
+    return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
 def _fixed_place(x: Any, e: Any, r: Range) -> Expr | int:

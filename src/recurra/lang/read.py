@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import DomainError, RecurraError, here
@@ -41,7 +42,7 @@ class Read:
     def name(self) -> str:
         return self.ref.name
 
-    @property
+    @cached_property
     def type(self) -> Any:
         return self.graph.read_type(self.ref)
 
@@ -53,7 +54,7 @@ class Read:
     def dtype(self) -> str:
         return self.type.dtype
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
         source = self.graph[self.ref.name].domain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,20 +122,23 @@ class Tracer:
             )
         self.branches[name].append(Branch(when, value, here()))
 
-    def rename(self, old: str, new: str) -> None:
-        """Gives an equation the name the user gave it, everywhere; handles follow `renamed`."""
-        if old == new or new in self.nodes:
-            return
-        self.nodes = renamed(self.nodes, old, new)
-        self.branches = {
-            (new if k == old else k): [replace(b, value=_named(b.value, old, new)) for b in bs]
-            for k, bs in self.branches.items()
-        }
-        self.renamed.append((old, new))
-        self.clocks = {new if k == old else k: dims for k, dims in self.clocks.items()}
-        self.outputs = [new if o == old else o for o in self.outputs]
-        self.logs = {k: new if v == old else v for k, v in self.logs.items()}
-        self.effects = [e.renamed(lambda n: new if n == old else n) for e in self.effects]
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Gives equations the names the user gave them, everywhere; handles follow `renamed`."""
+
+        def new(name: str) -> str:
+            return names.get(name, name)
+
+        self.nodes = renamed(self.nodes, names)
+        self.branches = {new(k): bs for k, bs in self.branches.items()}
+        for branches in self.branches.values():
+            for b in branches:
+                if b.value.name in names:
+                    b.value = Ref(names[b.value.name], b.value.index)
+        self.renamed += names.items()
+        self.clocks = {new(k): dims for k, dims in self.clocks.items()}
+        self.outputs = [new(o) for o in self.outputs]
+        self.logs = {k: new(v) for k, v in self.logs.items()}
+        self.effects = [e.renamed(new) for e in self.effects]
 
     def share_clock(self, name: str, other: str) -> None:
         """`name` has its next values along the dims along which `other` has them."""
@@ -145,7 +148,7 @@ class Tracer:
     def suggest(self, value: Ref, name: str) -> None:
         """Names a new equation after what it is for, unless it has a name already."""
         if self.unnamed(value):
-            self.rename(value.name, self.fresh(name))
+            self.rename({value.name: self.fresh(name)})
 
     def unnamed(self, value: Ref) -> bool:
         """Is it an equation, read at the identity, that is called after its op?"""
@@ -179,9 +182,10 @@ class Tracer:
                 locs=tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
-        for value, name in self._aliases({*outputs, *keep}).items():
+        aliases = self._aliases({*outputs, *keep})
+        for name in aliases.values():
             del nodes[name]
-            nodes = renamed(nodes, value, name)
+        nodes = renamed(nodes, aliases)
         kept = Graph(nodes, (*outputs, *(k for k in keep if k not in outputs)), tuple(self.dims))
         graph = replace(kept.live(), outputs=tuple(outputs))
         for check in self.checks:
@@ -211,18 +215,16 @@ class Tracer:
         return out
 
 
-def renamed(nodes: dict[str, Node], old: str, new: str) -> dict[str, Node]:
-    """The equations in their order, with `old` called `new`."""
+def renamed(nodes: dict[str, Node], names: Mapping[str, str]) -> dict[str, Node]:
+    """The equations in their order, called by their new names."""
     out: dict[str, Node] = {}
     for k, n in nodes.items():
-        if any(a.name == old for a in n.args):
-            n = replace(n, args=tuple(_named(a, old, new) for a in n.args))
-        out[new if k == old else k] = replace(n, name=new) if k == old else n
+        name = names.get(k, k)
+        if any(a.name in names for a in n.args):
+            args = tuple(Ref(names.get(a.name, a.name), a.index) for a in n.args)
+            n = replace(n, name=name, args=args)
+        out[name] = n if n.name == name else replace(n, name=name)
     return out
-
-
-def _named(r: Ref, old: str, new: str) -> Ref:
-    return Ref(new, r.index) if r.name == old else r
 
 
 def disjoint(when: list[Expr]) -> tuple[Expr, ...]:

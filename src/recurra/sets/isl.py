@@ -250,10 +250,13 @@ _LARGEST = "largest_"
 
 
 @cache
-def always(condition: Expr, domain: Domain) -> bool:
-    """Does `condition` hold at every point of a box, whatever its bounds? False when unsure."""
+def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> bool:
+    """Does `condition` hold at every point of a box `where` others do, whatever its bounds?
+
+    False when unsure.
+    """
     try:
-        constraints = (f"not {text(condition)}", *inside(domain))
+        constraints = (f"not {text(condition)}", *inside(domain), *map(text, where))
     except ValueError:
         return False
     names = tuple(sorted(mentioned(constraints) - set(domain.dims)))

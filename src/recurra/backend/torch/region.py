@@ -107,6 +107,9 @@ class TorchBackend:
             return tuple(map(self.array, x))  # the results of a host call
         return self.names.constant(np.asarray(x))
 
+    def given(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)
 
