@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_contestants import TINY, broken, other, steady, wrong
+from ppo_contestants import TINY, broken, other, steady, tired, wrong
 from recurra import cli
 from recurra.bench import machine
 from recurra.bench.harness import Case, Disagreement, Row
@@ -83,6 +83,15 @@ def test_a_real_peer_that_cannot_run_has_no_row(capfd):
     assert f"no row of {HERE}:wrong: steady and wrong do not agree on reward" in err
     with pytest.raises(Ended):
         contest(peer(steady), [peer(broken)], CASE, TINY, FEW)
+
+
+def test_a_real_peer_that_ends_while_it_is_timed_has_no_row(capfd):
+    found = contest(peer(steady), [peer(tired, real=True), peer(other)], CASE, TINY, FEW)
+    assert [row.peer for row in found.rows] == ["other"]
+    assert list(found.theirs) == ["other"]
+    assert "no row of ppo_contestants:tired: tired has ended while" in capfd.readouterr().err
+    with pytest.raises(Ended, match="has ended while it was timed"):
+        contest(peer(steady), [peer(tired)], CASE, TINY, FEW)
 
 
 def test_wall_times_are_refused_on_a_busy_machine(monkeypatch, capfd):

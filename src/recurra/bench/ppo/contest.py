@@ -75,8 +75,8 @@ def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: i
     if case.clock == "wall" and refused(case):
         return Contest(work)
     with ExitStack() as stack:
-        here: list[Process] = []
-        checked: list[Checked] = []
+        here: list[tuple[Peer, Process, Checked]] = []
+        counts: list[int] = []
         peaks: dict[Peer, tuple[str, float]] = {}
         us = None
         for peer in (mine, *peers):
@@ -87,23 +87,25 @@ def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: i
                 them = process.contestant()
                 us = us or them
                 how = check((us, us.answer()), (them, them.answer()), TOLERANCE)
+                counts.append(stretch(process, 1 if here else LAUNCH))
             except (Ended, Disagreement) as error:
                 left_out(peer, case, error)
                 continue
-            here.append(process)
-            checked.append(how)
+            here.append((peer, process, how))
             progress(f"{case}: {them.name}: checked {how}")
-        counts = [stretch(process, LAUNCH if process is here[0] else 1) for process in here]
-        ms = interleaved(here, counts, rounds, str(case))
-        names = [process.name for process in here[1:]]
-    ms = ms[..., 0 if case.clock == "cpu" else 1]
+        ms = interleaved([process for _, process, _ in here], counts, rounds, str(case))
     if case.clock == "wall" and refused(case):
         return Contest(work, peaks=peaks)
-    rows = [
-        paired(case, name, ms[:, 0], theirs, how)
-        for name, theirs, how in zip(names, ms[:, 1:].T, checked[1:], strict=True)
-    ]
-    return Contest(work, rows, ms[:, 0], dict(zip(names, ms[:, 1:].T, strict=True)), peaks)
+    taken: list[tuple[str, Checked, NDArray[np.float64]]] = []
+    every = ms[..., 0 if case.clock == "cpu" else 1].T
+    for (peer, process, how), times in zip(here, every, strict=True):
+        if np.isnan(times).any():
+            left_out(peer, case, Ended(f"{process.name} has ended while it was timed"))
+        else:
+            taken.append((process.name, how, times))
+    (_, _, ours), *others = taken
+    rows = [paired(case, name, ours, times, how) for name, how, times in others]
+    return Contest(work, rows, ours, {name: times for name, _, times in others}, peaks)
 
 
 def refused(case: Case) -> bool:

@@ -122,14 +122,15 @@ def interleaved(
     """Milliseconds per iteration [rounds, processes, (cpu, wall)], taken in turns.
 
     Each process runs as many `iterations` at a time as are given for it; the order is reversed in
-    every other round. All have run before.
+    every other round. All have run before. NaN from where a process has ended.
     """
-    ms = np.empty((rounds, len(processes), 2))
+    ms = np.full((rounds, len(processes), 2), np.nan)
     with track(rounds, f"{name}: rounds of {len(processes)} programs") as bar:
         for i in range(rounds):
             order = range(len(processes)) if i % 2 == 0 else reversed(range(len(processes)))
             for j in order:
-                ms[i, j] = np.array(processes[j].run(iterations[j])) * 1e3 / iterations[j]
+                with suppress(Ended):
+                    ms[i, j] = np.array(processes[j].run(iterations[j])) * 1e3 / iterations[j]
             bar.update(i + 1)
     return ms
 

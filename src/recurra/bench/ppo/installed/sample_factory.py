@@ -2,7 +2,7 @@
 
 Its value loss is E max(..)², without the half: the coefficient is halved. Not shuffled, no KL term.
 It trains a whole run in one call; the environment is the gate that stops it after every T steps.
-What it tells every few seconds is turned off.
+What it tells every few seconds is turned off, and so is its watch over components that stand still.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def make(work: Work) -> Contestant:
         "seed": SEED, "serial_mode": True, "async_rl": False, "batched_sampling": True,
         "num_workers": 1, "num_envs_per_worker": 1, "worker_num_splits": 1, "rollout": work.T,
         "batch_size": batch, "num_batches_per_epoch": 1, "num_epochs": 1,
+        "heartbeat_reporting_interval": 10**9,
         "set_workers_cpu_affinity": False, "train_for_env_steps": 10**12, "save_every_sec": 10**9,
         "gamma": GAMMA, "gae_lambda": LAMBDA, "learning_rate": LR, "adam_eps": EPS,
         "ppo_clip_ratio": CLIP, "ppo_clip_value": CLIP, "exploration_loss_coeff": ENTROPY,
