@@ -16,6 +16,7 @@ from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
 from recurra.program.lower import Program, lower
+from recurra.program.rotate import rotated
 from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
@@ -170,7 +171,7 @@ def compile_graph(
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     stages.end()
-    s = SCHEDULERS[scheduler](g, sizes)
+    s = rotated(SCHEDULERS[scheduler](g, sizes), sizes)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = plan(s, sizes)

@@ -272,6 +272,8 @@ class _Planner:
 
     def first_value(self, r: Read, loop: Loop) -> str | None:
         """What a merge reads at a loop's first step, if at all others it reads the step before."""
+        if is_step(r.sink):
+            return None
         node = self.graph[r.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:

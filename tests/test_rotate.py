@@ -1,0 +1,100 @@
+"""A step of a host loop is one host call and one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import interp
+from recurra.executable import Executable
+from recurra.program.lower import HostCall, HostLoop, Launch
+
+ROWS, ITERATIONS, STEPS = 3, 2, 9
+KINDS = ("first", "carried", "later", "nested")
+
+
+class World:
+    """A host function with state, which keeps the operands that it was given as they were."""
+
+    def __init__(self) -> None:
+        self.calls, self.seen, self.copies = 0, list[np.ndarray](), list[np.ndarray]()
+
+    def __call__(self, a: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        self.seen.append(a)
+        self.copies.append(np.array(a))
+        return np.sin(a * np.float32(1.5) + np.float32(self.calls))
+
+
+def program(world: Callable[[np.ndarray], np.ndarray], kind: str = "first") -> rc.Context:
+    """o[i,t+1] = world(act(o[i,t])), and learning of each step, or of all when they have passed."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, _), (t, T)):
+        w = rc.like(rc.f32, domain=(i,))
+        w[0] = 0.5
+        o = rc.like(rc.f32, domain=(b, i, t))
+        o[b, i, 0] = rc.value(b).cast("f32") * 0.1 + w
+        a = (o * w).tanh() + rc.uniform((b, i, t))
+        if kind == "nested":
+            a = a + o[b, i, rc.max(t - 3, 0) : t + 1].mean()
+        r = rc.call(world, rc.f32, a, batch=(b,))
+        o[b, i, t + 1] = r
+        late = o[b, i, t] * r if kind != "later" else a[b, i, rc.min(t + 2, T - 1)] * r
+        if kind == "carried":
+            kept = rc.like(rc.f32, domain=(b, i, t))
+            kept[b, i, 0] = r
+            kept[b, i, t] = 0.5 * kept[b, i, t - 1] + r
+            late = late + kept * a
+        w[i + 1] = w + 0.01 * late[0:B, i, 0:T].mean()
+        seen = a[0:B, i, 0:T].sum() + o[0:B, i, 0:T].max()
+        rc.output(o=o, a=a, late=late, w=w, seen=seen)
+    return ctx
+
+
+def loop_of(ctx: rc.Context, backend: str) -> tuple[Executable, list[HostLoop]]:
+    made = ctx.compile({"B": ROWS, "I": ITERATIONS, "T": STEPS}, backend=backend)
+    (outer,) = (it for it in made.compiled.program.items if isinstance(it, HostLoop))
+    return made, [it for it in outer.body if isinstance(it, HostLoop)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_results_and_operands_are_those_of_the_oracle(backend: str, kind: str) -> None:
+    oracle, world = World(), World()
+    sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
+    want = interp.run(program(oracle, kind).graph, sizes)
+    made, _ = loop_of(program(world, kind), backend)
+    found = made.run()
+    for name, x in found.items():
+        np.testing.assert_allclose(x, want[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    assert world.calls == oracle.calls == ITERATIONS * STEPS
+    for given, before in zip(world.seen, world.copies, strict=True):
+        np.testing.assert_array_equal(given, before)  # a host function may keep what it is given
+
+
+def test_a_step_is_one_launch() -> None:
+    _, parts = loop_of(program(World()), "numpy")
+    assert [(it.lo, it.hi) for it in parts] == [(0, 1), (1, STEPS), (STEPS, STEPS + 1)]
+    assert [[type(x) for x in it.body] for it in parts] == [
+        [Launch],
+        [HostCall, Launch],
+        [HostCall, Launch],
+    ]
+
+
+def test_the_outermost_loop_is_left_as_it_is() -> None:
+    """A run is saved between its steps."""
+    ctx = rc.Context(dims="t")
+    world = World()
+    with ctx as ((t, _),):
+        o = rc.like(rc.f32, domain=(t,))
+        o[0] = 0.5
+        r = rc.call(world, rc.f32, o.tanh())
+        o[t + 1] = r * 2.0
+        rc.log(r=r * r)
+    made = ctx.compile({"T": 5}, backend="numpy")
+    assert "@-1" not in str(made.compiled.schedule)
+    assert str(made.compiled.schedule).index("tanh") < str(made.compiled.schedule).index("World")
