@@ -33,3 +33,15 @@ def wrong(work: Work) -> Contestant:
 def broken(work: Work) -> Contestant:
     print("what a framework says")
     raise RuntimeError("it cannot be made")
+
+
+def tired(work: Work) -> Contestant:
+    """Gives up at its fifth run: the first ones compile and gauge."""
+    runs: list[int] = []
+
+    def run(k: int) -> None:
+        runs.append(k)
+        if len(runs) == 5:
+            raise SystemExit(3)
+
+    return replace(steady(work), name="tired", run=run)

@@ -43,6 +43,8 @@ FORMS = {
     "last, kept, tiles of 4 steps": Form(BATCH_LAST, rows=24),
     "first, tiles of 2 steps, fused": Form(BATCH_FIRST, keep=False, rows=12, fused=True),
     "last, kept, fused, hoisted, unrolled": Form(fused=True, hoisted=True, unroll=3),
+    "late, tiles of 4 steps": Form(BATCH_LAST, rows=24, late=True),
+    "late, first, not kept": Form(BATCH_FIRST, keep=False, rows=12, late=True),
 }
 
 

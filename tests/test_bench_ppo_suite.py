@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_contestants import TINY, broken, other, steady, wrong
+from ppo_contestants import TINY, broken, other, steady, tired, wrong
 from recurra import cli
+from recurra.bench import machine
 from recurra.bench.harness import Case, Disagreement, Row
-from recurra.bench.ppo import suite
+from recurra.bench.ppo import contest as one_case
+from recurra.bench.ppo import starts, suite
+from recurra.bench.ppo.contest import Contest, contest, rounds_of, stretch
 from recurra.bench.ppo.installed import Peer, Recipe, _made
+from recurra.bench.ppo.installed.gate import Gate
 from recurra.bench.ppo.limit import Rates, limit_ms
+from recurra.bench.ppo.memory import memory
 from recurra.bench.ppo.process import Ended, Process
-from recurra.bench.ppo.suite import Contest, contest, memory, per_doubling, together
+from recurra.bench.ppo.table import per_doubling, together
 from recurra.bench.ppo.work import Work
+from recurra.bench.worker import find
+from recurra.errors import RecurraError
 
 HERE = "ppo_contestants"
 
@@ -56,7 +64,8 @@ def test_a_process_that_ends_is_told(capfd):
 
 
 CASE = Case(str(TINY))
-FEW = suite.Protocol(pairs=3, iterations=1)
+WALL = Case(str(TINY), threads=2, clock="wall")
+FEW = 3
 
 
 def test_no_time_is_taken_when_answers_disagree():
@@ -76,11 +85,78 @@ def test_a_real_peer_that_cannot_run_has_no_row(capfd):
         contest(peer(steady), [peer(broken)], CASE, TINY, FEW)
 
 
+def test_a_real_peer_that_ends_while_it_is_timed_has_no_row(capfd):
+    found = contest(peer(steady), [peer(tired, real=True), peer(other)], CASE, TINY, FEW)
+    assert [row.peer for row in found.rows] == ["other"]
+    assert list(found.theirs) == ["other"]
+    assert "no row of ppo_contestants:tired: tired has ended while" in capfd.readouterr().err
+    with pytest.raises(Ended, match="has ended while it was timed"):
+        contest(peer(steady), [peer(tired)], CASE, TINY, FEW)
+
+
+def test_wall_times_are_refused_on_a_busy_machine(monkeypatch, capfd):
+    """Before anything is started, and after the timing if it became busy meanwhile."""
+    monkeypatch.setattr(machine, "busy", lambda: 1.5)
+    assert contest(peer(broken), [], WALL, TINY, FEW).rows == []
+    assert "no rows: 1.5 cores are busy with other things" in capfd.readouterr().err
+    loads = [0.0, 1.5]
+    monkeypatch.setattr(machine, "busy", lambda: loads.pop(0))
+    found = contest(peer(steady), [peer(other)], WALL, TINY, FEW)
+    assert (found.rows, loads) == ([], [])
+    assert contest(peer(steady), [peer(other)], CASE, TINY, FEW).rows, "process CPU is taken"
+
+
+def test_the_kernel_tells_how_busy_it_is():
+    """One process that spins is about one core."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spinning:
+        try:
+            assert machine.busy(0.3) > 0.2
+        finally:
+            spinning.kill()
+
+
+class Clock:
+    """A process whose iterations take so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def run(self, iterations: int) -> tuple[float, float]:
+        return 0.0, self.seconds * iterations
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fewest", "count"),
+    [(0.001, 1, 8), (0.001, 2, 8), (0.1, 1, 2), (0.16, 2, 2), (1.6, 2, 2), (5.0, 1, 1)],
+)
+def test_a_stretch_is_filled(seconds: float, fewest: int, count: int):
+    assert stretch(Clock(seconds), fewest) == count  # pyright: ignore[reportArgumentType]
+
+
+def test_heavy_cases_have_fewer_rounds():
+    rounds = {str(work): rounds_of(work, quick=False) for work in (suite.DEFAULT, *suite.GRID)}
+    assert rounds.pop("T=250 B=512 width=256") == 8
+    assert set(rounds.values()) == {20}
+    assert rounds_of(Work(width=256), quick=True) == 4
+
+
 def test_memory_is_above_that_of_the_runtime():
-    (row,) = memory(peer(steady), [peer(other)], replace(TINY, B=20))
+    work = replace(TINY, B=20)
+    (row,) = memory(peer(steady), [peer(other)], work, {})
     assert (row.metric, row.peer) == ("peak_rss_mb", "other")
     assert 15 < row.ours < 25  # 20 MB, less 2
     assert row.ratio == pytest.approx(1, abs=0.2)
+
+
+def test_peaks_that_are_known_are_not_taken_again():
+    """Each contest has them, from before the answer was asked for."""
+    work = replace(TINY, B=10)
+    known = contest(peer(steady), [peer(other)], Case("B=10"), work, 1).peaks
+    assert [name for name, _ in known.values()] == ["steady", "other"]
+    doubled = {p: (name, mb + 100) for p, (name, mb) in known.items()}
+    (row,) = memory(peer(steady), [peer(other), peer(broken, real=True)], work, doubled)
+    assert row.ours > 100
+    assert row.theirs > 100
 
 
 def taken(work: Work, ours: float, theirs: float) -> Contest:
@@ -112,21 +188,63 @@ def test_the_limit_is_the_least_time_of_the_arithmetic():
     assert limit_ms(work, slow, 1) == pytest.approx(work.flops(keep=False) / 1e8)
 
 
-def test_the_suite_gives_rows(monkeypatch):
-    """From front to back, with the two cheapest programs at tiny sizes."""
+@pytest.fixture
+def tiny(monkeypatch):
+    """The suite with the cheapest programs at tiny sizes, on an idle machine."""
     monkeypatch.setattr(suite, "DEFAULT", TINY)
+    monkeypatch.setattr("recurra.bench.ppo.table.Work", lambda: TINY)
     monkeypatch.setattr(suite, "QUICK_GRID", (replace(TINY, T=12), replace(TINY, B=8)))
-    for name in ("REGIONS", "SCHEMES"):
-        monkeypatch.setattr(suite, name, ())
-    for name in ("BEST", "FAIR", "SHARDED"):
-        monkeypatch.setattr(suite, name, peer(other))
+    for name in ("REGIONS", "QUICK"):
+        monkeypatch.setattr(suite, name, (peer(other),))
+    monkeypatch.setattr(suite, "SCHEMES", ())
+    monkeypatch.setattr(suite, "SHARDED", peer(other))
     monkeypatch.setattr(suite, "in_worker", lambda *_, **__: dict(products=1.0, tanh=1.0, copy=1.0))
-    monkeypatch.setattr(suite, "REGIONS", (peer(other),))
+    monkeypatch.setattr(one_case, "STRETCH", 0.0)
+    monkeypatch.setattr(starts, "in_worker", lambda *_, **__: 1.0)
+    monkeypatch.setattr(machine, "busy", lambda: 0.0)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_suite_gives_rows():
+    """From front to back."""
     rows = suite.suite(steady, quick=True)
-    assert {row.metric for row in rows} == {"iteration_ms", "peak_rss_mb", "times_per_doubling"}
-    assert [row.case for row in rows if row.peer == "budget"] == ["T in 6, 12 1T", "B in 4, 8 1T"]
+    assert [row.case for row in rows if row.metric == "times_per_doubling"] == [
+        "T in 6, 12 1T", "B in 4, 8 1T",
+    ]  # fmt: skip
+    metrics = [row.metric for row in rows]
+    assert {m: metrics.count(m) for m in metrics} == {
+        "iteration_ms": 1 + 2 + 2 + 1, "times_per_doubling": 2, "peak_rss_mb": 1, "start_s": 2,
+        "compile_s": 1,
+    }  # fmt: skip
     assert all(isinstance(row, Row) and row.ratio > 0 for row in rows)
-    assert any("2T wall" in row.case for row in rows)
+    assert sum("2T wall" in row.case for row in rows) == 2
+
+
+@pytest.mark.usefixtures("tiny")
+def test_parts_are_taken_alone():
+    assert {row.metric for row in suite.suite(steady, quick=True, only="memory")} == {"peak_rss_mb"}
+    grid = suite.suite(steady, quick=True, only="grid")
+    assert [row.case.split(" w")[0] for row in grid[:3]] == ["T=6 B=4", "T=12 B=4", "T=6 B=8"]
+
+
+def test_starts_are_of_whole_processes(monkeypatch):
+    """Theirs, too; the second one of ours finds the folder that the first one was given."""
+    monkeypatch.setattr(starts, "in_worker", lambda *_, **__: 1.0)
+    monkeypatch.setattr(machine, "busy", lambda: 0.0)
+    rows = starts.starts(peer(steady), [peer(other)], TINY, quick=True)
+    assert [(row.metric, row.peer) for row in rows] == [
+        ("start_s", "budget"), ("start_s", "budget"), ("compile_s", "budget"), ("start_s", "other"),
+    ]  # fmt: skip
+    assert all(row.ours > 0.01 for row in rows)
+    with pytest.raises(Ended, match="does not start"):
+        starts.start(peer(broken), TINY)
+
+
+def test_every_contestant_can_be_made():
+    """Each name of the table leads to a function."""
+    named = {*suite.REGIONS, *suite.SCHEMES, *suite.ON_TWO, *suite.ON_GRID, *suite.QUICK}
+    assert len(named) == 12
+    assert all(callable(find(contestant.make)) for contestant in named)
 
 
 def test_an_environment_that_cannot_be_made_is_told(tmp_path, capfd, monkeypatch):
@@ -152,5 +270,39 @@ def test_an_environment_that_cannot_be_made_is_told(tmp_path, capfd, monkeypatch
 def test_peers_are_for_this_bench_only(capsys):
     assert cli.main(["bench", "core", "--peers", "somewhere"]) == 2
     assert "--peers is for the bench ppo, not for core" in capsys.readouterr().err
+    assert cli.main(["bench", "ppo", "--only", "1T,3T"]) == 2
+    assert "the bench ppo has no part 3T" in capsys.readouterr().err
     assert cli.main(["bench", "ppo", "--peers", __file__]) == 2
     assert f"{__file__} is no folder for peers" in capsys.readouterr().err
+
+
+def test_a_gate_stops_a_framework_after_every_iteration():
+    done: list[int] = []
+
+    def train() -> None:
+        for k in range(5):
+            gate.wait()
+            done.append(k)
+
+    gate = Gate(train)
+    gate.run(1)
+    assert done == [0]
+    gate.run(3)
+    assert done == [0, 1, 2, 3]
+    with pytest.raises(RecurraError, match="has ended by itself"):
+        gate.run(1)
+
+
+SMALL = Work(B=8, T=10, width=8, features=6)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_row_of_the_table(threads: int, monkeypatch):
+    """Each contestant in its process, its answer equal to ours, at tiny sizes."""
+    monkeypatch.setattr(machine, "busy", lambda: 0.0)
+    among = suite.ON_TWO if threads == 2 else (*suite.REGIONS, *suite.SCHEMES)
+    case = Case(str(SMALL), threads=threads, clock="wall" if threads == 2 else "cpu")
+    found = contest(Peer("recurra.bench.ppo.ours:ours"), among, case, SMALL, 2)
+    assert len(found.rows) == len(found.peaks) - 1 == len(among)
+    assert {row.checked for row in found.rows} == {"exact"}

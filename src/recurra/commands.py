@@ -25,7 +25,9 @@ BENCHES = {  # our program, its suite
     "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
     "ppo": ("recurra.bench.ppo.ours", "recurra.bench.ppo.suite"),
     "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
+    "learning": ("recurra.bench.learning.suite", "recurra.bench.learning.suite"),
 }
+BENCH_OPTIONS = {"peers": "ppo", "only": "ppo", "out": "learning"}  # what only one suite has
 
 
 @dataclass(frozen=True)
@@ -248,29 +250,34 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends, ppo, decode, nest, mapping or window"""
+    """Which suite: core, backends, ppo, learning, decode, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False
     """Fewer repetitions: minutes instead of an hour."""
     peers: Path | None = None
     """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
+    only: str | None = None
+    """With ppo: parts of the table, separated by commas: 1T, 2T, grid, memory, start."""
+    out: Path | None = None
+    """With learning: a folder for every episode and the curves; runs/learning if left out."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
             raise RecurraError(
                 f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
             )
-        if self.peers is not None and self.name != "ppo":
-            raise RecurraError(
-                f"--peers is for the bench ppo, not for {self.name}",
-                facts="other suites have no peers that are installed",
-            )
+        options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
+        for option in options:
+            if self.name != BENCH_OPTIONS[option]:
+                raise RecurraError(
+                    f"--{option} is for the bench {BENCH_OPTIONS[option]}, not for {self.name}",
+                    hint="leave it out; `recurra bench --help` says what it does",
+                )
         program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
         from recurra.bench import harness, machine
 
         load = machine.load()
-        options = {} if self.peers is None else {"peers": self.peers}
         rows = suite.suite(program.ours, self.quick, **options)
         report = harness.report(self.name, rows, load)
         if self.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import metadata
@@ -36,6 +37,21 @@ def cores() -> int:
 def load() -> float:
     """Busy cores, averaged over the last minute."""
     return os.getloadavg()[0]
+
+
+def busy(seconds: float = 1.0) -> float:
+    """Cores that work at present, by the kernel's count: those of others, while we wait here."""
+    before = _busy_ticks()
+    time.sleep(seconds)
+    return (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
+
+
+def _busy_ticks() -> int:
+    """user nice system idle iowait irq softirq steal, of all cores since the start."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = (
+        int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    )
+    return user + nice + system + irq + softirq + steal
 
 
 @contextmanager

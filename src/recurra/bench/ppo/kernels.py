@@ -71,16 +71,32 @@ def forward(layout: Layout, th: Arrays, x: jax.Array) -> Through:
     hidden: dict[Net, list[jax.Array]] = {}
     heads: list[jax.Array] = []
     for net, h in zip(NETS, firsts, strict=True):
-        hidden[net], k = [h], 2
-        while f"{net}_W{k + 1}" in th:
-            h = jnp.tanh(layout.linear(h, th[f"{net}_W{k}"], th[f"{net}_b{k}"]))
-            hidden[net].append(h)
-            k += 1
-        heads.append(layout.linear(h, th[f"{net}_W{k}"], th[f"{net}_b{k}"]))
+        hidden[net], head = _after_first(layout, th, net, h)
+        heads.append(head)
     logits, value = heads
+    return Through(hidden, log_softmax(layout, logits), value.squeeze(layout.axis))
+
+
+def forward_one(layout: Layout, th: Arrays, net: Net, x: jax.Array) -> tuple[list[Any], jax.Array]:
+    """Hidden layers and the head of one network; th not packed."""
+    h = jnp.tanh(layout.linear(x, th[f"{net}_W1"], th[f"{net}_b1"]))
+    return _after_first(layout, th, net, h)
+
+
+def _after_first(layout: Layout, th: Arrays, net: Net, h: jax.Array) -> tuple[list[Any], jax.Array]:
+    hidden, k = [h], 2
+    while f"{net}_W{k + 1}" in th:
+        h = jnp.tanh(layout.linear(h, th[f"{net}_W{k}"], th[f"{net}_b{k}"]))
+        hidden.append(h)
+        k += 1
+    return hidden, layout.linear(h, th[f"{net}_W{k}"], th[f"{net}_b{k}"])
+
+
+def log_softmax(layout: Layout, logits: jax.Array) -> jax.Array:
+    """ln p of each action."""
     top = logits.max(layout.axis, keepdims=True)
     total = jnp.exp(logits - top).sum(layout.axis, keepdims=True)
-    return Through(hidden, logits - top - jnp.log(total), value.squeeze(layout.axis))
+    return logits - top - jnp.log(total)
 
 
 def sample(layout: Layout, log_p: jax.Array, u: jax.Array) -> jax.Array:
@@ -97,14 +113,18 @@ def cotangents(
     layout: Layout, through: Through, a: jax.Array, adv: jax.Array, target: jax.Array, n: int
 ) -> tuple[jax.Array, jax.Array]:
     """d loss / d logits, d loss / d value where ratios are 1; `adv` normalised, n rows in all."""
-    log_p, p = through.log_p, jnp.exp(through.log_p)
+    d_value = VALUE * jnp.expand_dims(through.value - target, layout.axis)
+    return of_logits(layout, through.log_p, a, adv, n), d_value / n
+
+
+def of_logits(layout: Layout, log_p: jax.Array, a: jax.Array, adv: jax.Array, n: int) -> jax.Array:
+    """d loss / d logits, as in `cotangents`."""
+    p = jnp.exp(log_p)
     actions = jnp.expand_dims(jnp.arange(ACTIONS), 1 if layout.axis == 0 else 0)
     chosen = (jnp.expand_dims(a, layout.axis) == actions).astype(p.dtype)
     entropy = -(p * log_p).sum(layout.axis, keepdims=True)
     weight = jnp.expand_dims(adv, layout.axis)
-    d_logits = weight * (p - chosen) + ENTROPY * p * (log_p + entropy)
-    d_value = VALUE * jnp.expand_dims(through.value - target, layout.axis)
-    return d_logits / n, d_value / n
+    return (weight * (p - chosen) + ENTROPY * p * (log_p + entropy)) / n
 
 
 def gradient(
@@ -112,20 +132,41 @@ def gradient(
 ) -> Arrays:
     """Gradients of `th`, packed or not, summed over the rows of a tile."""
     found: Arrays = {}
-    rows = 1 if layout.axis == 0 else 0
     firsts: list[jax.Array] = []
     for net, d in zip(NETS, (d_logits, d_value), strict=True):
-        for k, h in reversed(list(enumerate(through.hidden[net], 2))):
-            found[f"{net}_W{k}"], found[f"{net}_b{k}"] = layout.outer(h, d), d.sum(rows)
-            d = layout.back(d, th[f"{net}_W{k}"]) * (1 - h * h)
-        firsts.append(d)
+        of_net, first = _down_to_first(layout, th, net, through.hidden[net], d)
+        found |= of_net
+        firsts.append(first)
     if "W1" in th:
         firsts, names = [jnp.concatenate(firsts, layout.axis)], [""]
     else:
         names = [f"{net}_" for net in NETS]
     for name, d in zip(names, firsts, strict=True):
-        found[f"{name}W1"], found[f"{name}b1"] = layout.outer(x, d), d.sum(rows)
+        found[f"{name}W1"], found[f"{name}b1"] = layout.outer(x, d), d.sum(_rows(layout))
     return found
+
+
+def gradient_one(
+    layout: Layout, th: Arrays, net: Net, x: jax.Array, hidden: list[Any], d: jax.Array
+) -> Arrays:
+    """Gradients of one network, summed over the rows of a tile; d is the cotangent of its head."""
+    found, first = _down_to_first(layout, th, net, hidden, d)
+    outer = layout.outer(x, first)
+    return found | {f"{net}_W1": outer, f"{net}_b1": first.sum(_rows(layout))}
+
+
+def _down_to_first(
+    layout: Layout, th: Arrays, net: Net, hidden: list[Any], d: jax.Array
+) -> tuple[Arrays, jax.Array]:
+    found: Arrays = {}
+    for k, h in reversed(list(enumerate(hidden, 2))):
+        found[f"{net}_W{k}"], found[f"{net}_b{k}"] = layout.outer(h, d), d.sum(_rows(layout))
+        d = layout.back(d, th[f"{net}_W{k}"]) * (1 - h * h)
+    return found, d
+
+
+def _rows(layout: Layout) -> int:
+    return 1 if layout.axis == 0 else 0
 
 
 def advantages(
@@ -143,3 +184,41 @@ def advantages(
     first = (jnp.zeros_like(after), after)
     _, adv = lax.scan(back, first, (r, done, value), reverse=True, unroll=unroll)
     return adv, adv + value
+
+
+def critic_backwards(
+    layout: Layout, th: Arrays, ws: Arrays, x: jax.Array, B: int, n: int
+) -> tuple[jax.Array, Arrays]:
+    """Advantages [tiles, rows] and the critic's gradient, in one loop over tiles backwards.
+
+    Stores o, r, done as acting left them; x is the observation after the last step. Values are
+    those of the critic that learns, so that its slope v - R is -A.
+    """
+    tiles, rows = ws["r"].shape
+
+    def tile(k: Any, c: tuple[Any, ...]) -> tuple[Any, ...]:
+        total, adv, following, after = c
+        z = tiles - 1 - k
+        o, r, done = (
+            lax.dynamic_index_in_dim(ws[name], z, 0, keepdims=False) for name in ("o", "r", "done")
+        )
+        hidden, head = forward_one(layout, th, "critic", o)
+        r, on, v = (y.reshape(rows // B, B) for y in (r, 1.0 - done, head.squeeze(layout.axis)))
+        found: list[jax.Array] = []
+        for t in reversed(range(rows // B)):
+            delta = r[t] + GAMMA * on[t] * after - v[t]
+            following = delta + GAMMA * LAMBDA * on[t] * following
+            found.append(following)
+            after = v[t]
+        now = jnp.concatenate(found[::-1])
+        d = jnp.expand_dims(-VALUE * now / n, layout.axis)
+        more = gradient_one(layout, th, "critic", o, hidden, d)
+        total = {name: total[name] + g for name, g in more.items()}
+        adv = lax.dynamic_update_index_in_dim(adv, now, z, 0)
+        return total, adv, following, after
+
+    after = forward_one(layout, th, "critic", x)[1].squeeze(layout.axis)
+    zeros = {name: jnp.zeros_like(y) for name, y in th.items() if name.startswith("critic_")}
+    start = (zeros, jnp.zeros_like(ws["r"]), jnp.zeros_like(after), after)
+    total, adv, *_ = lax.fori_loop(0, tiles, tile, start)
+    return adv, total

@@ -33,6 +33,7 @@ from recurra.bench.harness import Answer, Contestant
 from recurra.bench.machine import pinned
 from recurra.bench.ppo.work import Work
 from recurra.errors import RecurraError
+from recurra.report.progress import track
 
 SOURCE = Path(__file__).parents[3]
 
@@ -115,18 +116,22 @@ class Process:
         return json.loads(line)
 
 
-def interleaved(processes: Sequence[Process], iterations: int, rounds: int) -> NDArray[np.float64]:
+def interleaved(
+    processes: Sequence[Process], iterations: Sequence[int], rounds: int, name: str = "timing"
+) -> NDArray[np.float64]:
     """Milliseconds per iteration [rounds, processes, (cpu, wall)], taken in turns.
 
-    The order is reversed in every other round; a first run of each is not counted.
+    Each process runs as many `iterations` at a time as are given for it; the order is reversed in
+    every other round. All have run before. NaN from where a process has ended.
     """
-    for process in processes:
-        process.run(iterations)
-    ms = np.empty((rounds, len(processes), 2))
-    for i in range(rounds):
-        order = range(len(processes)) if i % 2 == 0 else reversed(range(len(processes)))
-        for j in order:
-            ms[i, j] = np.array(processes[j].run(iterations)) * 1e3 / iterations
+    ms = np.full((rounds, len(processes), 2), np.nan)
+    with track(rounds, f"{name}: rounds of {len(processes)} programs") as bar:
+        for i in range(rounds):
+            order = range(len(processes)) if i % 2 == 0 else reversed(range(len(processes)))
+            for j in order:
+                with suppress(Ended):
+                    ms[i, j] = np.array(processes[j].run(iterations[j])) * 1e3 / iterations[j]
+            bar.update(i + 1)
     return ms
 
 

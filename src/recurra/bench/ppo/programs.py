@@ -31,6 +31,7 @@ from recurra.bench.threefry import uniform
 
 FIRST_KEPT, FIRST = Form(BATCH_FIRST, keep=True), Form(BATCH_FIRST, keep=False)
 LAST_KEPT, LAST = Form(BATCH_LAST, keep=True), Form(BATCH_LAST, keep=False)
+LATE = Form(BATCH_LAST, keep=True, late=True)
 LOOP = Form(BATCH_FIRST, keep=True)
 
 
@@ -111,6 +112,11 @@ def batch_last(work: Work) -> Contestant:
 def batch_last_kept(work: Work) -> Contestant:
     """[features, columns]; acting stores activations."""
     return region_of("region, batch last, kept", LAST_KEPT, work)
+
+
+def batch_last_late(work: Work) -> Contestant:
+    """[features, columns]; the critic runs in the loop of advantages, the actor's are stored."""
+    return region_of("region, batch last, late critic", LATE, work)
 
 
 def python_loop(

@@ -7,13 +7,23 @@
       for z:            learn a tile of about 512 rows
       norm, adam
 
+With `late`, the critic runs forwards and backwards in the loop of the advantages, so that acting
+needs no values, and nothing of the critic is stored: in the first epoch its slope v - R is -A.
+
+    for i:
+      for t:            act; store o a r done, and what is kept of the actor
+      for z backwards:  the critic, advantages, the critic's gradient
+      mean, deviation
+      for z:            the actor's gradient
+      norm, adam
+
 Stores are written in place and donated from launch to launch. A tile's rows lie side by side in
 them: batch first [tiles, rows, features], batch last [tiles, features, rows].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,8 +42,13 @@ from recurra.bench.ppo.kernels import (
     Through,
     advantages,
     cotangents,
+    critic_backwards,
     forward,
+    forward_one,
     gradient,
+    gradient_one,
+    log_softmax,
+    of_logits,
     packed,
     sample,
     unpacked,
@@ -68,6 +83,7 @@ class Form:
     fused: bool = False  # the first layers of actor and critic as one product
     hoisted: bool = False  # all draws of an iteration before acting, else in its loop
     unroll: int = 8  # of the loop of advantages
+    late: bool = False  # the critic runs in the loop of advantages
 
 
 class Carried(NamedTuple):
@@ -95,23 +111,29 @@ def stores(form: Form, work: Work, dtype: DTypeLike) -> Arrays:
         last = form.layout.axis == 0
         return jnp.zeros((tiles, features, rows) if last else (tiles, rows, features), dtype)
 
-    vectors = {k: jnp.zeros((tiles, rows), dtype) for k in ("r", "value")}
+    scalars = ("r",) if form.late else ("r", "value")
+    vectors = {k: jnp.zeros((tiles, rows), dtype) for k in scalars}
     vectors["a"], vectors["done"] = (
         jnp.zeros((tiles, rows), jnp.int32),
         jnp.zeros((tiles, rows), bool),
     )
-    kept = {k: room(x) for k, x in _kept_widths(work).items()} if form.keep else {}
+    kept = {k: room(x) for k, x in _kept_widths(form, work).items()} if form.keep else {}
     return vectors | {"o": room(work.features)} | kept
 
 
-def _kept_widths(work: Work) -> dict[str, int]:
-    hidden = {f"{net}{k}": work.width for net in NETS for k in range(1, work.depth + 1)}
+def _nets(form: Form) -> tuple[Net, ...]:
+    """What acting runs."""
+    return NETS[:1] if form.late else NETS
+
+
+def _kept_widths(form: Form, work: Work) -> dict[str, int]:
+    hidden = {f"{net}{k}": work.width for net in _nets(form) for k in range(1, work.depth + 1)}
     return {"log_p": ACTIONS} | hidden
 
 
-def _kept(through: Through) -> Arrays:
-    hidden = {f"{net}{k}": h for net in NETS for k, h in enumerate(through.hidden[net], 1)}
-    return {"log_p": through.log_p} | hidden
+def _kept(hidden: Mapping[Net, list[Any]], log_p: jax.Array) -> Arrays:
+    layers = {f"{net}{k}": h for net, hs in hidden.items() for k, h in enumerate(hs, 1)}
+    return {"log_p": log_p} | layers
 
 
 def _found(tile: Arrays, work: Work) -> Through:
@@ -152,35 +174,61 @@ def act(
     form: Form, work: Work, th: Arrays, ws: Arrays, state: environment.State, u: jax.Array, t: Any
 ) -> tuple[environment.State, Arrays]:
     """Step t: the next state, and the stores with what it leaves there."""
-    through = forward(form.layout, th, state.x)
-    a = sample(form.layout, through.log_p, u)
+    values: Arrays = {}
+    hidden: dict[Net, list[Any]] = {}
+    if form.late:
+        hidden["actor"], logits = forward_one(form.layout, th, "actor", state.x)
+        log_p = log_softmax(form.layout, logits)
+    else:
+        hidden, log_p, values["value"] = forward(form.layout, th, state.x)
+    a = sample(form.layout, log_p, u)
     after, r, done = environment.step(jnp, state, a, form.layout.axis)
-    new = {"o": state.x, "a": a, "r": r, "done": done, "value": through.value}
-    new |= _kept(through) if form.keep else {}
+    new = {"o": state.x, "a": a, "r": r, "done": done} | values
+    new |= _kept(hidden, log_p) if form.keep else {}
     return after, ws | {k: written(form, ws[k], t, x, work.B) for k, x in new.items()}
 
 
 def learn(form: Form, work: Work, th: Arrays, ws: Arrays, x: jax.Array, part: Part) -> Arrays:
     """The gradient over all stored steps, tile by tile; x is the observation after the last one."""
-    flat = {k: ws[k].reshape(work.T, work.B) for k in ("r", "done", "value")}
-    after = forward(form.layout, th, x).value
-    adv, target = advantages(flat["r"], flat["done"], flat["value"], after, form.unroll)
+    rows = ws["a"].shape
+    found: Arrays = {}
+    read = {k: y for k, y in ws.items() if k not in ("r", "done")}
+    if form.late:
+        adv, found = critic_backwards(form.layout, th, ws, x, work.B, part.n)
+    else:
+        flat = {k: ws[k].reshape(work.T, work.B) for k in ("r", "done", "value")}
+        after = forward(form.layout, th, x).value
+        adv, target = advantages(flat["r"], flat["done"], flat["value"], after, form.unroll)
+        read["target"] = target.reshape(rows)
     mean = part.join(adv.sum()) / part.n
     deviation = jnp.sqrt(part.join(((adv - mean) ** 2).sum()) / part.n)
-    weight = (adv - mean) / (deviation + ADVANTAGE_EPS)
-    rows = ws["a"].shape
-    read = {k: x for k, x in ws.items() if k not in ("r", "done")}
-    read |= {"weight": weight.reshape(rows), "target": target.reshape(rows)}
+    read["weight"] = ((adv - mean) / (deviation + ADVANTAGE_EPS)).reshape(rows)
+    of_tile = of_actor if form.late else of_both
 
     def tile(z: Any, total: Arrays) -> Arrays:
         now = {k: lax.dynamic_index_in_dim(x, z, 0, keepdims=False) for k, x in read.items()}
-        through = _found(now, work) if form.keep else forward(form.layout, th, now["o"])
-        d = cotangents(form.layout, through, now["a"], now["weight"], now["target"], part.n)
-        found = gradient(form.layout, th, now["o"], through, *d)
-        return {k: total[k] + g for k, g in found.items()}
+        return {k: total[k] + g for k, g in of_tile(form, work, th, now, part.n).items()}
 
-    zeros = {k: jnp.zeros_like(x) for k, x in th.items()}
-    return part.join(lax.fori_loop(0, rows[0], tile, zeros))
+    zeros = {k: jnp.zeros_like(x) for k, x in th.items() if k not in found}
+    return part.join(found | lax.fori_loop(0, rows[0], tile, zeros))
+
+
+def of_both(form: Form, work: Work, th: Arrays, tile: Arrays, n: int) -> Arrays:
+    """Gradients of both networks, of one tile."""
+    through = _found(tile, work) if form.keep else forward(form.layout, th, tile["o"])
+    d = cotangents(form.layout, through, tile["a"], tile["weight"], tile["target"], n)
+    return gradient(form.layout, th, tile["o"], through, *d)
+
+
+def of_actor(form: Form, work: Work, th: Arrays, tile: Arrays, n: int) -> Arrays:
+    """The actor's gradient, of one tile."""
+    if form.keep:
+        hidden, log_p = [tile[f"actor{k}"] for k in range(1, work.depth + 1)], tile["log_p"]
+    else:
+        hidden, logits = forward_one(form.layout, th, "actor", tile["o"])
+        log_p = log_softmax(form.layout, logits)
+    d = of_logits(form.layout, log_p, tile["a"], tile["weight"], n)
+    return gradient_one(form.layout, th, "actor", tile["o"], hidden, d)
 
 
 def adam(c: Carried, gradient: Arrays, i: Any) -> tuple[Carried, jax.Array]:

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 
 from recurra.bench.harness import Contestant
 from recurra.bench.ppo import environment
-from recurra.bench.ppo.programs import LAST_KEPT, State, contestant, in_launches
+from recurra.bench.ppo.programs import LAST_KEPT, LATE, State, contestant, in_launches
 from recurra.bench.ppo.regions import Carried, Form, Part, begin, launch, stores
 from recurra.bench.ppo.work import SEED, Work
 from recurra.errors import RecurraError
@@ -78,13 +78,20 @@ def sharded(
         c, ws = jax.device_put((begin(form, work, seed, dtype), whole), places)
         return State(c, ws, 0)
 
-    return contestant("region, sharded", work, start, in_launches(waited, seed))
+    name = "region, sharded, late critic" if form.late else "region, sharded"
+    return contestant(name, work, start, in_launches(waited, seed))
 
 
 def sharded_on_host(work: Work) -> Contestant:
     """On two host devices of this process, which has not used JAX before."""
     host_devices(2)
     return sharded(work)
+
+
+def sharded_late_on_host(work: Work) -> Contestant:
+    """The same with the critic in the loop of advantages."""
+    host_devices(2)
+    return sharded(work, form=LATE)
 
 
 def _rows_axis(store: jax.Array, last: bool) -> int:

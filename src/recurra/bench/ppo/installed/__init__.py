@@ -45,13 +45,13 @@ RECIPES = (
     Recipe("sb3", (TORCH, NUMPY, "stable-baselines3==2.9.2")),
     Recipe("torchrl", (TORCH, NUMPY, "torchrl==0.14.1", "tensordict==0.14.3")),
     Recipe("rl_games", (TORCH, NUMPY, "rl-games==1.6.5")),
+    Recipe(
+        "sample_factory", (TORCH, "numpy==1.26.4", "gymnasium==0.29.1", "sample-factory==2.1.1")
+    ),
+    Recipe("brax", (NUMPY, "brax==0.14.2", "jax==0.8.1", "jaxlib==0.8.1")),
     Recipe("rllib", (TORCH, NUMPY, "ray[rllib]==2.60.0")),
 )
-ABSENT = {
-    "brax": "its PPO has continuous actions only: not the same work",
-    "Sample Factory": "it trains a whole run in one call: no iteration can be timed alone",
-    "EnvPool": "it is a set of environments; the one here is arithmetic in every framework",
-}
+ABSENT = {"EnvPool": "a set of environments; the one here is arithmetic in every framework"}
 
 
 def installed(folder: Path) -> list[Peer]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,22 @@ class Rows:
         return self.state.x, reward, done
 
 
+@dataclass
+class Told:
+    """What a framework that has its own loop tells: steps of all environments, trained numbers."""
+
+    taken: int = 0
+    trained: int = 0
+
+
+class Taken(Protocol):
+    """What counts the steps of all environments."""
+
+    taken: int
+
+
 def counted(
-    name: str, work: Work, rows: Rows, iterate: Callable[[int], Any], parameters: Callable[[], int]
+    name: str, work: Work, rows: Taken, iterate: Callable[[int], Any], parameters: Callable[[], int]
 ) -> Contestant:
     """A real peer by `iterate(k)`; its answer is what it has done in one iteration."""
 

@@ -1,0 +1,1 @@
+"""Learning beside CleanRL's scheme: returns of episodes over steps, of several seeds."""

@@ -1,0 +1,134 @@
+"""One case: contestants in processes of their own, answers compared with ours, then times in turns.
+
+A stretch of time is at least an iteration, and about a third of a second where more fit into that;
+how many stretches there are, `rounds_of` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.bench import machine
+from recurra.bench.harness import (
+    PAIRS,
+    Case,
+    Checked,
+    Disagreement,
+    Row,
+    check,
+    paired,
+    progress,
+)
+from recurra.bench.ppo import limit
+from recurra.bench.ppo.installed import Peer
+from recurra.bench.ppo.process import Ended, Process, interleaved
+from recurra.bench.ppo.work import Work
+from recurra.errors import RecurraError
+
+# f32 sums of T·B terms: a gradient over all rows at once differs by 1e-5 from one in tiles.
+TOLERANCE = 1e-4
+STRETCH, MOST = 0.35, 8  # seconds, iterations
+LAUNCH = 2  # iterations of ours in one launch: all its stretches are multiples
+QUICK_ROUNDS, FEWEST, HEAVY = 4, 8, 2.5  # HEAVY: times the arithmetic of the default
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One case: its rows, the milliseconds [pairs] of ours and of every peer by name, peaks in MB.
+
+    There are no rows where no time was taken.
+    """
+
+    work: Work
+    rows: list[Row] = field(default_factory=list[Row])
+    ours: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    theirs: Mapping[str, NDArray[np.float64]] = field(
+        default_factory=dict[str, NDArray[np.float64]]
+    )
+    peaks: Mapping[Peer, tuple[str, float]] = field(default_factory=dict[Peer, tuple[str, float]])
+
+
+def rounds_of(work: Work, quick: bool) -> int:
+    """Pairs of one case: 20, fewer where an iteration is many times that of the default sizes."""
+    times = work.flops(keep=True) / Work().flops(keep=True)
+    rounds = max(FEWEST, round(PAIRS * min(1.0, HEAVY / times)))
+    return min(rounds, QUICK_ROUNDS) if quick else rounds
+
+
+def case_of(work: Work, threads: int, rates: limit.Rates) -> Case:
+    """One core by process CPU, more by wall time."""
+    bound = limit.limit_ms(work, rates, threads)
+    clock = "cpu" if threads == 1 else "wall"
+    return Case(str(work), threads=threads, clock=clock, limit=bound)
+
+
+def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: int) -> Contest:
+    """Check all, then time all in turns; a real peer that cannot run is told and left out.
+
+    Wall times are refused on a machine that is busy with something else.
+    """
+    if case.clock == "wall" and refused(case):
+        return Contest(work)
+    with ExitStack() as stack:
+        here: list[tuple[Peer, Process, Checked]] = []
+        counts: list[int] = []
+        peaks: dict[Peer, tuple[str, float]] = {}
+        us = None
+        for peer in (mine, *peers):
+            try:
+                process = stack.enter_context(peer.started(work, case.threads))
+                process.run(LAUNCH)  # compiles
+                peaks[peer] = process.name, process.peak_mb()
+                them = process.contestant()
+                us = us or them
+                how = check((us, us.answer()), (them, them.answer()), TOLERANCE)
+                counts.append(stretch(process, 1 if here else LAUNCH))
+            except (Ended, Disagreement) as error:
+                left_out(peer, case, error)
+                continue
+            here.append((peer, process, how))
+            progress(f"{case}: {them.name}: checked {how}")
+        ms = interleaved([process for _, process, _ in here], counts, rounds, str(case))
+    if case.clock == "wall" and refused(case):
+        return Contest(work, peaks=peaks)
+    taken: list[tuple[str, Checked, NDArray[np.float64]]] = []
+    every = ms[..., 0 if case.clock == "cpu" else 1].T
+    for (peer, process, how), times in zip(here, every, strict=True):
+        if np.isnan(times).any():
+            left_out(peer, case, Ended(f"{process.name} has ended while it was timed"))
+        else:
+            taken.append((process.name, how, times))
+    (_, _, ours), *others = taken
+    rows = [paired(case, name, ours, times, how) for name, how, times in others]
+    return Contest(work, rows, ours, {name: times for name, _, times in others}, peaks)
+
+
+def refused(case: Case) -> bool:
+    """Is the machine busy with something else than us, all of whose processes wait?"""
+    busy = machine.busy()
+    if busy >= machine.IDLE_LOAD:
+        progress(
+            f"{case}: no rows: {busy:.1f} cores are busy with other things: wall times would lie"
+        )
+    return busy >= machine.IDLE_LOAD
+
+
+def stretch(process: Process, fewest: int) -> int:
+    """Iterations that fill a stretch of time."""
+    seconds = process.run(fewest)[1] / fewest
+    count = fewest
+    while 2 * count <= MOST and 2 * count * seconds <= STRETCH:
+        count *= 2
+    return count
+
+
+def left_out(peer: Peer, case: Case, error: RecurraError) -> None:
+    """Tell why a real peer has no row; what is written here has to run and to agree."""
+    if not peer.real:
+        raise error
+    progress(f"{case}: no row of {peer.make}: {error}")
