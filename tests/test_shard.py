@@ -194,6 +194,27 @@ def ppo(B: int, **options: Any) -> Any:
     return test_ppo.program(B, 3, 1, 1, 4, **options)
 
 
+def hosted(B: int, **options: Any) -> Any:
+    """Rows of Gymnasium."""
+    from recurra.rl.recipes import Reinforce
+
+    ctx, bounds = Reinforce(iterations=2, rows=B, steps=6).program()
+    return ctx.compile(bounds, **options)
+
+
+def saved(B: int, **options: Any) -> Any:
+    """Learning that is saved."""
+    ctx = rc.Context(dims="b i")
+    with ctx as ((b, B_), (i, I)):
+        layer = rc.nn.Linear(1, 1, domain=(i,))
+        assert layer.bias is not None
+        layer(rc.uniform((b, i), (1,))).sum()[0:B_, i].mean().backward()
+        rc.optim.SGD(layer.params, lr=0.1).step()
+        layer[i % 2 == 0].checkpoint("never")
+        rc.log(w=layer.weight.sum() + layer.bias.sum())
+    return ctx.compile({B_: B, I: 3}, **options)
+
+
 def test_rows_keep_their_state() -> None:
     """Of the environments, and of a run that is resumed: by as many workers."""
     work = Work(B=4, T=6, width=4, features=8)

@@ -255,6 +255,13 @@ class Executable:
     @cached_property
     def saver(self) -> Saver:
         """Writes and reads checkpoints of this program."""
+        if self.effects and getattr(self.backend, "processes", 1) > 1:
+            raise RecurraError(
+                "a run of several processes is not saved",
+                facts="each of them would write the same files",
+                hint="leave checkpoint(..) out, or use workers of one process",
+                loc=self.effects[0].loc,
+            )
         return Saver(
             self.compiled.program,
             self.source_graph,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
@@ -62,6 +62,9 @@ class NumpyMesh(NumpyBackend):
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each worker."""
         return np.stack([np.asarray(x) for x in parts])
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        return x
 
     def copy(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,6 +69,10 @@ class Mesh(Backend, Protocol):
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """An array for each worker."""
+        ...
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        """What each worker has of an array."""
         ...
 
     def copy(self, x: Any) -> Any:
@@ -414,7 +418,8 @@ class _Run:
             if shards is None:
                 args = [np.asarray(read(k, a, x, times)) for k, (a, x) in pairs]
                 return tuple(map(backend.given, node.op.eval(np, *args)))
-            each = ([np.asarray(read(k, a, y, times)) for y in x] for k, (a, x) in pairs)
+            split = ((k, a, _mesh(backend).parts(x)) for k, (a, x) in pairs)
+            each = ([np.asarray(read(k, a, y, times)) for y in ys] for k, a, ys in split)
             results = node.op.eval(np, *shards.together(node, list(each)))
             return tuple(map(_mesh(backend).spread, shards.apart(node, results)))
 

@@ -1,12 +1,14 @@
 """Several devices of JAX run one program, each on rows of its own (shard_map).
 
-On the host's processor the devices are threads of this process, each of one thread.
+On the host's processor the devices are threads of this process, each of one thread. After
+jax.distributed.initialize(..) they are those of all processes, which must all run the same program;
+each of them gets all results.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -21,6 +24,7 @@ from recurra.backend.jax.region import JaxBackend
 from recurra.errors import RecurraError, here
 from recurra.memory.plan import Plan
 from recurra.ops.collective import JOIN, SHARD
+from recurra.ops.control import Call
 from recurra.program.function import function, times
 from recurra.program.region import Region
 
@@ -42,12 +46,15 @@ class JaxMesh(JaxBackend):
     def __init__(self, workers: int):
         super().__init__()
         self.workers, devices = workers, devices_for(workers)
+        self.processes = jax.process_count()
         self.mesh = jax.make_mesh(
             (workers,), (AXIS,), devices=devices, axis_types=(jax.sharding.AxisType.Auto,)
         )
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        if self.processes > 1:
+            _expect_no_calls(plan)
         call = self.jitted(plan, region)
 
         def waited(*given: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
@@ -80,7 +87,16 @@ class JaxMesh(JaxBackend):
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each device."""
-        return jax.device_put(np.stack([np.asarray(x) for x in parts]), self.rows_apart)
+        whole = np.stack([np.asarray(x) for x in parts])
+        return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        return x if x.is_fully_addressable else self.numpy(x)
+
+    def numpy(self, x: Any) -> Any:
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            return np.asarray(multihost_utils.process_allgather(x, tiled=True))
+        return super().numpy(x)
 
     def copy(self, x: Any) -> Any:
         return jnp.array(x, copy=True)
@@ -96,19 +112,40 @@ def _here() -> dict[str, Any]:
 
 
 def devices_for(workers: int) -> list[Any]:
-    """As many devices; where JAX has not begun yet, the host's processor is made to have them."""
+    """As many devices; where JAX has not begun yet, the host's processor is made to have them.
+
+    Of several processes they are all that there are.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ.setdefault("NPROC", BEFORE_JAX["NPROC"])
     if BEFORE_JAX["XLA_FLAGS"] not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {BEFORE_JAX['XLA_FLAGS']}".strip()
+    apart = jax.distributed.is_initialized()
     with suppress(RuntimeError):  # JAX has begun: with what it has
-        jax.config.update("jax_num_cpu_devices", workers)
-    devices = jax.local_devices()
-    if len(devices) < workers:
+        if not apart:
+            jax.config.update("jax_num_cpu_devices", workers)
+    devices = jax.devices()
+    if len(devices) < workers or (apart and len(devices) > workers):
         raise RecurraError(
-            f"there are no {workers} devices for {workers} workers",
+            f"there are no {workers} devices for {workers} workers"
+            if not apart
+            else f"the processes have {len(devices)} devices for {workers} workers",
             facts=f"JAX has begun with {len(devices)}",
-            hint="compile for workers before anything else of this process uses JAX",
+            hint="compile for workers before anything else of this process uses JAX"
+            if not apart
+            else f"give each a worker: workers={len(devices)}",
             loc=here(),
         )
     return devices[:workers]
+
+
+def _expect_no_calls(plan: Plan) -> None:
+    """Raises where several processes would each call a host function that has a state."""
+    for n in plan.graph.nodes.values():
+        if isinstance(n.op, Call) and not getattr(Call.table[n.op.fn], "pure", False):
+            raise RecurraError(
+                f"{n.name} is called on the host, and there are {jax.process_count()} processes",
+                facts="each of them would call it for the rows of all",
+                hint="take an environment written in jax.numpy, or workers of one process",
+                loc=n.loc,
+            )
