@@ -30,8 +30,10 @@ from recurra.bench.ppo.process import Ended, Process, interleaved
 from recurra.bench.ppo.work import Work
 from recurra.errors import RecurraError
 
-# f32 sums of T·B terms: a gradient over all rows at once differs by 1e-5 from one in tiles.
-TOLERANCE = 1e-4
+# f32 sums of T·B terms: a gradient over all rows at once differs by 1e-5 from one in tiles. Of as
+# many draws one may lie on a border between two actions, and probabilities are rounded in several
+# ways: one other action makes a gradient of 128,000 samples another by 6e-4.
+TOLERANCE = 2e-3
 STRETCH, MOST = 0.35, 8  # seconds, iterations
 LAUNCH = 2  # iterations of ours in one launch: all its stretches are multiples
 QUICK_ROUNDS, FEWEST, HEAVY = 4, 8, 2.5  # HEAVY: times the arithmetic of the default
