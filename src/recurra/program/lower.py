@@ -12,10 +12,9 @@ from itertools import pairwise
 from recurra.cost.model import STATEMENT_NS, compute_ns
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
-from recurra.ops.control import Call
 from recurra.program.ended import Ended, Kept, PastEnd, endings
 from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
-from recurra.program.steps import Segment, members, segments, trips
+from recurra.program.steps import Segment, calls_host, members, segments, trips
 from recurra.schedule.tree import Exec, Item, Loop, equation, reads
 
 
@@ -194,9 +193,7 @@ class _Lower:
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        if isinstance(it, Exec):
-            return isinstance(self.plan.graph[equation(it.name)].op, Call)
-        return it is self.apart or any(self.is_host(x) for x in it.body)
+        return it is self.apart or calls_host(self.plan.graph, it)
 
     def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
         """The stretches of an outermost loop that runs in chunks, each by a region of its own.

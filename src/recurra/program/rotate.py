@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.ir.graph import Graph
-from recurra.ops.control import Call
 from recurra.program.ended import endings
-from recurra.program.steps import members
-from recurra.schedule.tree import Exec, Item, Loop, Schedule, domain_of, equation
+from recurra.program.steps import calls_host, members
+from recurra.schedule.tree import Exec, Item, Loop, Schedule, domain_of
 from recurra.sets.extent import varies
 
 
@@ -25,11 +24,13 @@ def rotated(s: Schedule, sizes: Mapping[str, int]) -> Schedule:
     data end, whose next step is not known to be one.
     """
 
+    ended = endings(s.graph, sizes)
+
     def inside(it: Item, depth: int) -> Item:
         if isinstance(it, Exec):
             return it
         loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
-        ends = depth == 0 or any(e.sets(loop) for e in endings(s.graph, sizes))
+        ends = depth == 0 or any(e.sets(loop) for e in ended)
         open_ = any(varies(domain_of(s.graph, m)[loop.dim], sizes) for m in members(loop.body))
         return loop if ends or open_ else turned(s.graph, loop)
 
@@ -38,16 +39,10 @@ def rotated(s: Schedule, sizes: Mapping[str, int]) -> Schedule:
 
 def turned(graph: Graph, loop: Loop) -> Loop:
     """A loop that begins with its first host call; one without is left as it is."""
-    host = [k for k, it in enumerate(loop.body) if is_call(graph, it)]
+    host = [k for k, it in enumerate(loop.body) if calls_host(graph, it)]
     if not host or host[0] == 0 or host[-1] == len(loop.body) - 1:
         return loop
     lead, rest = loop.body[: host[0]], loop.body[host[0] :]
     late = set(members(rest))
     shifts = tuple((s, k + (s in late)) for s, k in loop.shifts)
     return replace(loop, body=(*rest, *lead), shifts=shifts)
-
-
-def is_call(graph: Graph, it: Item) -> bool:
-    """Is something of it called on the host?"""
-    names = [it.name] if isinstance(it, Exec) else members((it,))
-    return any(isinstance(graph[equation(s)].op, Call) for s in names)

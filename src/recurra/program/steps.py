@@ -11,7 +11,8 @@ from itertools import pairwise
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
-from recurra.schedule.tree import Exec, Item, Loop, domain_of
+from recurra.ops.control import Call
+from recurra.schedule.tree import Exec, Item, Loop, domain_of, equation
 from recurra.sets.extent import longest, varies
 
 
@@ -30,6 +31,11 @@ def members(items: tuple[Item, ...]) -> list[str]:
     for it in items:
         out += [it.name] if isinstance(it, Exec) else members(it.body)
     return out
+
+
+def calls_host(graph: Graph, it: Item) -> bool:
+    """Is something of it called on the host?"""
+    return any(isinstance(graph[equation(s)].op, Call) for s in members((it,)))
 
 
 def times(graph: Graph, loop: Loop, statement: str, sizes: Mapping[str, int]) -> tuple[int, int]:

@@ -154,9 +154,8 @@ class GrowingAxes:
                 if not self.in_tiles(n, s, axes, mine):
                     return None
                 out.add(n.name)
-            elif Slice(s.lo, s.hi).count in shape_of(
-                n.type
-            ):  # of that length, but not made of such a range
+            elif Slice(s.lo, s.hi).count in shape_of(n.type):
+                # of that length, but not made of such a range
                 return None
         return frozenset(out)
 

@@ -125,15 +125,18 @@ def devices_for(workers: int) -> list[Any]:
         if not apart:
             jax.config.update("jax_num_cpu_devices", workers)
     devices = jax.devices()
-    if len(devices) < workers or (apart and len(devices) > workers):
+    if apart and len(devices) != workers:
         raise RecurraError(
-            f"there are no {workers} devices for {workers} workers"
-            if not apart
-            else f"the processes have {len(devices)} devices for {workers} workers",
+            f"the processes have {len(devices)} devices for {workers} workers",
+            facts="each worker is one device, and each device a worker",
+            hint=f"workers={len(devices)}",
+            loc=here(),
+        )
+    if len(devices) < workers:
+        raise RecurraError(
+            f"there are no {workers} devices for {workers} workers",
             facts=f"JAX has begun with {len(devices)}",
-            hint="compile for workers before anything else of this process uses JAX"
-            if not apart
-            else f"give each a worker: workers={len(devices)}",
+            hint="compile for workers before anything else of this process uses JAX",
             loc=here(),
         )
     return devices[:workers]
