@@ -11,6 +11,7 @@ import recurra as rc
 from recurra import interp
 from recurra.executable import Executable
 from recurra.program.lower import HostCall, HostLoop, Launch
+from recurra.program.steps import members
 
 ROWS, ITERATIONS, STEPS = 3, 2, 9
 KINDS = ("first", "carried", "later", "nested")
@@ -98,3 +99,39 @@ def test_the_outermost_loop_is_left_as_it_is() -> None:
     made = ctx.compile({"T": 5}, backend="numpy")
     assert "@-1" not in str(made.compiled.schedule)
     assert str(made.compiled.schedule).index("tanh") < str(made.compiled.schedule).index("World")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_what_no_call_waits_for_is_launched_behind_it(backend: str, kind: str) -> None:
+    oracle, world = World(), World()
+    sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
+    want = interp.run(program(oracle, kind).graph, sizes)
+    made = program(world, kind).compile(sizes, backend=backend, behind=0.0)
+    for name, x in made.run().items():
+        np.testing.assert_allclose(x, want[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    for given, before in zip(world.seen, world.copies, strict=True):
+        np.testing.assert_array_equal(given, before)
+
+
+def test_acting_goes_before_learning() -> None:
+    def launches(behind: float) -> tuple[Executable, HostLoop]:
+        sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
+        made = program(World()).compile(sizes, backend="numpy", behind=behind)
+        (outer,) = (it for it in made.compiled.program.items if isinstance(it, HostLoop))
+        return made, next(it for it in outer.body if isinstance(it, HostLoop) and it.lo == 1)
+
+    made, steps = launches(0.0)
+    call, act, learn = steps.body
+    assert (type(call), type(act), type(learn)) == (HostCall, Launch, Launch)
+    assert isinstance(act, Launch)
+    assert isinstance(learn, Launch)
+    assert isinstance(call, HostCall)
+    taken = {a.name for a in made.compiled.plan.graph[call.statement].args}
+    now, late = (set(members(x.region.items)) for x in (act, learn))
+    assert taken & now
+    assert not taken & late
+    assert not now & late
+    assert sum(s.startswith("+") for s in late) == 3  # the gradient, and what is seen
+    _, steps = launches(1e9)
+    assert len(steps.body) == 2

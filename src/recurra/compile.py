@@ -86,6 +86,7 @@ def compile_graph(
     scheduler: str = "own",
     workers: int = 1,
     prices: Prices = PRICES,
+    behind: float = inf,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
@@ -99,7 +100,8 @@ def compile_graph(
     `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
     "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
     orders nothing are split over as many; each runs the program on its own. `prices` of work:
-    what choices by cost are made with.
+    what choices by cost are made with. What no host call waits for runs behind it, in a launch of
+    its own, if it takes `behind` nanoseconds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -186,7 +188,7 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = lower(p, chunk, prices=prices)
+    program = lower(p, chunk, prices=prices, behind=behind)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)

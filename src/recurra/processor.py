@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def described() -> str:
     """Its architecture, name and instructions: code made for one processor is not for another."""
     told = sorted({x for x in _lines() if x.startswith(("flags", "model name", "Features"))})
     return f"{platform.machine()} {platform.processor()} {told}"
+
+
+def cores() -> int:
+    """How many cores this thread may run on."""
+    told = getattr(os, "sched_getaffinity", None)
+    return len(told(0)) if told is not None else os.cpu_count() or 1
 
 
 def _lines() -> list[str]:

@@ -79,7 +79,7 @@ class NumpyBackend:
     """Regions run as they are written, one statement after the other."""
 
     name = "numpy"
-    rows, enough, asking = 512, inf, 0.0
+    rows, enough, asking, behind = 512, inf, 0.0, inf
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

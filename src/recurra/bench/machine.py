@@ -14,6 +14,7 @@ from typing import Any
 
 from recurra import processor
 from recurra.errors import RecurraError
+from recurra.processor import cores
 
 IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine counts as idle
 
@@ -28,11 +29,6 @@ def describe() -> dict[str, Any]:
         "jax": _version("jax"),
         "numpy": _version("numpy"),
     }
-
-
-def cores() -> int:
-    """How many cores this thread may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def load() -> float:

@@ -35,6 +35,11 @@ class Backend(Protocol):
         """What it costs to ask for a value inside of a loop, in steps of the loop."""
         ...
 
+    @property
+    def behind(self) -> float:
+        """Nanoseconds of work that are worth a launch which runs while the host does others."""
+        ...
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
+from recurra.program.ahead import nobody_waits
 from recurra.program.ended import Ended, Kept, PastEnd, endings
 from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
 from recurra.program.steps import Segment, calls_host, members, segments, trips
@@ -148,14 +150,19 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
 
 
 def lower(
-    plan: Plan, chunk: int | None = None, apart: Loop | None = None, prices: Prices = PRICES
+    plan: Plan,
+    chunk: int | None = None,
+    apart: Loop | None = None,
+    prices: Prices = PRICES,
+    behind: float = inf,
 ) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
-    host, and every loop in it is a launch of its own.
+    host, and every loop in it is a launch of its own. What no host call waits for is launched apart
+    where it takes `behind` nanoseconds: it runs while the host is in its call.
     """
-    cut = _Lower(plan, chunk, prices, apart)
+    cut = _Lower(plan, chunk, prices, behind, apart)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
     items = cut.items(plan.schedule.items, every, ())
@@ -168,6 +175,7 @@ class _Lower:
     plan: Plan
     chunk: int | None
     prices: Prices
+    behind: float
     apart: Loop | None = None
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
@@ -220,10 +228,17 @@ class _Lower:
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
     ) -> list[tuple[Item, ...]]:
-        """Items grouped: pure stretches together, everything else alone."""
+        """Items grouped: pure stretches together, everything else alone.
+
+        What no host call waits for is a stretch of its own, if it is worth it.
+        """
         out: list[list[Item]] = []
         fresh = True
+        late = nobody_waits(self.plan.graph, items) if around else ()
+        if items_ns(self.plan, late, self.prices) < self.behind:
+            late = ()
         for it in items:
+            fresh = fresh or (bool(late) and it is late[0])
             alone = self.is_host(it) or bool(self.chunked(it, active, around))
             alone = alone or (isinstance(it, Loop) and any(x is self.apart for x in around))
             if alone or fresh:

@@ -2,7 +2,8 @@
 
     for t:  act  env.step  learn        →        for t:  env.step@-1  learn@-1  act
 
-What follows the call of one step and what leads to the call of the next are one region.
+What follows the call of one step and what leads to the call of the next are one region, or two:
+what leads to the next call goes first, see ahead.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.ir.graph import Graph
+from recurra.program.ahead import ahead
 from recurra.program.ended import endings
 from recurra.program.steps import calls_host, members
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, domain_of
@@ -32,7 +34,7 @@ def rotated(s: Schedule, sizes: Mapping[str, int]) -> Schedule:
         loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
         ends = depth == 0 or any(e.sets(loop) for e in ended)
         open_ = any(varies(domain_of(s.graph, m)[loop.dim], sizes) for m in members(loop.body))
-        return loop if ends or open_ else turned(s.graph, loop)
+        return loop if ends or open_ else ahead(s.graph, turned(s.graph, loop))
 
     return replace(s, items=tuple(inside(it, 0) for it in s.items))
 

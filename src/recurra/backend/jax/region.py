@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra import processor
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
@@ -107,6 +109,12 @@ class JaxBackend:
     def asking(self) -> float:
         """A loop on a GPU waits until the host has its condition: about as long as for a step."""
         return 0.0 if jax.default_backend() == "cpu" else 1.0
+
+    @property
+    def behind(self) -> float:
+        """XLA has threads of its own: they need a core that the host is not on."""
+        alone = jax.default_backend() == "cpu" and processor.cores() < 2
+        return inf if alone else 1e5
 
     def cached(self, kept: Any) -> JaxBackend:
         """The same with its regions kept on disk, see `cached.py`."""

@@ -58,6 +58,11 @@ class TorchBackend:
         """The host waits for all that it has launched: about as long as for a step of a loop."""
         return 0.0 if self.device == "cpu" else 1.0
 
+    @property
+    def behind(self) -> float:
+        """What is launched on a GPU runs while the host goes on."""
+        return inf if self.device == "cpu" else 1e5
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
             type_ = plan.graph[equation(s)].type
