@@ -22,10 +22,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from recurra.errors import RecurraError
 from recurra.nest.codegen import generate
+from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
 from recurra.nest.meaning import Array, evaluate
 from recurra.nest.native import Code, encode, function
-from recurra.nest.problem import ITEM_BYTES, Access
+from recurra.nest.problem import Access
 from recurra.nest.target import TARGETS
 
 TIMEOUT_S = 300.0
@@ -125,7 +126,8 @@ def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tup
 
     The array with the access's strides, and the memory it lies in.
     """
-    item = ITEM_BYTES[access.dtype]
+    dtype = DTYPES[access.dtype]
+    item = dtype.itemsize
     reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
     low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
     size = (high - low + 1) * item
@@ -137,7 +139,7 @@ def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tup
     for edge in (start, start + mmap.PAGESIZE + room):
         assert protect(ctypes.c_void_p(edge), mmap.PAGESIZE, 0) == 0, "mprotect failed"
     offset = mmap.PAGESIZE + (room - size if at_end else 0)
-    memory = np.frombuffer(pages, np.dtype(f"f{item}"), high - low + 1, offset)
+    memory = np.frombuffer(pages, dtype, high - low + 1, offset)
     memory[:] = random.integers(-4, 5, memory.size)
     strides = [s * item for s in access.strides]
     return as_strided(memory[-low:], access.shape, strides), memory

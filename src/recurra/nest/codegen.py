@@ -40,7 +40,7 @@ class _Generator(Emission):
     def program(self) -> Program:
         full = dict(self.problem.extents)
         for t, tensor in enumerate(self.tensors):
-            self.move(t, tensor.base * self.item)
+            self.move(t, tensor.base * self.items[t])
         if self.through_memory and not self.problem.initial:
             self.sweep(0, full, "initialise")
         self.outer(0, full)

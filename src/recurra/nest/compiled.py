@@ -6,9 +6,11 @@ compiled for. Nothing is compiled at a call: other shapes, strides or types are 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from recurra.config import config
@@ -23,7 +25,12 @@ from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
 
 Backend = Literal["avx512", "avx2", "llvm"]
-DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+DTYPES = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+}
+TORCH = {"f32": "float32", "f64": "float64", "bf16": "bfloat16"}
 
 
 def compile(
@@ -165,7 +172,8 @@ class Contraction:
         if isinstance(like, np.ndarray):
             return np.empty(p.output.shape, self._output.dtype)
         if _is_torch(like):
-            return like.new_empty(p.output.shape)
+            dtype = getattr(sys.modules["torch"], TORCH[p.dtype])
+            return like.new_empty(p.output.shape, dtype=dtype)
         raise _no_array(p.inputs[0].name, like)
 
     def _check_kinds(self, inputs: Sequence[Any], out: Any) -> None:
@@ -188,7 +196,7 @@ class _Layout:
         self.item = ITEM_BYTES[t.dtype]
         self.dtype = DTYPES[t.dtype]
         self.in_bytes = tuple(s * self.item for s in t.strides)
-        self.torch = {"f32": "torch.float32", "f64": "torch.float64"}[t.dtype]
+        self.torch = f"torch.{TORCH[t.dtype]}"
         reach = [s * (n - 1) for s, n in zip(self.in_bytes, self.shape, strict=True)]
         self.low = sum(min(r, 0) for r in reach)
         self.high = sum(max(r, 0) for r in reach) + self.item
@@ -276,11 +284,11 @@ def _of_examples(
 ) -> Problem:
     names = [f"argument {k}" for k in range(len(examples))]
     layouts = [_layout(name, x) for name, x in zip(names, examples, strict=True)]
-    dtypes = {dtype for _, _, dtype in layouts}
-    if len(dtypes) > 1:
+    dtypes = [dtype for _, _, dtype in layouts]
+    if len({*dtypes} - {"bf16"}) > 1:
         raise ShapeError(
             "all tensors of a contraction have one type",
-            facts=f"given: {', '.join(sorted(dtypes))}",
+            facts=f"given: {', '.join(sorted({*dtypes}))}",
         )
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ShapeError(
@@ -292,7 +300,7 @@ def _of_examples(
     return from_layouts(
         words,
         [(shape, strides) for shape, strides, _ in layouts],
-        dtype=dtypes.pop(),
+        dtypes=dtypes,
         combine=combine,
         post=post,
         initial=initial,
@@ -315,7 +323,7 @@ def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     elif _is_torch(x):
         shape, strides = tuple(x.shape), tuple(x.stride())
         dtype = str(x.dtype).removeprefix("torch.")
-        dtype = {"float32": "f32", "float64": "f64"}.get(dtype, dtype)
+        dtype = {name: k for k, name in TORCH.items()}.get(dtype, dtype)
     else:
         raise _no_array(name, x)
     plain = contiguous(shape)

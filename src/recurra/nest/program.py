@@ -10,6 +10,8 @@ widths[k-1]), s a slot of the constant pool.
     splat r t o                one element in every lane
     first r t o                one element in lane 0
     gather r t o m s w d       w elements, d bytes apart (slot s has the lanes' offsets)
+    load16 r t o m w           the same of w elements of bf16 (two bytes), which become f32
+    splat16 r t o / gather16 r t o w d
     store r t o m              consecutive elements
     single r t o               lane 0
     scatter r t o m s w d      w elements, d bytes apart

@@ -23,16 +23,16 @@ class Scopes:
     def __init__(self, nest: Nest, target: Target) -> None:
         p = self.problem = nest.problem
         self.target, self.item = target, ITEM_BYTES[p.dtype]
+        self.tensors = (*p.inputs, p.output)
+        self.items = tuple(ITEM_BYTES[t.dtype] for t in self.tensors)
         self.lanes = target.lanes(p.dtype)
         self.loops = canonical(nest.steps, p.extents)
         self.last = len(self.loops) - 1
         self.across = self.loops[-1][0]  # the index that runs in lanes
         self.kept = [i for i, n in p.sizes if i in p.output.indices and n > 1]
         self.in_lanes = self.across in p.output.indices  # else every lane is a partial result
-        self.tensors = (*p.inputs, p.output)
-        self.steps = {
-            i: tuple(t.steps.get(i, 0) * self.item for t in self.tensors) for i, _ in p.sizes
-        }
+        pairs = tuple(zip(self.tensors, self.items, strict=True))
+        self.steps = {i: tuple(t.steps.get(i, 0) * item for t, item in pairs) for i, _ in p.sizes}
         self.lane_steps = self.steps[self.across]
         self._chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
@@ -42,7 +42,8 @@ class Scopes:
         lengths = [step for i, step in self.loops[:-1] if i == self.across]
         lengths.append(self.problem.extents[self.across])
         tails = any(n % self.lanes for n in lengths)
-        gathers = any(s not in (0, self.item) for s in self.lane_steps)
+        pairs = zip(self.lane_steps, self.items, strict=True)
+        gathers = any(s not in (0, item) for s, item in pairs)
         if self.target.masked:
             return int(gathers)
         blends = self.problem.combine == "max" or (tails and not self.in_lanes)

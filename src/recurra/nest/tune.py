@@ -143,7 +143,8 @@ class Tune:
     """Which splits: by 2, 3, 4, 6, 8, 16, 32, or the paper's 4, 8, 16."""
     backend: Literal["avx512", "avx2"] | None = None
     """The vector instructions; by default the widest that this machine runs."""
-    dtype: Literal["f32", "f64"] = "f32"
+    dtype: Literal["f32", "f64", "bf16"] = "f32"
+    """Of the inputs; products of bf16 are added up in f32."""
     combine: Combine = "sum"
     """How reduced indices are joined."""
     post: Post | None = None

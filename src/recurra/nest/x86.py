@@ -50,6 +50,7 @@ class Encoder:
 
     words: ClassVar[tuple[str, ...]] = (
         *("zero", "constant", "load", "splat", "first", "gather", "store", "single", "scatter"),
+        *("load16", "splat16", "gather16"),
         *("fma", "add", "max", "mul", "sum", "top", "relu", "square", "abs", "negate"),
     )
 
