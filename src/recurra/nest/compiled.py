@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from recurra.config import config
-from recurra.errors import ShapeError
+from recurra.errors import ScheduleError, ShapeError
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.entry import entry
@@ -23,6 +23,7 @@ from recurra.nest.native import Kernel
 from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
+from recurra.nest.team import Team, available, shared
 
 Backend = Literal["avx512", "avx2", "llvm"]
 DTYPES = {
@@ -43,6 +44,7 @@ def compile(
     combine: Combine = "sum",
     post: Post | None = None,
     initial: bool = False,
+    threads: int | None = None,
 ) -> Contraction:
     """The function that computes a contraction, for one layout of its arrays.
 
@@ -54,7 +56,8 @@ def compile(
     or tensors: the inputs, perhaps the output), or from a Problem. `combine` is how reduced
     indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
     part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, a standard tile.
-    Raises ShapeError, ScheduleError, BackendError.
+    `threads` share the outermost loop of a nest that is parallel, by default all processors; with
+    `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError, BackendError.
     """
     if isinstance(what, Problem):
         problem = what
@@ -65,18 +68,33 @@ def compile(
     else:
         problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
     on = _target(backend)
-    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on)
+    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
+    _check_threads(nest, threads)
     if nest.problem != problem:
         raise ShapeError(
             "the schedule is of another problem",
             facts=f"it is of {nest.problem.statement}, wanted is {problem.statement}",
             hint="give its order instead, as in schedule=nest.order",
         )
-    return Contraction(nest, on)
+    return Contraction(nest, on, threads)
 
 
-def _nest(problem: Problem, order: str | None, on: Target) -> Nest:
-    return standard(problem, on) if order is None else scheduled(problem, order)
+def _nest(problem: Problem, order: str | None, on: Target, threads: int | None) -> Nest:
+    if order is not None:
+        return scheduled(problem, order)
+    nest = standard(problem, on)
+    return (shared(nest, threads) or nest) if threads and threads > 1 else nest
+
+
+def _check_threads(nest: Nest, threads: int | None) -> None:
+    if threads is not None and threads < 1:
+        raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
+    if threads is not None and threads > 1 and not nest.parallel:
+        raise ScheduleError(
+            f"{threads} threads have nothing to share",
+            facts=f"the nest {nest.order!r} is not parallel",
+            hint='schedule="parallel ..", beginning with a loop over an index of the output',
+        )
 
 
 def _target(backend: Backend | None) -> Target:
@@ -87,11 +105,13 @@ def _target(backend: Backend | None) -> Target:
     return target(backend)
 
 
-def kernel(nest: Nest, on: Target) -> Any:
+def kernel(nest: Nest, on: Target, threads: int | None = None) -> Any:
     """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
 
     With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
     """
+    if nest.parallel:
+        return Team(nest, threads or available(), lambda part: kernel(part, on))
     program = generate(nest, on)
     if on.name == "llvm":
         from recurra.nest.llvm import LlvmKernel
@@ -109,16 +129,17 @@ def kernel(nest: Nest, on: Target) -> Any:
 class Contraction:
     """A compiled contraction: call it with its inputs, and perhaps `out=`."""
 
-    def __init__(self, nest: Nest, on: Target) -> None:
+    def __init__(self, nest: Nest, on: Target, threads: int | None = None) -> None:
         p = self.problem = nest.problem
         self.nest, self.target = nest, on
-        self.kernel = kernel(nest, on)
+        self.kernel = kernel(nest, on, threads)
         plain = p.output.strides == contiguous(p.output.shape)
         self._whole = plain and _all_written(p) and not p.initial
         self._call: Callable[..., None] = self.kernel.call
         self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
         self._output = self._layouts[-1]
-        self._entry = entry(self.kernel.address, self._layouts, self.kernel)
+        address: int | None = self.kernel.address
+        self._entry = entry(address, self._layouts, self.kernel) if address else None
         """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
 
     def __repr__(self) -> str:

@@ -39,11 +39,15 @@ class Emission(Scopes):
             tuple(self.code),
             tuple(self.widths),
             tuple(self.pool),
+            tuple(b.size for b in self.buffers),
         )
 
-    def shift(self, index: str, points: int) -> None:
+    def shift(self, index: str, points: int, level: int) -> None:
+        """Moves the pointers that loops from `level` inwards use."""
+        still = {b.tensor if b.level <= level else b.pointer for b in self.buffers}
         for t, step in enumerate(self.steps[index]):
-            self.move(t, step * points)
+            if t not in still:
+                self.move(t, step * points)
 
     def move(self, tensor: int, distance: int) -> None:
         if not distance:
@@ -139,6 +143,10 @@ class Emission(Scopes):
         step = self.lane_steps[t]
         if t == self.out and not step:
             step = self.item  # an index of size 1
+        self.fetch(r, t, offset, width, step)
+
+    def fetch(self, r: int, t: int, offset: int, width: int, step: int) -> None:
+        """Lanes that are `step` bytes apart."""
         if self.items[t] == 2:
             self.widened(r, t, offset, width, step)
         elif step == 0:

@@ -100,7 +100,7 @@ class _Writer:
         self.declared: set[str] = set()
         self.names = 0
         self.registers: dict[int, str] = {}
-        self.pointers = [f"%t{t}" for t in range(p.tensors)]
+        self.pointers = [f"%t{t}" for t in range(p.tensors + len(p.buffers))]
         self.block = "entry"
         self.loops: list[tuple[Any, ...]] = []
 
@@ -108,7 +108,11 @@ class _Writer:
         for word, *rest in self.p.code:
             getattr(self, f"do_{word}")(*rest)
         arguments = ", ".join(f"ptr %t{t}" for t in range(self.p.tensors))
-        body = "\n".join(["entry:", *self.lines, "ret void"])
+        buffers = [
+            f"%t{t} = alloca [{size} x i8], align 64"
+            for t, size in enumerate(self.p.buffers, self.p.tensors)
+        ]
+        body = "\n".join(["entry:", *buffers, *self.lines, "ret void"])
         return "\n".join(
             [*sorted(self.declared), f"define void @{NAME}({arguments}) {{", body, "}"]
         )
@@ -305,7 +309,7 @@ class _Writer:
         self.loops.append((n, head, len(self.lines), *before))
         self.lines.append("")
         self.registers = {r: f"%{head}.r{r}" for r in self.registers}
-        self.pointers = [f"%{head}.t{t}" for t in range(self.p.tensors)]
+        self.pointers = [f"%{head}.t{t}" for t in range(len(self.pointers))]
         self.block = head
 
     def do_end(self) -> None:

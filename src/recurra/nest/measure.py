@@ -17,13 +17,14 @@ import numpy as np
 
 from recurra.errors import ScheduleError
 from recurra.nest.compiled import DTYPES, kernel
-from recurra.nest.loops import Nest, canonical
+from recurra.nest.loops import Nest, canonical, placed
 from recurra.nest.meaning import Array
 from recurra.nest.native import Kernel
 from recurra.nest.problem import Access, Problem
 from recurra.nest.program import Instruction, Program
 from recurra.nest.target import TARGETS, Target
-from recurra.nest.timer import run_times
+from recurra.nest.team import Team
+from recurra.nest.timer import Seconds, run_times
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,18 @@ class Workload:
 
     def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> Measured:
         """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
-        first = float(run_times(loaded.address, self.addresses, 1)[0])
+        first = float(self._times(loaded, 1)[0])
         if best is not None and first > protocol.hopeless * best:
             return Measured(first, 1, given_up=True)
         if protocol.warmup > 1:
-            run_times(loaded.address, self.addresses, protocol.warmup - 1)
+            self._times(loaded, protocol.warmup - 1)
         runs = max(protocol.runs, min(10_000, int(protocol.seconds / max(first, 1e-7)) + 1))
-        times = run_times(loaded.address, self.addresses, runs)
-        return Measured(float(times.min()), runs)
+        return Measured(float(self._times(loaded, runs).min()), runs)
+
+    def _times(self, loaded: Any, runs: int) -> Seconds:
+        if isinstance(loaded, Team):
+            return loaded.times(self.addresses, runs)
+        return run_times(loaded.address, self.addresses, runs)
 
 
 def _array(t: Access, random: np.random.Generator) -> tuple[Array, Array]:
@@ -126,8 +131,9 @@ def code_key(nest: Nest) -> str:
     do; they are part of the key where there is a reduction at all.
     """
     p = nest.problem
-    loops = canonical(nest.steps, p.extents)
-    words = [f"{i}/{s}" for i, s in loops]
+    loops, levels = placed(nest.steps, p.extents, [x.level for x in nest.packs])
+    words = ["parallel"] * nest.parallel + [f"{i}/{s}" for i, s in loops]
+    words += [f"[{x.tensor}]{level}" for x, level in zip(nest.packs, levels, strict=True)]
     if p.reduced and nest.write:
         words += ["|", *(f"{i}/{s}" for i, s in canonical(nest.write_steps, p.extents))]
     return " ".join(words)

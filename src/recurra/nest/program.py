@@ -24,6 +24,8 @@ widths[k-1]), s a slot of the constant pool.
     abs r s / negate r s       with the bits of slot s
     repeat n ... end           the instructions between, n >= 1 times; n >= 2 where it is written
     move t d                   the pointer of t goes d bytes further
+
+Buffers, into which inputs are packed, are on the stack; their pointers come after the tensors'.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any, Literal
 
 Instruction = tuple[Any, ...]
 
+POINTERS = 7  # of tensors and buffers together
 MASKS = 6  # different tails that one program may have
 
 
@@ -64,9 +67,12 @@ class Program:
     code: tuple[Instruction, ...]
     widths: tuple[int, ...]
     pool: tuple[Constant, ...]
+    buffers: tuple[int, ...] = ()
+    """Bytes"""
 
     def __str__(self) -> str:
         depth, lines = 0, [f"{self.target} {self.dtype} x {self.lanes}, {self.tensors} tensors"]
+        lines[0] += "".join(f", a buffer of {size} bytes" for size in self.buffers)
         for word, *rest in self.code:
             depth -= word == "end"
             lines.append("  " * depth + " ".join([word, *map(str, rest)]))
