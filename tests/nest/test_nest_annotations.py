@@ -21,6 +21,8 @@ from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import Nest, Pack, parse, scheduled, untiled
 from recurra.nest.measure import Evaluator, code_key
 from recurra.nest.native import Kernel
+from recurra.nest.packing import packed as packed_by
+from recurra.nest.packing import packings
 from recurra.nest.target import AVX2, AVX512, Target, runnable
 from recurra.nest.team import parts, shared
 
@@ -153,6 +155,15 @@ def test_annotations_come_last() -> None:
     assert not any(Actions().legal(nest))
     with pytest.raises(ScheduleError, match="annotations come last"):
         Actions().apply(nest, "down")
+
+
+def test_inputs_are_packed_while_that_is_faster() -> None:
+    nest = scheduled(catalogue.matmul(40, 8, 64), "n/16 m k n")
+    worth = {"n/16 [B] m k n": 2.0, "[A] n/16 [B] m k n": 3.0}
+    found = packed_by(nest, lambda x: worth.get(x.order.split(" | ")[0], 1.0))
+    assert found.order == "[A] n/16 [B] m k n | m n"
+    assert packed_by(nest, lambda x: 1.0) == nest
+    assert len(list(packings(nest))) == 8
 
 
 # Threads

@@ -16,7 +16,7 @@ from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.meaning import evaluate
-from recurra.nest.native import encode
+from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
 from recurra.nest.standard import standard
 from recurra.nest.target import AVX2, AVX512, runnable
@@ -349,6 +349,24 @@ def test_wrong_code_is_found_out(change: str, facts: str, monkeypatch: pytest.Mo
         validate_code(nest, str(runnable()[0]), mutant)
     assert facts in str(found.value)
     assert found.value.exit_code == 1
+
+
+def test_large_problems_are_checked_in_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at every place: right code passes, a product less or a store too much does not."""
+    monkeypatch.setattr(check, "MANY", 0)
+    nest = scheduled(catalogue.matmul(9, 8, 21), "m k n")
+    right = generate(nest, runnable()[0])
+
+    def told(code: list[Any]) -> str:
+        mutant = type(right)(**{**vars(right), "code": tuple(code)})
+        return check.compare(nest, Kernel(mutant).call, at_end=False)
+
+    assert told(list(right.code)) == ""
+    fma = [k for k, i in enumerate(right.code) if i[0] == "fma"][-1]
+    assert "elements differ" in told([i for k, i in enumerate(right.code) if k != fma])
+    part = catalogue.concatenation(5, 9, 20)[0]
+    wide = Kernel(generate(scheduled(part, "r c"), runnable()[0])).call
+    assert check.compare(scheduled(part, "r c"), wide, at_end=True) == ""
 
 
 def test_shown_in_a_notebook() -> None:

@@ -175,9 +175,9 @@ def peaks(seconds: float) -> list[dict[str, Any]]:
     """GFLOPS of the best schedule as a share of what a probe reaches in the same rounds."""
     rows: list[Row] = []
     for on in runnable():
-        for n in (128, 256):
+        for n in (128, 256, 512, 1024):
             p = catalogue.matmul(n, n, n)
-            best = tuned(p, on, seconds=seconds)
+            best = tuned(p, on, seconds=seconds)  # from 512 on with what is packed, and its cost
             standing = compared([best.nest], on, rounds=15)[0]
             share, at_most = standing.of_peak, standing.gflops / standing.of_peak
             case = f"matmul {n}x{n}x{n} {on} 1T"

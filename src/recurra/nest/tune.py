@@ -18,11 +18,13 @@ from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import Evaluator, Standing, compared, verified
+from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
 from recurra.nest.search import search as searched
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
+from recurra.nest.team import shared
 
 Tell = Callable[[float, float, int], None]
 
@@ -82,12 +84,14 @@ def tuned(
     seconds: float = 10.0,
     seed: int = 0,
     beside: Mapping[str, Nest] | None = None,
+    threads: int = 1,
     tell: Tell | None = None,
 ) -> Tuned:
     """Searches from the untiled and from the standard nest, half of the time each; then measures
     the best few, and what was there before, again.
 
-    `beside` are further finalists, by name.
+    `beside` are further finalists, by name; so are the best one with inputs packed, where that
+    was faster, and all of them for `threads`.
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
@@ -106,11 +110,18 @@ def tuned(
             tell=tell and _later(tell, results),
         )
         results.append(result)
-        for k, (_, order) in enumerate(result.ranking[:FINALISTS]):
+        good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
+        for k, order in enumerate(good[:FINALISTS]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
+    fastest = max(("standard", "found", "refined"), key=lambda name: evaluate(nests[name]))
+    if (one := packed(nests[fastest], evaluate)) != nests[fastest]:
+        nests["packed"] = one
+    if threads > 1:
+        teams = {f"{name}, {threads} threads": shared(x, threads) for name, x in nests.items()}
+        nests.update({name: x for name, x in teams.items() if x is not None})
     for nest in nests.values():
-        verified(nest, on)
-    standings = compared(list(nests.values()), on)
+        verified(nest, on, threads)
+    standings = compared(list(nests.values()), on, threads=threads)
     finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
     found, refined = results
     return Tuned(on, search, found, refined, evaluate.measured, finalists)
@@ -149,6 +160,8 @@ class Tune:
     """How reduced indices are joined."""
     post: Post | None = None
     """A function of each result."""
+    threads: int = 1
+    """So many share the outermost loop of some finalists."""
     seed: int = 0
     """Of random searches."""
     json: bool = False
@@ -160,6 +173,8 @@ class Tune:
         extents = read_sizes(self.sizes)
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise RecurraError("a search needs time", facts=f"--seconds {self.seconds}")
+        if self.threads < 1:
+            raise RecurraError("a nest needs a thread", facts=f"--threads {self.threads}")
         problem = from_sizes(
             self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
         )
@@ -177,6 +192,7 @@ class Tune:
                 search=self.search,
                 seconds=self.seconds,
                 beside={} if self.policy is None else _policy(self.policy, problem),
+                threads=self.threads,
                 tell=tell,
                 **options,
             )
@@ -228,17 +244,18 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
 
 def _told(tuned: Tuned) -> str:
     report, nest = tuned.report(), tuned.nest
+    width = 2 + max(map(len, tuned.finalists))
     end = "all it could reach" if report["finished"] else "until its time was up"
     lines = [
         str(nest.problem).replace("\n", "\n  "),
         f"{tuned.search}: {report['evaluated']} nests, {tuned.measured} of them programs "
         f"of their own, in {report['seconds']:.1f} s, {end}",
         "",
-        f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
+        f"{'':<{width}}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
     ]
     for name, (one, standing) in tuned.finalists.items():
         lines.append(
-            f"{name:<10}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
+            f"{name:<{width}}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
             f"{standing.of_peak:>8.0%}    {one.order}" + ("  <- best" if one is nest else "")
         )
     return "\n".join([*lines, "", str(nest).split("\n\n")[1]])
