@@ -15,6 +15,7 @@ import numpy as np
 
 from recurra.config import config
 from recurra.errors import ScheduleError, ShapeError
+from recurra.nest import kept
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.entry import entry
@@ -55,7 +56,8 @@ def compile(
     Shapes, strides and type come from `sizes` and `dtype` (C-contiguous), from `examples` (arrays
     or tensors: the inputs, perhaps the output), or from a Problem. `combine` is how reduced
     indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
-    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, a standard tile.
+    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, what `recurra tune` has
+    kept for this problem and processor, or else a standard tile.
     `threads` share the outermost loop of a nest that is parallel, by default all processors; with
     `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError, BackendError.
     """
@@ -68,8 +70,18 @@ def compile(
     else:
         problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
     on = _target(backend)
+    if threads is not None and threads < 1:
+        raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
+    known = kept.load(problem, on.name, threads or 1) if schedule is None else None
+    if known is not None:
+        return Contraction(known.nest, on, threads)
     nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
-    _check_threads(nest, threads)
+    if threads is not None and threads > 1 and not nest.parallel:
+        raise ScheduleError(
+            f"{threads} threads have nothing to share",
+            facts=f"the nest {nest.order!r} is not parallel",
+            hint='schedule="parallel ..", beginning with a loop over an index of the output',
+        )
     if nest.problem != problem:
         raise ShapeError(
             "the schedule is of another problem",
@@ -84,17 +96,6 @@ def _nest(problem: Problem, order: str | None, on: Target, threads: int | None) 
         return scheduled(problem, order)
     nest = standard(problem, on)
     return (shared(nest, threads) or nest) if threads and threads > 1 else nest
-
-
-def _check_threads(nest: Nest, threads: int | None) -> None:
-    if threads is not None and threads < 1:
-        raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
-    if threads is not None and threads > 1 and not nest.parallel:
-        raise ScheduleError(
-            f"{threads} threads have nothing to share",
-            facts=f"the nest {nest.order!r} is not parallel",
-            hint='schedule="parallel ..", beginning with a loop over an index of the output',
-        )
 
 
 def _target(backend: Backend | None) -> Target:

@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.einsum import from_sizes
+from recurra.nest.kept import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
@@ -168,6 +169,9 @@ class Tune:
     """Print one JSON object; progress is on standard error."""
     out: Path | None = None
     """Write the nest to this file, as text."""
+    keep: bool = True
+    """Keep the nest in RECURRA_KERNELS, where recurra.nest.compile finds it, unless a better one is
+    there."""
 
     def __call__(self) -> int:
         extents = read_sizes(self.sizes)
@@ -198,8 +202,24 @@ class Tune:
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")
-        print(json.dumps(best.report()) if self.json else _told(best))
+        kept = self.kept(best) if self.keep else None
+        told = json.dumps({**best.report(), "kept": kept}) if self.json else _told(best)
+        print(told if self.json or not self.keep else f"{told}\n\n{_keeping(kept)}")
         return 0
+
+    def kept(self, best: Tuned) -> str | None:
+        """Where the nest is kept now; None if one that is as good was there."""
+        standing = best.finalists[best.best][1]
+        share = standing.of_peak / self.threads
+        entry = Kept(
+            best.nest, best.target.name, self.threads, standing.seconds, standing.gflops, share,
+            self.search,
+        )  # fmt: skip
+        return str(path(best.nest.problem, best.target.name, self.threads)) if save(entry) else None
+
+
+def _keeping(kept: str | None) -> str:
+    return f"kept in {kept}" if kept else "not kept: a nest that is as good is"
 
 
 def _policy(path: Path, problem: Problem) -> dict[str, Nest]:
