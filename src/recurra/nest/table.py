@@ -62,8 +62,13 @@ class Table:
 
     def vectors(self) -> Vector:
         """[states, loops, 20], of all of them."""
-        loops = self.actions.max_loops
-        return np.stack([vector(self.nest(k), loops) for k in range(len(self.orders))])
+        first = {order: k for k, order in reversed(list(enumerate(self.orders)))}
+        loops, places = self.actions.max_loops, {order: j for j, order in enumerate(first)}
+        once = np.stack([vector(self.nest(k), loops) for k in first.values()])
+        found = once[[places[order] for order in self.orders]]
+        found[:, :, 0] = 0  # nests of one order differ by their cursors
+        found[np.arange(len(found)), self.cursors, 0] = 1
+        return found
 
     def evaluate(self, nest: Nest) -> float:
         """GFLOPS by the table: an evaluator for searches and environments."""
