@@ -13,7 +13,7 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import dqn
+from recurra.nest.agents import dqn, fitted
 from recurra.nest.agents.dqn import Settings, shares_of_best, train
 from recurra.nest.agents.policy import Policy, features, initial, load
 from recurra.nest.loops import Nest
@@ -82,6 +82,34 @@ def test_acting_and_learning_use_one_network() -> None:
     )
 
 
+def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
+    """Against brute force: all sequences of so many actions."""
+    table = tables[0]
+    found = fitted.values(table)
+    assert found.shape == (FEW.steps + 1, len(table.orders))
+    for state in (0, 5, 40):
+        for left in (0, 1, 2):
+            ends = [state]
+            for _ in range(left):
+                ends = [int(x) for s in ends for x in table.after[s]]
+            best = max(float(table.gflops[e]) for e in ends) / table.best
+            assert found[left, state] == pytest.approx(best)
+    assert found[-1, 0] == 1.0
+
+
+def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
+    policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
+    assert np.mean(shares_of_best(policy, tables)) > by_chance(tables) + 0.1
+    assert min(shares_of_best(policy, tables)) > 0.9
+
+
+def test_fitting_can_be_repeated(tables: list[Table]) -> None:
+    few = fitted.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
+    first, again = fitted.train(tables, few), fitted.train(tables, few)
+    for name, w in first.weights.items():
+        np.testing.assert_array_equal(w, again.weights[name])
+
+
 def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
     """Rewards of an episode add up; the last transitions are shorter, and end it."""
     episodes = Episodes(tables, 4, seed=1)
@@ -120,6 +148,7 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
     policy.save(tmp_path / "p.safetensors")
     again = load(tmp_path / "p.safetensors")
     assert again.actions == policy.actions
+    assert again.about == policy.about
     assert again.path(tables[0].problem) == policy.path(tables[0].problem)
     (tmp_path / "none").write_text("none")
     with pytest.raises(RecurraError, match="is no policy"):
@@ -132,13 +161,18 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
 SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("learner", ["fitted", "dqn"])
+def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "nest"
-    assert cli.main(["tune", "train", "--folder", str(folder), *SMALL, "--json"]) == 0
+    options = [*SMALL, "--learner", learner, "--json"]
+    assert cli.main(["tune", "train", "--folder", str(folder), *options]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["tables"], report["held_out"], report["rounds"]) == (1, 1, 4)
     assert len((folder / "curve.jsonl").read_text().splitlines()) == len(report["curve"]) == 4
-    assert load(folder / "policy.safetensors").actions.steps == 2
+    policy = load(folder / "policy.safetensors")
+    assert policy.actions.steps == 2
+    assert f"--learner {learner} --rounds 4 --seed 0" in policy.about["command"]
+    assert not set(policy.about["learnt"]) & {*policy.about["choosing"], *policy.about["telling"]}
     assert len(list(folder.glob("*.npz"))) == 2
     arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
     assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0

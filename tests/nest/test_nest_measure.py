@@ -58,7 +58,7 @@ def test_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.seconds, found.runs, found.given_up, asked) == (1e-3, 11, False, [1, 4, 11])
     asked.clear()
     hopeless = work.measure(kernel, Protocol(hopeless=4.0), best=1e-4)
-    assert (hopeless.runs, hopeless.given_up, asked) == (1, True, [1])
+    assert (hopeless.runs, hopeless.given_up, asked) == (2, True, [1, 1])
 
 
 def test_long_runs_are_measured_in_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:

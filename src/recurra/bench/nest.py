@@ -26,6 +26,7 @@ from recurra.bench.harness import (
     progress,
 )
 from recurra.bench.nest_peers import contestant, inputs_of, peers
+from recurra.bench.nest_policy import policies
 from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
 from recurra.bench.worker import in_worker
@@ -75,6 +76,7 @@ def suite(ours: Any = None, quick: bool = False) -> list[Row]:
     rows = _part(compile_times, count=100 if quick else 300)
     rows += _part(peaks, seconds=2.0 if quick else 10.0)
     rows += _part(ceilings, sizes=chosen[: 2 if quick else 20])
+    rows += _part(policies, count=4 if quick else 20)
     matmuls: list[Row] = []
     for sizes in chosen:
         matmuls += _part(matmul, sizes=sizes, quick=quick)

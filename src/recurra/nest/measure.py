@@ -33,7 +33,7 @@ LONG = 0.002  # seconds: on a busy machine no run of this length is undisturbed,
 class Protocol:
     """How one nest is measured: at least `runs` runs and `seconds`, after `warmup` runs.
 
-    A nest whose first run takes more than `hopeless` times the best known is not run again.
+    A nest whose first two runs take more than `hopeless` times the best known is given up.
     """
 
     warmup: int = 1
@@ -44,7 +44,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest run of a kernel, in seconds; `given_up` if there was only one."""
+    """The fastest run of a kernel, in seconds; `given_up` if there were only two."""
 
     seconds: float
     runs: int
@@ -79,7 +79,9 @@ class Workload:
             rest = self._times(loaded, more, long=True)
             return Measured(min([first, *rest]), 1 + more, given_up)
         if best is not None and first > protocol.hopeless * best:
-            return Measured(first, 1, given_up=True)
+            first = min(first, float(self._times(loaded, 1, long=False)[0]))  # was it disturbed?
+            if first > protocol.hopeless * best:
+                return Measured(first, 2, given_up=True)
         if protocol.warmup > 1:
             self._times(loaded, protocol.warmup - 1, long=False)
         runs = max(protocol.runs, min(10_000, int(protocol.seconds / max(first, 1e-7)) + 1))

@@ -15,6 +15,7 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
+from recurra.nest.agents.policy import shipped
 from recurra.nest.einsum import from_sizes
 from recurra.nest.kept import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
@@ -148,7 +149,7 @@ class Tune:
     search: str = "beam4bfs"
     """greedy1, greedy2, beam<WIDTH>bfs, beam<WIDTH>dfs, random or exhaustive."""
     policy: Path | None = None
-    """A policy of `recurra tune train`: its nests are finalists, too."""
+    """Of `recurra tune train`: its nest is a finalist, too; by default the shipped policy's."""
     seconds: Annotated[float, arg(metavar="S")] = 10.0
     """How long the search may take."""
     actions: Literal["full", "paper"] = "full"
@@ -195,7 +196,7 @@ class Tune:
                 on,
                 search=self.search,
                 seconds=self.seconds,
-                beside={} if self.policy is None else _policy(self.policy, problem),
+                beside=_policy(self.policy or shipped(on), problem),
                 threads=self.threads,
                 tell=tell,
                 **options,
@@ -222,11 +223,14 @@ def _keeping(kept: str | None) -> str:
     return f"kept in {kept}" if kept else "not kept: a nest that is as good is"
 
 
-def _policy(path: Path, problem: Problem) -> dict[str, Nest]:
-    """Where a policy ends."""
+def _policy(path: Path | None, problem: Problem) -> dict[str, Nest]:
+    """Where a policy ends, if there is one that knows so many loops."""
     from recurra.nest.agents.policy import load
 
-    return {"policy": load(path).path(problem)[-1]}
+    policy = load(path) if path else None
+    if policy is None or len(untiled(problem).loops) > policy.actions.max_loops:
+        return {}
+    return {"policy": policy.path(problem)[-1]}
 
 
 def read_sizes(text: str) -> Mapping[str, int] | list[int]:
