@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
+from random_nests import answers
 
 from recurra import cli
 from recurra.errors import RecurraError
@@ -15,10 +17,14 @@ from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import dqn, fitted
 from recurra.nest.agents.dqn import Settings, shares_of_best, train
-from recurra.nest.agents.policy import Policy, features, initial, load
-from recurra.nest.loops import Nest
+from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
+from recurra.nest.codegen import generate
+from recurra.nest.einsum import from_sizes
+from recurra.nest.llvm import LlvmKernel
+from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
 from recurra.nest.table import Episodes, Table, tabulate
+from recurra.nest.target import AVX2, AVX512
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
@@ -156,6 +162,39 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
     Policy(policy.weights, Actions()).save(tmp_path / "other")
     with pytest.raises(RecurraError, match="does not fit its actions"):
         load(tmp_path / "other")
+
+
+def test_the_shipped_policy_says_how_it_was_made() -> None:
+    path = shipped(AVX512)
+    assert path is not None
+    policy = load(path)
+    about = policy.about
+    assert about["command"].startswith("recurra tune train --tables ")
+    assert len({*about["learnt"], *about["choosing"], *about["telling"]}) == sum(
+        len(about[k]) for k in ("learnt", "choosing", "telling")
+    )
+    assert about["of_best"] > about["of_best_untiled"]
+    assert path.stat().st_size < 300_000
+
+
+@pytest.mark.parametrize("sizes", [(128, 128, 128), (100, 37, 250), (1, 7, 3), (64, 64, 2000)])
+def test_a_nest_is_proposed(sizes: tuple[int, int, int]) -> None:
+    """Whatever the size: a legal nest, with right answers."""
+    p = catalogue.matmul(*sizes)
+    nest = proposed(p, AVX512)
+    assert nest == proposed(p, AVX512)
+    assert scheduled(p, nest.order).steps == nest.steps
+    if p.flops < 10**6:
+        got, want = answers(Random(0), nest, LlvmKernel(generate(nest, AVX512)).call)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_no_policy() -> None:
+    with pytest.raises(RecurraError, match="no policy for avx2 comes with the package"):
+        proposed(catalogue.matmul(8, 8, 8), AVX2)
+    many = from_sizes("abcdef,abcdef->abcdef", (2,) * 6)
+    with pytest.raises(RecurraError, match="too many loops for the policy\n  12 untiled"):
+        proposed(many, AVX512)
 
 
 SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]

@@ -95,8 +95,8 @@ class Train:
         return table
 
     def train(self, learnt: list[Table], held_out: list[Table], on: Target) -> dict[str, Any]:
-        """Learns, keeps the policy that is best on half of the tables held out, and says how good
-        it is on the other half, which had no part in that.
+        """Learns, keeps the policy whose mean share is best on half of the tables held out, and
+        says how good it is on the other half, which had no part in that.
         """
         from recurra.nest.agents.dqn import shares_of_best
 
@@ -110,12 +110,13 @@ class Train:
             def tell(done: int, policy: Policy) -> None:
                 shares, others = (shares_of_best(policy, some) for some in (choosing, telling))
                 spent = time.perf_counter() - begin
-                of_best = float(np.median(shares))
-                if of_best > max((x["of_best"] for x in points), default=-1.0):
+                mean = float(np.mean(shares))
+                if mean > max((x["mean_of_best"] for x in points), default=-1.0):
                     best[:] = [policy]
+                median, elsewhere = (float(np.median(x)) for x in (shares, others))
                 points.append(
-                    dict(rounds=done, seconds=round(spent, 1), of_best=of_best,
-                         of_best_elsewhere=float(np.median(others)))
+                    dict(rounds=done, seconds=round(spent, 1), mean_of_best=mean,
+                         of_best=median, of_best_elsewhere=elsewhere)
                 )  # fmt: skip
                 with curve.open("a") as file:
                     file.write(json.dumps(points[-1]) + "\n")
