@@ -8,6 +8,7 @@
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
 | `RECURRA_CACHE=dir` | compiled programs are kept there and found at the next start (backend jax, one worker); not with the four above |
 | `RECURRA_KERNELS=dir` | where `recurra tune` keeps the nests that it finds, and `recurra.nest.compile` looks for them; by default in the user's cache |
+| `RECURRA_PRICES=prices.json` | what choices by cost are made with: `recurra calibrate` measures this machine |
 | `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """  # noqa: E501
@@ -33,6 +34,7 @@ class Config:
     fuel: int | None = None
     cache: Path | None = None
     kernels: Path | None = None
+    prices: Path | None = None
 
     @property
     def watches(self) -> bool:
@@ -53,6 +55,7 @@ def config() -> Config:
         raise _meaningless("RECURRA_FUEL", fuel, "it is a number of rewrites, such as 100")
     dump = os.environ.get("RECURRA_DUMP")
     kept, kernels = os.environ.get("RECURRA_CACHE"), os.environ.get("RECURRA_KERNELS")
+    prices = os.environ.get("RECURRA_PRICES")
     return Config(
         log=log,
         dump=Path(dump) if dump else None,
@@ -60,6 +63,7 @@ def config() -> Config:
         fuel=int(fuel) if fuel else None,
         cache=Path(kept) if kept else None,
         kernels=Path(kernels) if kernels else None,
+        prices=Path(prices) if prices else None,
     )
 
 
