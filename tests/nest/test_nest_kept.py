@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,25 +114,30 @@ def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
 
 
-def _write(shares: list[float], ready: Any) -> None:
-    ready.wait()
-    for share in shares:
-        save(entry(of_peak=share))
-        assert load(PROBLEM, ON) is not None
+WRITER = """
+import sys
+from recurra.nest.catalogue import matmul
+from recurra.nest.kept import Kept, load, save
+from recurra.nest.loops import scheduled
+
+p, on = matmul(24, 16, 40), sys.argv[1]
+for share in map(float, sys.argv[2:]):
+    save(Kept(scheduled(p, "m k n"), on, 1, 1e-6, 30.0, share, "beam4bfs"))
+    assert load(p, on) is not None
+"""
 
 
 def test_writers_at_once() -> None:
     """Whoever comes last, the best entry is there; readers in between see whole ones."""
-    processes = multiprocessing.get_context("fork")
-    ready = processes.Event()
-    shares = [[(k * 7 + j * 3) % 20 / 20 for j in range(10)] for k in range(3)]
-    writers = [processes.Process(target=_write, args=(s, ready)) for s in shares]
-    for w in writers:
-        w.start()
-    ready.set()
-    for w in writers:
-        w.join()
-    assert [w.exitcode for w in writers] == [0, 0, 0]
+    shares = [[(k * 7 + j * 3) % 20 / 20 for j in range(20)] for k in range(3)]
+    package = {"PYTHONPATH": str(Path(rc.__file__).parents[1])}
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, ON, *map(str, s)], env={**os.environ, **package}
+        )
+        for s in shares
+    ]
+    assert [w.wait(60) for w in writers] == [0, 0, 0]
     found = load(PROBLEM, ON)
     assert found is not None
     assert found.of_peak == max(max(s) for s in shares)
