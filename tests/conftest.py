@@ -1,5 +1,8 @@
 """Random tests draw the same examples in every run, and keep nothing on disk."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -10,3 +13,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kernels that were tuned on this machine have no part in tests."""
+    monkeypatch.setenv("RECURRA_KERNELS", str(tmp_path / "kernels"))

@@ -41,7 +41,9 @@ BACKENDS = {
     "jax": "recurra.backend.jax.region:JaxBackend",
     "numpy": "recurra.backend.numpy:NumpyBackend",
     "torch": "recurra.backend.torch.region:TorchBackend",
+    "jax+nest": "recurra.backend.jax.tuned:TunedJax",
 }
+DOORS = {"jax+nest": "recurra.nest.door"}  # what makes kernels for a backend
 MESHES = {
     "jax": "recurra.backend.jax.mesh:JaxMesh",
     "numpy": "recurra.backend.numpy_mesh:NumpyMesh",
@@ -56,7 +58,8 @@ def backend_of(backend: str | Backend) -> Backend:
     _one_of("backend", backend, BACKENDS)
     module, _, name = BACKENDS[backend].partition(":")
     try:
-        return getattr(importlib.import_module(module), name)()
+        given = [importlib.import_module(DOORS[backend])] if backend in DOORS else []
+        return getattr(importlib.import_module(module), name)(*given)
     except ModuleNotFoundError as error:
         hint = f"pip install recurra[{backend}]"
         raise RecurraError(
@@ -432,6 +435,7 @@ class Executable:
             "memory": table(self.store_rows, bar="bytes"),
             "host program": code(self.source),
             "passes": table(self.pass_rows, bar="ms"),
+            "contractions": table(getattr(self.backend, "contraction_rows", ())),
             f"equations after {last}": code(self.equations[last]),
         }
         return folds_html(f"program for {head}" if head else "program", folds)

@@ -12,17 +12,17 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from recurra.nest.actions import Actions
+from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.meaning import evaluate
 from recurra.nest.problem import Access, Affine, Problem
 
 Array = NDArray[Any]
-NUMPY = {"f32": np.float32, "f64": np.float64}
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 40, 48, 65)
 
 
 def random_problem(r: Random, *, points: int = 20_000, dtype: str | None = None) -> Problem:
-    """Any contraction of up to `points` index points: sums, strides, gathers, posts."""
+    """Any contraction of up to `points` index points: sums, strides, gathers, posts, types."""
     names = list("mknhrs")[: r.choice([1, 2, 3, 3, 3, 4, 5])]
     sizes = _sizes(r, names, points)
     kept = [i for i in names if r.random() < 0.6]
@@ -35,13 +35,17 @@ def random_problem(r: Random, *, points: int = 20_000, dtype: str | None = None)
     r.shuffle(parts[0])
     at = [Affine(((i, r.choice([1, 1, 1, 2])),), r.choice([0, 0, 0, 3])) for i in kept]
     inputs = [
-        _access(r, name, p, sizes, dtype, broadcast=True)
+        _access(r, name, p, sizes, _of_input(r, dtype), broadcast=True)
         for name, p in zip("ABD", parts, strict=False)
     ]
     output = _access(r, "C", at, sizes, dtype, broadcast=False)
     combine: Any = r.choice(["sum", "sum", "sum", "max"])
     post: Any = r.choice([None, None, "relu", "abs", "negate", "square"])
     return Problem(tuple(sizes.items()), output, tuple(inputs), combine, post, r.random() < 0.25)
+
+
+def _of_input(r: Random, dtype: str) -> str:
+    return r.choice(["f32", "f32", "bf16"]) if dtype == "f32" else dtype
 
 
 def _sizes(r: Random, names: list[str], points: int) -> dict[str, int]:
@@ -88,7 +92,7 @@ def laid_out(access: Access, r: Random, *, low: int = -4, high: int = 4) -> tupl
 
     Small integers make every order of summation exact, so answers are compared bit for bit.
     """
-    kind = NUMPY[access.dtype]
+    kind = DTYPES[access.dtype]
     back = sum(-s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True) if s < 0)
     reach = 1 + sum(abs(s) * (n - 1) for s, n in zip(access.strides, access.shape, strict=True))
     values = np.random.default_rng(r.randrange(2**32)).integers(low, high + 1, reach)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
+from random_nests import answers
 
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import dqn
+from recurra.nest.agents import dqn, fitted
 from recurra.nest.agents.dqn import Settings, shares_of_best, train
-from recurra.nest.agents.policy import Policy, features, initial, load
-from recurra.nest.loops import Nest
+from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
+from recurra.nest.codegen import generate
+from recurra.nest.einsum import from_sizes
+from recurra.nest.llvm import LlvmKernel
+from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
 from recurra.nest.table import Episodes, Table, tabulate
+from recurra.nest.target import AVX2, AVX512
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
@@ -82,6 +88,34 @@ def test_acting_and_learning_use_one_network() -> None:
     )
 
 
+def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
+    """Against brute force: all sequences of so many actions."""
+    table = tables[0]
+    found = fitted.values(table)
+    assert found.shape == (FEW.steps + 1, len(table.orders))
+    for state in (0, 5, 40):
+        for left in (0, 1, 2):
+            ends = [state]
+            for _ in range(left):
+                ends = [int(x) for s in ends for x in table.after[s]]
+            best = max(float(table.gflops[e]) for e in ends) / table.best
+            assert found[left, state] == pytest.approx(best)
+    assert found[-1, 0] == 1.0
+
+
+def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
+    policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
+    assert np.mean(shares_of_best(policy, tables)) > by_chance(tables) + 0.1
+    assert min(shares_of_best(policy, tables)) > 0.9
+
+
+def test_fitting_can_be_repeated(tables: list[Table]) -> None:
+    few = fitted.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
+    first, again = fitted.train(tables, few), fitted.train(tables, few)
+    for name, w in first.weights.items():
+        np.testing.assert_array_equal(w, again.weights[name])
+
+
 def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
     """Rewards of an episode add up; the last transitions are shorter, and end it."""
     episodes = Episodes(tables, 4, seed=1)
@@ -120,6 +154,7 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
     policy.save(tmp_path / "p.safetensors")
     again = load(tmp_path / "p.safetensors")
     assert again.actions == policy.actions
+    assert again.about == policy.about
     assert again.path(tables[0].problem) == policy.path(tables[0].problem)
     (tmp_path / "none").write_text("none")
     with pytest.raises(RecurraError, match="is no policy"):
@@ -129,16 +164,54 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
         load(tmp_path / "other")
 
 
+def test_the_shipped_policy_says_how_it_was_made() -> None:
+    path = shipped(AVX512)
+    assert path is not None
+    policy = load(path)
+    about = policy.about
+    assert about["command"].startswith("recurra tune train --tables ")
+    assert len({*about["learnt"], *about["choosing"], *about["telling"]}) == sum(
+        len(about[k]) for k in ("learnt", "choosing", "telling")
+    )
+    assert about["of_best"] > about["of_best_untiled"]
+    assert path.stat().st_size < 300_000
+
+
+@pytest.mark.parametrize("sizes", [(128, 128, 128), (100, 37, 250), (1, 7, 3), (64, 64, 2000)])
+def test_a_nest_is_proposed(sizes: tuple[int, int, int]) -> None:
+    """Whatever the size: a legal nest, with right answers."""
+    p = catalogue.matmul(*sizes)
+    nest = proposed(p, AVX512)
+    assert nest == proposed(p, AVX512)
+    assert scheduled(p, nest.order).steps == nest.steps
+    if p.flops < 10**6:
+        got, want = answers(Random(0), nest, LlvmKernel(generate(nest, AVX512)).call)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_no_policy() -> None:
+    with pytest.raises(RecurraError, match="no policy for avx2 comes with the package"):
+        proposed(catalogue.matmul(8, 8, 8), AVX2)
+    many = from_sizes("abcdef,abcdef->abcdef", (2,) * 6)
+    with pytest.raises(RecurraError, match="too many loops for the policy\n  12 untiled"):
+        proposed(many, AVX512)
+
+
 SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("learner", ["fitted", "dqn"])
+def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "nest"
-    assert cli.main(["tune", "train", "--folder", str(folder), *SMALL, "--json"]) == 0
+    options = [*SMALL, "--learner", learner, "--json"]
+    assert cli.main(["tune", "train", "--folder", str(folder), *options]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["tables"], report["held_out"], report["rounds"]) == (1, 1, 4)
     assert len((folder / "curve.jsonl").read_text().splitlines()) == len(report["curve"]) == 4
-    assert load(folder / "policy.safetensors").actions.steps == 2
+    policy = load(folder / "policy.safetensors")
+    assert policy.actions.steps == 2
+    assert f"--learner {learner} --rounds 4 --seed 0" in policy.about["command"]
+    assert not set(policy.about["learnt"]) & {*policy.about["choosing"], *policy.about["telling"]}
     assert len(list(folder.glob("*.npz"))) == 2
     arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
     assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0

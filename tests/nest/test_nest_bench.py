@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from recurra.bench import nest as bench
+from recurra.bench import nest_policy
 from recurra.bench.harness import Row
 from recurra.bench.nest_peers import inputs_of, peers
 from recurra.bench.nest_tvm import blocks
@@ -56,6 +57,17 @@ def test_means_are_geometric() -> None:
     assert mean.case == "matmul, geometric mean of 2 sizes"
     assert (mean.ours, mean.ratio) == (pytest.approx(2.0), pytest.approx(1.0))
     assert mean.ci95 == (pytest.approx(0.5), pytest.approx(2.0))
+
+
+def test_the_policy_is_summed_up() -> None:
+    def row(size: str, ratio: float) -> Row:
+        return Row(size, "gflops", ratio * 100, "oracle", 100, ratio, (ratio, ratio), 110, "exact")
+
+    found = nest_policy._median([row("a", 0.9), row("b", 1.0), row("c", 0.2)])
+    assert (found.case, found.ratio) == ("policy alone, median of 3 sizes held out", 0.9)
+    assert found.ci95 == (0.2, 1.0)
+    took = nest_policy._time([2.0, 4.0, 10.0], runnable()[0])
+    assert (took.ours, took.ratio, took.ci95) == (4.0, 5.0, (2.0, 10.0))
 
 
 def test_random_nests_are_checked() -> None:

@@ -119,6 +119,12 @@ CASES = [
     (from_sizes("ab->", (9, 40), initial=True), "a b"),
     (from_sizes("ab->", (9, 40), combine="max", post="abs"), "b a"),
     (from_sizes("a,b->ab", (1, 1)), "a b"),
+    (catalogue.matmul(33, 20, 70, dtype="bf16"), "n/32 m/6 k m n"),
+    (catalogue.matmul(33, 20, 70, dtype="bf16", post="relu"), "k/8 n/32 m/6 k m n"),
+    (catalogue.matmul(33, 20, 70, dtype="bf16"), "m n k"),  # lanes of B are apart
+    (catalogue.max_pooling(5, 6, 20, dtype="bf16"), "h w i j c"),
+    (catalogue.transposition(33, 40, dtype="bf16"), "r c"),
+    (catalogue.reduction(9, 100, dtype="bf16"), "r c"),
 ]
 
 

@@ -13,13 +13,15 @@ from recurra.errors import RecurraError, ShapeError
 from recurra.nest import catalogue, check, compiled
 from recurra.nest.check import KernelError, validate_code
 from recurra.nest.codegen import generate
+from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.meaning import evaluate
-from recurra.nest.native import encode
+from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
 from recurra.nest.standard import standard
 from recurra.nest.target import AVX2, AVX512, runnable
 
+BF16 = DTYPES["bf16"]
 BACKENDS = pytest.mark.parametrize("backend", [*map(str, runnable()), "llvm"])
 
 
@@ -46,6 +48,36 @@ def test_torch(backend: Any) -> None:
     assert isinstance(out, torch.Tensor)
     assert torch.equal(out, a @ b)
     assert torch.equal(multiply(a, b, out=torch.empty(40, 50)), a @ b)
+
+
+@BACKENDS
+def test_bf16(backend: Any) -> None:
+    """Products of two bf16 are exact in f32; what is added up is as exact as in f32."""
+    a, b = integers(40, 30, dtype=BF16), integers(30, 50, dtype=BF16)
+    multiply = rc.nest.compile("mk,kn->mn", a, b, backend=backend)
+    want = a.astype(np.float32) @ b.astype(np.float32)
+    out = multiply(a, b)
+    assert out.dtype == np.float32
+    np.testing.assert_array_equal(out, want)
+    x, y = (torch.from_numpy(z.view(np.int16)).view(torch.bfloat16) for z in (a, b))
+    found = multiply(x, y)
+    assert found.dtype == torch.float32
+    np.testing.assert_array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize("backend", [*map(str, runnable()), "llvm"])
+def test_bf16_values_are_widened_to_the_bit(backend: Any) -> None:
+    """Every bf16 there is, infinities, subnormal numbers and NaN among them."""
+    every = np.arange(2**16, dtype=np.uint16).view(BF16)
+    widen = rc.nest.compile("a->a", every, backend=backend)
+    found = widen(every).view(np.uint32)
+    np.testing.assert_array_equal(found, np.arange(2**16, dtype=np.uint32) << 16)
+
+
+def test_bf16_beside_f32() -> None:
+    a, b = integers(4, 30), integers(30, 17, dtype=BF16)
+    multiply = rc.nest.compile("mk,kn->mn", a, b)
+    np.testing.assert_array_equal(multiply(a, b), a @ b.astype(np.float32))
 
 
 def test_strides_are_used_as_they_are() -> None:
@@ -203,6 +235,9 @@ def test_the_output_shares_no_memory() -> None:
         (("mk,kn->mn", A), {}, "'mk,kn->mn' has 2 inputs"),
         (("mk,kn->mn", A, B.astype(np.float16)), {}, "all tensors of a contraction have one type"),
         (("mk,km->m", HALF, HALF), {}, "A has type float16, which is not supported"),
+        (("mk,kn->mn", A.astype(BF16), B.astype(np.float64)), {},
+         "all tensors of a contraction have one type"),
+        (("mk,km->m", A.astype(BF16), A.T.astype(BF16), np.zeros(4, BF16)), {}, "C would be bf16"),
         (("mk,kn->mn", A, B), {"schedule": "m n"}, "the compute nest misses points"),
         (("mk,kn->mn", A, B), {"schedule": OTHER}, "the schedule is of another problem"),
         (("mk,kn->mn", A, B), {"backend": "sse"}, "there is no target 'sse'"),
@@ -314,6 +349,24 @@ def test_wrong_code_is_found_out(change: str, facts: str, monkeypatch: pytest.Mo
         validate_code(nest, str(runnable()[0]), mutant)
     assert facts in str(found.value)
     assert found.value.exit_code == 1
+
+
+def test_large_problems_are_checked_in_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at every place: right code passes, a product less or a store too much does not."""
+    monkeypatch.setattr(check, "MANY", 0)
+    nest = scheduled(catalogue.matmul(9, 8, 21), "m k n")
+    right = generate(nest, runnable()[0])
+
+    def told(code: list[Any]) -> str:
+        mutant = type(right)(**{**vars(right), "code": tuple(code)})
+        return check.compare(nest, Kernel(mutant).call, at_end=False)
+
+    assert told(list(right.code)) == ""
+    fma = [k for k, i in enumerate(right.code) if i[0] == "fma"][-1]
+    assert "elements differ" in told([i for k, i in enumerate(right.code) if k != fma])
+    part = catalogue.concatenation(5, 9, 20)[0]
+    wide = Kernel(generate(scheduled(part, "r c"), runnable()[0])).call
+    assert check.compare(scheduled(part, "r c"), wide, at_end=True) == ""
 
 
 def test_shown_in_a_notebook() -> None:

@@ -76,6 +76,21 @@ def avx512(dtype: str, word: str, *x: Any) -> list[str]:  # noqa: C901, a case p
             return [f"vmovup{s} {at(t, o)}{masked(m)}, {z(r)}"]
         case "splat", (r, t, o):
             return [f"vbroadcasts{s} {z(r)}, {at(t, o)}"]
+        case "load16", (r, t, o, m, _):
+            return [f"vpmovzxwd {z(r)}{masked(m, '{z}')}, {at(t, o)}", f"vpslld {z(r)}, {z(r)}, 16"]
+        case "splat16", (r, t, o):
+            return [f"vpbroadcastw {z(r)}, {at(t, o)}", f"vpslld {z(r)}, {z(r)}, 16"]
+        case "gather16", (r, t, o, w, d):
+            lines = [f"vpxord {z(x)}, {z(x)}, {z(x)}" for x in ([r, 31] if w > 8 else [r])]
+            for lane in range(w):
+                x = in_bits(128, r if lane < 8 else 31)
+                lines.append(
+                    f"{{evex}} vpinsrw {x}, {x}, word ptr {at(t, o + lane * d)}, {lane % 8}"
+                )
+            if w > 8:
+                low = in_bits(256, r)
+                lines.append(f"vinserti32x4 {low}, {low}, xmm31, 1")
+            return [*lines, f"vpmovzxwd {z(r)}, {in_bits(256, r)}", f"vpslld {z(r)}, {z(r)}, 16"]
         case "first", (r, t, o):
             return [f"{{evex}} {scalar} {in_bits(128, r)}, {at(t, o)}"]
         case "single", (r, t, o):
@@ -177,6 +192,18 @@ def _avx2(dtype: str, word: str, *x: Any) -> list[str]:  # noqa: C901, a case pe
             return [mask(m), f"vmaskmovp{s} {at(t, o)}, ymm15, {y(r)}"] if m else plain
         case "splat", (r, t, o):
             return [f"vbroadcasts{s} {y(r)}, {at(t, o)}"]
+        case "load16", (r, t, o, 0, _):
+            return [f"vpmovzxwd {y(r)}, {at(t, o)}", f"vpslld {y(r)}, {y(r)}, 16"]
+        case "load16", (r, t, o, _, w):
+            return _avx2(dtype, "gather16", r, t, o, w, 2)
+        case "splat16", (r, t, o):
+            return [f"vpbroadcastw {y(r)}, {at(t, o)}", f"vpslld {y(r)}, {y(r)}, 16"]
+        case "gather16", (r, t, o, w, d):
+            low = in_bits(128, r)
+            lines = [f"vxorps {y(r)}, {y(r)}, {y(r)}"]
+            for lane in range(w):
+                lines.append(f"vpinsrw {low}, {low}, word ptr {at(t, o + lane * d)}, {lane}")
+            return [*lines, f"vpmovzxwd {y(r)}, {low}", f"vpslld {y(r)}, {y(r)}, 16"]
         case "first", (r, t, o):
             return [f"{scalar} {in_bits(128, r)}, {at(t, o)}"]
         case "single", (r, t, o):
@@ -230,6 +257,8 @@ def random_instruction(r: Random, word: str, registers: int, lanes: int) -> tupl
     return {
         "zero": (a,), "constant": (a, k), "load": (a, t, o, m), "splat": (a, t, o),
         "first": (a, t, o), "single": (a, t, o), "store": (a, t, o, m),
+        "load16": (a, t, o, m, min(w, 8)), "splat16": (a, t, o),
+        "gather16": (a, t, o, w if lanes > 8 else min(w, 8), d),
         "gather": (a, t, o, m, k, w, d), "scatter": (a, t, o, m, k, w, d),
         "fma": (a, b, c, m), "add": (a, b, m), "max": (a, b, m), "mul": (a, b, c),
         "sum": (a, b), "top": (a, b), "relu": (a, b), "square": (a,), "abs": (a, k),

@@ -58,7 +58,34 @@ def test_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.seconds, found.runs, found.given_up, asked) == (1e-3, 11, False, [1, 4, 11])
     asked.clear()
     hopeless = work.measure(kernel, Protocol(hopeless=4.0), best=1e-4)
-    assert (hopeless.runs, hopeless.given_up, asked) == (1, True, [1])
+    assert (hopeless.runs, hopeless.given_up, asked) == (2, True, [1, 1])
+
+
+def test_long_runs_are_measured_in_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fake(name: str, seconds: float) -> Any:
+        def times(address: int, pointers: Any, runs: int) -> Any:
+            asked.append(f"{name} {runs}")
+            return np.full(runs, seconds)
+
+        return times
+
+    monkeypatch.setattr(measure, "run_times", fake("wall", 0.02))
+    monkeypatch.setattr(measure, "cpu_times", fake("cpu", 0.01))
+    found = Workload(MATMUL).measure(Kernel(generate(untiled(MATMUL), ON)), Protocol())
+    assert (found.seconds, asked) == (0.01, ["wall 1", "cpu 1", "cpu 2"])
+
+
+def test_cpu_time_runs_as_often_as_it_says() -> None:
+    p = from_sizes("a->a", (5,), initial=True)
+    work = Workload(p)
+    work.inputs[0][:] = 1
+    work.out[:] = 0
+    kernel = Kernel(generate(untiled(p), ON))
+    times = timer.cpu_times(kernel.address, work.addresses, 4)
+    assert times.shape == (4,)
+    assert (work.out == 4).all()
 
 
 def test_nests_of_the_same_code_are_measured_once() -> None:

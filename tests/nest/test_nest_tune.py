@@ -26,6 +26,14 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert nest.order == report["nests"][report["best"]]["order"]
 
 
+def test_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["tune", "mk,kn->mn", "--sizes", "64,16,64", "--seconds", "0.1", "--json"]
+    assert cli.main([*arguments, "--threads", "2"]) == 0
+    nests = json.loads(capsys.readouterr().out)["nests"]
+    assert nests["standard, 2 threads"]["order"].startswith("parallel ")
+    assert cli.main([*arguments, "--threads", "0"]) == 2
+
+
 def test_words(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--sizes", "h=6,r=3,c=4,k=20", "--post", "relu", "--actions", "paper"]
     code = cli.main(["tune", "(2h+r)c,rck->hk", *sizes, "--seconds", "0.2", "--search", "greedy1"])

@@ -285,3 +285,9 @@ def test_progress_is_told() -> None:
 def test_unknown_searches() -> None:
     with pytest.raises(RecurraError, match="there is no search 'beam0bfs'"):
         strategy("beam0bfs")
+
+
+def test_vectors_of_a_table_are_those_of_its_nests(table: Table) -> None:
+    every = table.vectors()
+    for k in range(0, len(table.orders), 7):
+        np.testing.assert_array_equal(every[k], vector(table.nest(k), FEW.max_loops))

@@ -26,6 +26,7 @@ from recurra.bench.harness import (
     progress,
 )
 from recurra.bench.nest_peers import contestant, inputs_of, peers
+from recurra.bench.nest_policy import policies
 from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
 from recurra.bench.worker import in_worker
@@ -75,6 +76,7 @@ def suite(ours: Any = None, quick: bool = False) -> list[Row]:
     rows = _part(compile_times, count=100 if quick else 300)
     rows += _part(peaks, seconds=2.0 if quick else 10.0)
     rows += _part(ceilings, sizes=chosen[: 2 if quick else 20])
+    rows += _part(policies, count=4 if quick else 20)
     matmuls: list[Row] = []
     for sizes in chosen:
         matmuls += _part(matmul, sizes=sizes, quick=quick)
@@ -175,9 +177,9 @@ def peaks(seconds: float) -> list[dict[str, Any]]:
     """GFLOPS of the best schedule as a share of what a probe reaches in the same rounds."""
     rows: list[Row] = []
     for on in runnable():
-        for n in (128, 256):
+        for n in (128, 256, 512, 1024):
             p = catalogue.matmul(n, n, n)
-            best = tuned(p, on, seconds=seconds)
+            best = tuned(p, on, seconds=seconds)  # from 512 on with what is packed, and its cost
             standing = compared([best.nest], on, rounds=15)[0]
             share, at_most = standing.of_peak, standing.gflops / standing.of_peak
             case = f"matmul {n}x{n}x{n} {on} 1T"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra.nest.actions import PAPER, Actions
+    from recurra.nest.agents.policy import proposed
     from recurra.nest.compiled import Contraction, compile
     from recurra.nest.einsum import from_sizes as contraction
     from recurra.nest.loops import Nest, scheduled, untiled
@@ -23,6 +24,7 @@ _WHERE = {
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
     "Problem": ("problem", "Problem"),
+    "proposed": ("agents.policy", "proposed"),
     "tuned": ("tune", "tuned"),
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "Problem",
     "compile",
     "contraction",
+    "proposed",
     "scheduled",
     "tuned",
     "untiled",

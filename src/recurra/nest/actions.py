@@ -38,6 +38,8 @@ class Actions:
     def refusal(self, nest: Nest, name: str) -> str | None:
         """Why `name` may not be applied, or None."""
         at, end = nest.cursor, len(nest.loops if self.write_loops else nest.compute)
+        if nest.packs or nest.parallel:
+            return "the nest is annotated, and annotations come last"
         match name:
             case "up":
                 return None if at else "the cursor is on the first loop"

@@ -91,6 +91,29 @@ class Avx2(Encoder):
         opcode = (MAP_0F38, 1, 0, 0x19 if self.wide else 0x18)
         return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM)
 
+    def load16(self, r: int, t: int, o: int, m: int, w: int) -> bytes:
+        """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
+        if m:
+            return self.gather16(r, t, o, w, 2)
+        opcode = (MAP_0F38, 1, 0, 0x33)
+        return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM) + self._upper(r)
+
+    def splat16(self, r: int, t: int, o: int) -> bytes:
+        opcode = (MAP_0F38, 1, 0, 0x79)
+        return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM) + self._upper(r)
+
+    def gather16(self, r: int, t: int, o: int, w: int, d: int) -> bytes:
+        """Lane by lane: gathers read four bytes, perhaps past the end."""
+        code = self.zero(r)
+        for lane in range(w):  # vpinsrw
+            insert = (MAP_0F, 1, 0, 0xC4)
+            code += vex_memory(insert, r, r, POINTERS[t], o + lane * d, XMM) + bytes((lane,))
+        return code + vex((MAP_0F38, 1, 0, 0x33), r, NOTHING, r, YMM) + self._upper(r)
+
+    def _upper(self, r: int) -> bytes:
+        """vpslld r, r, 16"""
+        return vex((MAP_0F, 1, 0, 0x72), 6, r, r, YMM) + b"\x10"
+
     def first(self, r: int, t: int, o: int) -> bytes:
         return vex_memory(self.scalar(0x10), r, NOTHING, POINTERS[t], o, XMM)
 

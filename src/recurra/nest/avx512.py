@@ -90,6 +90,31 @@ class Avx512(Encoder):
         opcode = (MAP_0F38, 1, self.wide, 0x19 if self.wide else 0x18)
         return evex_memory(opcode, r, POINTERS[t], o, self.item, ZMM)
 
+    def load16(self, r: int, t: int, o: int, m: int, w: int) -> bytes:
+        """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
+        opcode = (MAP_0F38, 1, 0, 0x33)
+        lower = evex_memory(opcode, r, POINTERS[t], o, 32, ZMM, m, int(m > 0))
+        return lower + self._upper(r)
+
+    def splat16(self, r: int, t: int, o: int) -> bytes:
+        return evex_memory((MAP_0F38, 1, 0, 0x79), r, POINTERS[t], o, 2, ZMM) + self._upper(r)
+
+    def gather16(self, r: int, t: int, o: int, w: int, d: int) -> bytes:
+        """Lane by lane: gathers read four bytes, perhaps past the end."""
+        code = self.zero(r) + (self.zero(INDEX) if w > 8 else b"")
+        for lane in range(w):  # vpinsrw
+            half = r if lane < 8 else INDEX
+            insert = (MAP_0F, 1, 0, 0xC4)
+            code += evex_memory(insert, half, POINTERS[t], o + lane * d, 2, XMM, vvvv=half)
+            code += bytes((lane % 8,))
+        if w > 8:  # vinserti32x4
+            code += evex((MAP_0F3A, 1, 0, 0x38), r, r, INDEX, YMM, 0, 0) + b"\x01"
+        return code + evex((MAP_0F38, 1, 0, 0x33), r, 0, r, ZMM, 0, 0) + self._upper(r)
+
+    def _upper(self, r: int) -> bytes:
+        """vpslld r, r, 16"""
+        return evex((MAP_0F, 1, 0, 0x72), 6, r, r, ZMM, 0, 0) + b"\x10"
+
     def first(self, r: int, t: int, o: int) -> bytes:
         return evex_memory(self.scalar(0x10), r, POINTERS[t], o, self.item, XMM)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recurra.nest.einsum import from_sizes
-from recurra.nest.problem import Access, Affine, Post, Problem, contiguous
+from recurra.nest.problem import RESULTS, Access, Affine, Post, Problem, contiguous
 
 
 def matmul(m: int, k: int, n: int, *, dtype: str = "f32", post: Post | None = None) -> Problem:
@@ -59,7 +59,7 @@ def broadcast(r: int, c: int, *, dtype: str = "f32") -> Problem:
     """C[r,c] = A[r]"""
     a = Access("A", dtype, (r,), (1,), (Affine((("r", 1),)),))
     at = (Affine((("r", 1),)), Affine((("c", 1),)))
-    return Problem((("r", r), ("c", c)), Access("C", dtype, (r, c), (c, 1), at), (a,))
+    return Problem((("r", r), ("c", c)), Access("C", RESULTS[dtype], (r, c), (c, 1), at), (a,))
 
 
 def concatenation(r: int, c: int, d: int, *, dtype: str = "f32") -> tuple[Problem, Problem]:
@@ -69,7 +69,7 @@ def concatenation(r: int, c: int, d: int, *, dtype: str = "f32") -> tuple[Proble
     def part(name: str, width: int, offset: int) -> Problem:
         p = from_sizes("rc->rc", (r, width), dtype=dtype)
         at = (Affine((("r", 1),)), Affine((("c", 1),), offset))
-        output = Access("C", dtype, shape, contiguous(shape), at)
+        output = Access("C", RESULTS[dtype], shape, contiguous(shape), at)
         return replace(p, output=output, inputs=(replace(p.inputs[0], name=name),))
 
     return part("A", c, 0), part("B", d, c)

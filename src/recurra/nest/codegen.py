@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from recurra.errors import ScheduleError
 from recurra.nest.emission import Emission
 from recurra.nest.loops import Nest, canonical
-from recurra.nest.program import Program
-from recurra.nest.scopes import Extents
+from recurra.nest.program import POINTERS, Program
+from recurra.nest.scopes import Buffer, Extents
 from recurra.nest.target import Target
 
 UNROLL = 24  # multiply-adds between two jumps, about
 LONGEST = 6000  # instructions: tails multiply bodies
 SWEEP = 8  # vectors between two jumps, where memory is only passed over
+BUFFERS = 2**19  # bytes on the stack: half of what threads with small stacks have
 
 
 def generate(nest: Nest, target: Target) -> Program:
@@ -38,9 +39,10 @@ class _Generator(Emission):
         self.moves = p.combine == "sum" and not (p.reduced or p.initial) and len(p.inputs) == 1
 
     def program(self) -> Program:
+        self.check_buffers()
         full = dict(self.problem.extents)
         for t, tensor in enumerate(self.tensors):
-            self.move(t, tensor.base * self.item)
+            self.move(t, tensor.base * self.items[t])
         if self.through_memory and not self.problem.initial:
             self.sweep(0, full, "initialise")
         self.outer(0, full)
@@ -50,9 +52,25 @@ class _Generator(Emission):
             self.code.pop()
         return super().program()
 
+    def check_buffers(self) -> None:
+        if (size := sum(b.size for b in self.buffers)) > BUFFERS:
+            raise ScheduleError(
+                "what is packed is too large for the stack",
+                facts=f"{size} bytes, at most {BUFFERS}",
+                hint="pack further inside, or split an index of it",
+            )
+        if (count := len(self.tensors) + len(self.buffers)) > POINTERS:
+            raise ScheduleError(
+                "too many tensors and buffers", facts=f"{count}, there are {POINTERS} pointers"
+            )
+
     # Loops outside of the registers' scope
 
     def outer(self, level: int, extents: Extents) -> None:
+        for buffer in self.buffers:
+            if buffer.level == level:
+                outer = [i for i in buffer.order[:-1] if extents[i] > 1]
+                self.pack(buffer, [*outer, *buffer.order[-1:]], extents)
         if self.starts(level, extents):
             self.scope(level, extents)
             return
@@ -64,13 +82,47 @@ class _Generator(Emission):
         if full:
             self.outer(level + 1, inside)
             if full > 1 or tail:
-                self.shift(index, step)
+                self.shift(index, step, level)
                 moved = full * step
         if full > 1:
             self.emit("end")
         if tail:
             self.outer(level + 1, {**extents, index: tail})
-        self.shift(index, -moved)
+        self.shift(index, -moved, level)
+
+    def pack(self, buffer: Buffer, order: list[str], extents: Extents) -> None:
+        """Copies what `extents` leave of an input; both pointers are where they were, after it."""
+        if len(order) < 2:
+            self.pack_row(buffer, *([(order[0], extents[order[0]])] if order else [("", 1)]))
+            return
+        index, *inner = order
+        t, b = buffer.tensor, buffer.pointer
+        self.emit("repeat", extents[index])
+        self.pack(buffer, inner, extents)
+        self.move(t, self.steps[index][t])
+        self.move(b, self.steps[index][b])
+        self.emit("end")
+        self.move(t, -self.steps[index][t] * extents[index])
+        self.move(b, -self.steps[index][b] * extents[index])
+
+    def pack_row(self, buffer: Buffer, row: tuple[str, int]) -> None:
+        (index, extent), t, b = row, buffer.tensor, buffer.pointer
+        step, per_trip = (self.steps[index][t] if index else 0), SWEEP * self.lanes
+        trips, rest = divmod(extent, per_trip)
+        if trips > 1:
+            self.emit("repeat", trips)
+        for count in (per_trip if trips else 0, rest):
+            for start in range(0, count, self.lanes):
+                width = min(self.lanes, count - start)
+                self.fetch(0, t, step * start, width, step)
+                self.emit("store", 0, b, self.item * start, self.mask(width))
+            if count == per_trip:
+                self.move(t, step * per_trip)
+                self.move(b, self.item * per_trip)
+                if trips > 1:
+                    self.emit("end")
+        self.move(t, -step * per_trip * trips)
+        self.move(b, -self.item * per_trip * trips)
 
     # The registers' scope
 
@@ -105,12 +157,12 @@ class _Generator(Emission):
         if full > 1:
             self.emit("repeat", full)
         self.scope(level, {**extents, index: width})
-        self.shift(index, width)
+        self.shift(index, width, level)
         if full > 1:
             self.emit("end")
         if tail:
             self.scope(level, {**extents, index: tail})
-        self.shift(index, -full * width)
+        self.shift(index, -full * width, level)
 
     def begin(self, again: bool) -> None:
         """Accumulators start from memory, or from what changes nothing."""
@@ -148,22 +200,20 @@ class _Generator(Emission):
         index, step = self.loops[level]
         full, tail = divmod(extents[index], step)
         inside = {**extents, index: step}
-        steps = self.steps[index]
+        steps, out_step = self.near[index], self.steps[index][self.out]
         done = 0
         if index not in self.kept and full:
             done, at = self.rolled(level, full, inside, at, out)
         for k in range(done, full):
-            there = tuple(o + s * step * (k - done) for o, s in zip(at, steps, strict=False))
-            self.inner(level + 1, inside, there, out + steps[self.out] * step * k)
+            there = tuple(o + s * step * (k - done) for o, s in zip(at, steps, strict=True))
+            self.inner(level + 1, inside, there, out + out_step * step * k)
         if tail:
             k = full - done
-            there = tuple(o + s * step * k for o, s in zip(at, steps, strict=False))
-            self.inner(
-                level + 1, {**extents, index: tail}, there, out + steps[self.out] * step * full
-            )
+            there = tuple(o + s * step * k for o, s in zip(at, steps, strict=True))
+            self.inner(level + 1, {**extents, index: tail}, there, out + out_step * step * full)
         if done:
             self.flush()
-            self.shift(index, -done * step)
+            self.shift(index, -done * step, level)
 
     def rolled(
         self, level: int, full: int, inside: Extents, at: tuple[int, ...], out: int
@@ -178,14 +228,13 @@ class _Generator(Emission):
         if most * 2 > full:
             return 0, at
         trips = full // -(-full // most)  # as even as can be: the rest is unrolled
-        steps = self.steps[index]
         self.flush()
         self.emit("repeat", full // trips)
         for k in range(trips):
-            there = tuple(o + s * step * k for o, s in zip(at, steps, strict=False))
+            there = tuple(o + s * step * k for o, s in zip(at, self.near[index], strict=True))
             self.inner(level + 1, inside, there, out)
         self.flush()
-        self.shift(index, trips * step)
+        self.shift(index, trips * step, level)
         self.emit("end")
         return full // trips * trips, at
 
@@ -197,19 +246,20 @@ class _Generator(Emission):
                 facts=f"more than {LONGEST} instructions: every tail is a body of its own",
                 hint="split by divisors of the sizes, or less often",
             )
-        steps, out_step = self.lane_steps, self.lane_steps[self.out]
+        lane_steps, out_step = self.lane_steps, self.lane_steps[self.out]
         mask = 0
         for start in range(0, extent, self.lanes):
             width = min(self.lanes, extent - start)
             r = self.accumulators[out + out_step * start if self.in_lanes else out][0]
             if self.moves:
-                self.read(r, 0, at[0] + steps[0] * start, width)
+                seen = self.seen[0]
+                self.read(r, seen, at[0] + lane_steps[seen] * start, width)
                 continue
             if not self.in_lanes:
                 mask = self.mask(width)
             operands = tuple(
-                (t, o + s * start, width) if s else (t, o, self.lanes)
-                for t, (o, s) in enumerate(zip(at, steps, strict=False))
+                (t, o + lane_steps[t] * start, width) if lane_steps[t] else (t, o, self.lanes)
+                for t, o in zip(self.seen, at, strict=True)
             )
             self.block.append((r, operands, mask))
 

@@ -6,13 +6,16 @@ compiled for. Nothing is compiled at a call: other shapes, strides or types are 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from recurra.config import config
-from recurra.errors import ShapeError
+from recurra.errors import ScheduleError, ShapeError
+from recurra.nest import kept
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.entry import entry
@@ -21,9 +24,15 @@ from recurra.nest.native import Kernel
 from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
+from recurra.nest.team import Team, available, shared
 
 Backend = Literal["avx512", "avx2", "llvm"]
-DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+DTYPES = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+}
+TORCH = {"f32": "float32", "f64": "float64", "bf16": "bfloat16"}
 
 
 def compile(
@@ -36,6 +45,7 @@ def compile(
     combine: Combine = "sum",
     post: Post | None = None,
     initial: bool = False,
+    threads: int | None = None,
 ) -> Contraction:
     """The function that computes a contraction, for one layout of its arrays.
 
@@ -46,8 +56,10 @@ def compile(
     Shapes, strides and type come from `sizes` and `dtype` (C-contiguous), from `examples` (arrays
     or tensors: the inputs, perhaps the output), or from a Problem. `combine` is how reduced
     indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
-    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, a standard tile.
-    Raises ShapeError, ScheduleError, BackendError.
+    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, what `recurra tune` has
+    kept for this problem and processor, or else a standard tile.
+    `threads` share the outermost loop of a nest that is parallel, by default all processors; with
+    `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError, BackendError.
     """
     if isinstance(what, Problem):
         problem = what
@@ -58,18 +70,32 @@ def compile(
     else:
         problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
     on = _target(backend)
-    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on)
+    if threads is not None and threads < 1:
+        raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
+    known = kept.load(problem, on.name, threads or 1) if schedule is None else None
+    if known is not None:
+        return Contraction(known.nest, on, threads)
+    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
+    if threads is not None and threads > 1 and not nest.parallel:
+        raise ScheduleError(
+            f"{threads} threads have nothing to share",
+            facts=f"the nest {nest.order!r} is not parallel",
+            hint='schedule="parallel ..", beginning with a loop over an index of the output',
+        )
     if nest.problem != problem:
         raise ShapeError(
             "the schedule is of another problem",
             facts=f"it is of {nest.problem.statement}, wanted is {problem.statement}",
             hint="give its order instead, as in schedule=nest.order",
         )
-    return Contraction(nest, on)
+    return Contraction(nest, on, threads)
 
 
-def _nest(problem: Problem, order: str | None, on: Target) -> Nest:
-    return standard(problem, on) if order is None else scheduled(problem, order)
+def _nest(problem: Problem, order: str | None, on: Target, threads: int | None) -> Nest:
+    if order is not None:
+        return scheduled(problem, order)
+    nest = standard(problem, on)
+    return (shared(nest, threads) or nest) if threads and threads > 1 else nest
 
 
 def _target(backend: Backend | None) -> Target:
@@ -80,11 +106,13 @@ def _target(backend: Backend | None) -> Target:
     return target(backend)
 
 
-def kernel(nest: Nest, on: Target) -> Any:
+def kernel(nest: Nest, on: Target, threads: int | None = None) -> Any:
     """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
 
     With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
     """
+    if nest.parallel:
+        return Team(nest, threads or available(), lambda part: kernel(part, on))
     program = generate(nest, on)
     if on.name == "llvm":
         from recurra.nest.llvm import LlvmKernel
@@ -102,16 +130,17 @@ def kernel(nest: Nest, on: Target) -> Any:
 class Contraction:
     """A compiled contraction: call it with its inputs, and perhaps `out=`."""
 
-    def __init__(self, nest: Nest, on: Target) -> None:
+    def __init__(self, nest: Nest, on: Target, threads: int | None = None) -> None:
         p = self.problem = nest.problem
         self.nest, self.target = nest, on
-        self.kernel = kernel(nest, on)
+        self.kernel = kernel(nest, on, threads)
         plain = p.output.strides == contiguous(p.output.shape)
         self._whole = plain and _all_written(p) and not p.initial
         self._call: Callable[..., None] = self.kernel.call
         self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
         self._output = self._layouts[-1]
-        self._entry = entry(self.kernel.address, self._layouts, self.kernel)
+        address: int | None = self.kernel.address
+        self._entry = entry(address, self._layouts, self.kernel) if address else None
         """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
 
     def __repr__(self) -> str:
@@ -165,7 +194,8 @@ class Contraction:
         if isinstance(like, np.ndarray):
             return np.empty(p.output.shape, self._output.dtype)
         if _is_torch(like):
-            return like.new_empty(p.output.shape)
+            dtype = getattr(sys.modules["torch"], TORCH[p.dtype])
+            return like.new_empty(p.output.shape, dtype=dtype)
         raise _no_array(p.inputs[0].name, like)
 
     def _check_kinds(self, inputs: Sequence[Any], out: Any) -> None:
@@ -188,7 +218,7 @@ class _Layout:
         self.item = ITEM_BYTES[t.dtype]
         self.dtype = DTYPES[t.dtype]
         self.in_bytes = tuple(s * self.item for s in t.strides)
-        self.torch = {"f32": "torch.float32", "f64": "torch.float64"}[t.dtype]
+        self.torch = f"torch.{TORCH[t.dtype]}"
         reach = [s * (n - 1) for s, n in zip(self.in_bytes, self.shape, strict=True)]
         self.low = sum(min(r, 0) for r in reach)
         self.high = sum(max(r, 0) for r in reach) + self.item
@@ -276,11 +306,11 @@ def _of_examples(
 ) -> Problem:
     names = [f"argument {k}" for k in range(len(examples))]
     layouts = [_layout(name, x) for name, x in zip(names, examples, strict=True)]
-    dtypes = {dtype for _, _, dtype in layouts}
-    if len(dtypes) > 1:
+    dtypes = [dtype for _, _, dtype in layouts]
+    if len({*dtypes} - {"bf16"}) > 1:
         raise ShapeError(
             "all tensors of a contraction have one type",
-            facts=f"given: {', '.join(sorted(dtypes))}",
+            facts=f"given: {', '.join(sorted({*dtypes}))}",
         )
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ShapeError(
@@ -292,7 +322,7 @@ def _of_examples(
     return from_layouts(
         words,
         [(shape, strides) for shape, strides, _ in layouts],
-        dtype=dtypes.pop(),
+        dtypes=dtypes,
         combine=combine,
         post=post,
         initial=initial,
@@ -315,7 +345,7 @@ def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     elif _is_torch(x):
         shape, strides = tuple(x.shape), tuple(x.stride())
         dtype = str(x.dtype).removeprefix("torch.")
-        dtype = {"float32": "f32", "float64": "f64"}.get(dtype, dtype)
+        dtype = {name: k for k, name in TORCH.items()}.get(dtype, dtype)
     else:
         raise _no_array(name, x)
     plain = contiguous(shape)

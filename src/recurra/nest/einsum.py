@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from recurra.errors import ShapeError
-from recurra.nest.problem import Access, Affine, Combine, Post, Problem, contiguous
+from recurra.nest.problem import RESULTS, Access, Affine, Combine, Post, Problem, contiguous
 from recurra.nest.text import affine
 
 _AXIS = re.compile(r"[a-z]|\([^()]*\)")
@@ -56,29 +56,31 @@ def from_sizes(
 ) -> Problem:
     """The contraction of C-contiguous tensors; sizes by letter, or in order of first mention.
 
-    from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n].
+    from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n]. Of inputs
+    that are bf16, C is f32.
     """
     inputs, output = axes(words)
     extents = _sizes(words, sizes)
     shapes = [tuple(_reach(axis, extents) for axis in part) for part in (*inputs, output)]
     layouts = [(shape, contiguous(shape)) for shape in shapes]
-    return _problem((inputs, output), extents, layouts, dtype, (combine, post, initial))
+    dtypes = [dtype] * len(inputs)
+    return _problem((inputs, output), extents, layouts, dtypes, (combine, post, initial))
 
 
 def from_layouts(
     words: str,
     layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     *,
-    dtype: str = "f32",
+    dtypes: Sequence[str] | None = None,
     combine: Combine = "sum",
     post: Post | None = None,
     initial: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> Problem:
-    """The contraction of tensors of these shapes and strides (elements), inputs first.
+    """The contraction of tensors of these shapes, strides (elements) and types, inputs first.
 
-    Without a layout for the output, it is C-contiguous. Sizes of letters that never stand alone
-    (h and r of "(h+r)" may) are given by `sizes`.
+    Without a layout for the output, it is C-contiguous; types are f32 if none are given. Sizes of
+    letters that never stand alone (h and r of "(h+r)" may) are given by `sizes`.
     """
     inputs, output = axes(words)
     if len(layouts) not in (len(inputs), len(inputs) + 1):
@@ -91,21 +93,25 @@ def from_layouts(
     extents = _sizes(words, extents)
     shape = tuple(_reach(axis, extents) for axis in output)
     every = [*layouts, (shape, contiguous(shape))][: len(inputs) + 1]
-    return _problem((inputs, output), extents, every, dtype, (combine, post, initial))
+    dtypes = dtypes or ["f32"] * len(inputs)
+    return _problem((inputs, output), extents, every, dtypes, (combine, post, initial))
 
 
 def _problem(
     parts: tuple[list[tuple[Affine, ...]], tuple[Affine, ...]],
     extents: Mapping[str, int],
     layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
-    dtype: str,
+    dtypes: Sequence[str],
     rest: tuple[Combine, Post | None, bool],
 ) -> Problem:
     inputs, output = parts
+    if len(dtypes) == len(inputs):
+        wide = next((d for d in dtypes if d != "bf16"), "bf16")
+        dtypes = [*dtypes, RESULTS.get(wide, wide)]
     tensors = [
         Access(name, dtype, shape, strides, at)
-        for name, (shape, strides), at in zip(
-            (*_NAMES[: len(inputs)], OUTPUT), layouts, (*inputs, output), strict=True
+        for name, dtype, (shape, strides), at in zip(
+            (*_NAMES[: len(inputs)], OUTPUT), dtypes, layouts, (*inputs, output), strict=True
         )
     ]
     return Problem(tuple(extents.items()), tensors[-1], tuple(tensors[:-1]), *rest)

@@ -39,11 +39,15 @@ class Emission(Scopes):
             tuple(self.code),
             tuple(self.widths),
             tuple(self.pool),
+            tuple(b.size for b in self.buffers),
         )
 
-    def shift(self, index: str, points: int) -> None:
+    def shift(self, index: str, points: int, level: int) -> None:
+        """Moves the pointers that loops from `level` inwards use."""
+        still = {b.tensor if b.level <= level else b.pointer for b in self.buffers}
         for t, step in enumerate(self.steps[index]):
-            self.move(t, step * points)
+            if t not in still:
+                self.move(t, step * points)
 
     def move(self, tensor: int, distance: int) -> None:
         if not distance:
@@ -139,12 +143,27 @@ class Emission(Scopes):
         step = self.lane_steps[t]
         if t == self.out and not step:
             step = self.item  # an index of size 1
-        if step == 0:
+        self.fetch(r, t, offset, width, step)
+
+    def fetch(self, r: int, t: int, offset: int, width: int, step: int) -> None:
+        """Lanes that are `step` bytes apart."""
+        if self.items[t] == 2:
+            self.widened(r, t, offset, width, step)
+        elif step == 0:
             self.emit("splat", r, t, offset)
         elif step == self.item:
             self.emit("load", r, t, offset, self.mask(width))
         else:
             self.apart("gather", r, t, offset, width, step)
+
+    def widened(self, r: int, t: int, offset: int, width: int, step: int) -> None:
+        """Elements of bf16, which become f32 as they are read."""
+        if step == 0:
+            self.emit("splat16", r, t, offset)
+        elif step == 2:
+            self.emit("load16", r, t, offset, self.mask(width), width)
+        else:
+            self.emit("gather16", r, t, offset, width, step)
 
     def put(self, r: int, offset: int, width: int) -> None:
         step = self.lane_steps[self.out] or self.item

@@ -100,7 +100,7 @@ class _Writer:
         self.declared: set[str] = set()
         self.names = 0
         self.registers: dict[int, str] = {}
-        self.pointers = [f"%t{t}" for t in range(p.tensors)]
+        self.pointers = [f"%t{t}" for t in range(p.tensors + len(p.buffers))]
         self.block = "entry"
         self.loops: list[tuple[Any, ...]] = []
 
@@ -108,7 +108,11 @@ class _Writer:
         for word, *rest in self.p.code:
             getattr(self, f"do_{word}")(*rest)
         arguments = ", ".join(f"ptr %t{t}" for t in range(self.p.tensors))
-        body = "\n".join(["entry:", *self.lines, "ret void"])
+        buffers = [
+            f"%t{t} = alloca [{size} x i8], align 64"
+            for t, size in enumerate(self.p.buffers, self.p.tensors)
+        ]
+        body = "\n".join(["entry:", *buffers, *self.lines, "ret void"])
         return "\n".join(
             [*sorted(self.declared), f"define void @{NAME}({arguments}) {{", body, "}"]
         )
@@ -186,6 +190,38 @@ class _Writer:
 
     def element(self, t: int, o: int) -> str:
         return self.new(f"load {self.scalar}, ptr {self.at(t, o)}, align {self.item}")
+
+    def upper(self, halves: str) -> str:
+        """Lanes of bf16, as i16, to f32: they are its upper halves."""
+        n, integers = self.p.lanes, self.integers()
+        wide = self.new(f"zext <{n} x i16> {halves} to {integers}")
+        sixteen = f"<{', '.join(['i32 16'] * n)}>"
+        wide = self.new(f"shl {integers} {wide}, {sixteen}")
+        return self.new(f"bitcast {integers} {wide} to {self.vector}")
+
+    def do_load16(self, r: int, t: int, o: int, m: int, w: int) -> None:
+        if m:
+            return self.do_gather16(r, t, o, w, 2)
+        pointer = self.at(t, o)
+        self.registers[r] = self.upper(
+            self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2")
+        )
+
+    def do_splat16(self, r: int, t: int, o: int) -> None:
+        n, kind = self.p.lanes, f"<{self.p.lanes} x i16>"
+        one = self.new(f"load i16, ptr {self.at(t, o)}, align 2")
+        first = self.new(f"insertelement {kind} poison, i16 {one}, i32 0")
+        lanes = f"<{n} x i32> zeroinitializer"
+        self.registers[r] = self.upper(
+            self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
+        )
+
+    def do_gather16(self, r: int, t: int, o: int, w: int, d: int) -> None:
+        value, kind = "zeroinitializer", f"<{self.p.lanes} x i16>"
+        for lane in range(w):
+            one = self.new(f"load i16, ptr {self.at(t, o + lane * d)}, align 2")
+            value = self.new(f"insertelement {kind} {value}, i16 {one}, i32 {lane}")
+        self.registers[r] = self.upper(value)
 
     def inserted(self, vector: str, value: str, lane: int) -> str:
         return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
@@ -273,7 +309,7 @@ class _Writer:
         self.loops.append((n, head, len(self.lines), *before))
         self.lines.append("")
         self.registers = {r: f"%{head}.r{r}" for r in self.registers}
-        self.pointers = [f"%{head}.t{t}" for t in range(self.p.tensors)]
+        self.pointers = [f"%{head}.t{t}" for t in range(len(self.pointers))]
         self.block = head
 
     def do_end(self) -> None:

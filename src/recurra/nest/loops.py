@@ -9,6 +9,13 @@
       for n in 64:
         C[m,n] = relu(T[m,n])
 
+Two annotations are beside the loops: what inner loops read of an input is packed (copied to where
+it is contiguous) before they begin, and trips of the outermost loop are shared by threads.
+
+    parallel for n in 8:
+      pack B[k,n]
+      for m in 128: ..
+
 LoopTune's IR (section 3, figures 3 and 5; LoopTool): the compute nest reduces into T, the write
 nest gives C. Every loop runs over what the next outer loop of its index leaves it; `size` and
 `tail` are those of a full trip. Actions are in `recurra.nest.actions`.
@@ -41,16 +48,29 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Pack:
+    """What the compute loops from `level` inwards read of an input, copied before they begin."""
+
+    tensor: str
+    level: int
+
+
+@dataclass(frozen=True)
 class Nest:
     """A schedule of a problem: loops outermost first. `cursor` counts compute, then write loops.
 
-    Raises ScheduleError if the loops do not cover the index space exactly.
+    Raises ScheduleError if the loops do not cover the index space exactly, an annotation names no
+    input, or threads would share a reduction.
     """
 
     problem: Problem
     compute: tuple[Loop, ...]
     write: tuple[Loop, ...]
     cursor: int = 0
+    packs: tuple[Pack, ...] = ()
+    """By level"""
+    parallel: bool = False
+    """Do threads share the trips of the outermost compute loop?"""
 
     def __post_init__(self) -> None:
         check(self)
@@ -72,10 +92,13 @@ class Nest:
 
     @cached_property
     def order(self) -> str:
-        """`m/6 k m n | m n`: the loops with their steps, as `scheduled` reads them."""
-        parts = (self.steps, self.write_steps)
-        words = [" ".join(i if s == 1 else f"{i}/{s}" for i, s in part) for part in parts]
-        return " | ".join(words).strip()
+        """`parallel n/64 [B] m/6 k m n | m n`: loops and steps, as `scheduled` reads them."""
+        parts = self.steps, self.write_steps
+        compute, write = ([i if s == 1 else f"{i}/{s}" for i, s in part] for part in parts)
+        for pack in reversed(self.packs):
+            compute.insert(pack.level, f"[{pack.tensor}]")
+        words = ["parallel"] * self.parallel + compute
+        return f"{' '.join(words)} | {' '.join(write)}".strip()
 
     def __str__(self) -> str:
         p = self.problem
@@ -86,6 +109,11 @@ class Nest:
         lines += _indented(self.write, f"{p.output} = {result}")
         at = self.cursor + (self.cursor >= len(self.compute))  # the statement is a line, too
         lines[at] += CURSOR
+        if self.parallel:
+            lines[0] = f"parallel {lines[0]}"
+        access = {t.name: t for t in p.inputs}
+        for pack in reversed(self.packs):
+            lines.insert(pack.level, f"{'  ' * pack.level}pack {access[pack.tensor]}")
         return "\n".join([str(p), "", *lines])
 
     def _repr_html_(self) -> str:
@@ -108,15 +136,25 @@ def untiled(problem: Problem) -> Nest:
 def scheduled(problem: Problem, order: str) -> Nest:
     """The nest of `order`, as in "n/64 m/6 k m n": loops outermost first, with points per trip.
 
-    Write loops may follow after `|`; without them there is one per output index. Raises
-    ScheduleError.
+    Write loops may follow after `|`; without them there is one per output index. `[B]` packs B for
+    the loops after it, `parallel` comes first. Raises ScheduleError.
     """
     compute, bar, write = order.partition("|")
     plain = untiled(problem)
+    words = compute.split()
+    parallel = words[:1] == ["parallel"]
+    loops, packs = list[str](), list[Pack]()
+    for word in words[parallel:]:
+        if word[0] == "[" and word[-1] == "]":
+            packs.append(Pack(word[1:-1], len(loops)))
+        else:
+            loops.append(word)
     return Nest(
         problem,
-        _read(problem, compute),
+        _read(problem, " ".join(loops)),
         _read(problem, write) if bar else plain.write,
+        packs=tuple(packs),
+        parallel=parallel,
     )
 
 
@@ -152,16 +190,19 @@ def parse(text: str) -> Nest:
     """The nest that prints as `text`; raises ShapeError or ScheduleError."""
     head, _, body = text.strip().partition("\n\n")
     problem, parts, cursor = parse_problem(head), ([], []), 0
-    which = 0
-    for line in body.splitlines():
+    which, packs = 0, list[Pack]()
+    parallel = body.startswith("parallel ")
+    for line in body.removeprefix("parallel ").splitlines():
         found = re.fullmatch(r" *for ([a-z]\w*) in (\d+)(?: tail (\d+))?:(  <<<)?", line)
-        if found:
+        if packed := re.match(r" *pack (\w+)\[", line):
+            packs.append(Pack(packed[1], len(parts[0])))
+        elif found:
             if found[4]:
                 cursor = len(parts[0]) + len(parts[1])
             parts[which].append(Loop(found[1], int(found[2]), int(found[3] or 0)))
         elif which < 1:
             which += 1
-    nest = Nest(problem, tuple(parts[0]), tuple(parts[1]), cursor)
+    nest = Nest(problem, tuple(parts[0]), tuple(parts[1]), cursor, tuple(packs), parallel)
     if _plain(str(nest)) != _plain(text):
         raise ScheduleError("not understood as a nest", facts=f"as read, it prints:\n{nest}")
     return nest
@@ -183,7 +224,7 @@ def steps(loops: Sequence[Loop]) -> list[int]:
 
 
 def check(nest: Nest) -> None:
-    """Raises ScheduleError unless loops cover their indices exactly."""
+    """Raises ScheduleError unless loops cover their indices exactly, and annotations fit."""
     p = nest.problem
     _check_loops(nest.compute, p.extents, "compute")
     written = {i: n for i, n in p.extents.items() if i in p.output.indices}
@@ -191,6 +232,41 @@ def check(nest: Nest) -> None:
     if not 0 <= nest.cursor < len(nest.loops):
         raise ScheduleError(
             "the cursor is on no loop", facts=f"at {nest.cursor} of {len(nest.loops)} loops"
+        )
+    _check_packs(nest)
+    if nest.parallel:
+        _check_parallel(nest)
+
+
+def _check_packs(nest: Nest) -> None:
+    names, levels = [x.tensor for x in nest.packs], [x.level for x in nest.packs]
+    inputs = [t.name for t in nest.problem.inputs]
+    if strange := [x for x in names if x not in inputs]:
+        raise ScheduleError(
+            f"{strange[0]} cannot be packed", facts=f"inputs are {', '.join(inputs)}"
+        )
+    if len(set(names)) < len(names):
+        raise ScheduleError("an input is packed twice", facts=f"packed: {', '.join(names)}")
+    if levels != sorted(levels) or not all(0 <= x < len(nest.compute) for x in levels):
+        raise ScheduleError(
+            "inputs are packed before some loop, outer ones first",
+            facts=f"levels {levels} of {len(nest.compute)} loops",
+        )
+
+
+def _check_parallel(nest: Nest) -> None:
+    first, p = nest.compute[0], nest.problem
+    if first.index not in p.output.indices:
+        raise ScheduleError(
+            f"threads cannot share the loop over {first.index}",
+            facts=f"{p.output} has no {first.index}: all of them would add to the same sums",
+            hint="begin with a loop over an index of the output",
+        )
+    if first.size + bool(first.tail) < 2:
+        raise ScheduleError(
+            f"threads cannot share `{first}`",
+            facts="it has one trip",
+            hint="begin with a loop of more trips",
         )
 
 
@@ -231,11 +307,25 @@ def canonical(
     Gone are loops of a single trip, and loops directly around a loop of their index whose step
     divides theirs. One loop stays in any case.
     """
+    return placed(order, extents, ())[0]
+
+
+def placed(
+    order: Sequence[tuple[str, int]], extents: Mapping[str, int], levels: Sequence[int]
+) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
+    """`canonical` loops, and where `levels` (counted in `order`) are among them.
+
+    Loops on two sides of a level do not become one.
+    """
     left, kept = dict(extents), list[tuple[str, int]]()
-    for index, step in order:
+    border, found = 0, dict[int, int]()
+    for k, (index, step) in enumerate(order):
+        if k in levels:
+            found[k] = border = len(kept)
         if left[index] > step:
-            while kept and kept[-1][0] == index and kept[-1][1] % step == 0:
+            while len(kept) > border and kept[-1][0] == index and kept[-1][1] % step == 0:
                 kept.pop()
             kept.append((index, step))
         left[index] = step
-    return tuple(kept) or tuple(order[-1:])
+    last = max(0, len(kept) - 1)
+    return tuple(kept) or tuple(order[-1:]), tuple(min(last, found[k]) for k in levels)

@@ -30,6 +30,21 @@ def evaluate(p: Problem, inputs: Sequence[Array], out: Array) -> None:
     _evaluate(p, inputs, out, {})
 
 
+def sampled(p: Problem, inputs: Sequence[Array], out: Array, count: int) -> Array:
+    """Writes some `count` elements of `out`, at random and at the ends of indices; which they are,
+    a mask [output shape]. For problems of too many points to visit them all.
+    """
+    random, mask = np.random.default_rng(7), np.zeros(p.output.shape, np.bool_)
+    sizes = {i: n for i, n in p.sizes if i in p.output.indices}
+    for _ in range(count):
+        fixed = {
+            i: int(random.choice([0, n - 1, *random.integers(n, size=4)])) for i, n in sizes.items()
+        }
+        _evaluate(p, inputs, out, fixed)
+        mask[tuple(_value(axis, fixed) for axis in p.output.at)] = True
+    return mask
+
+
 def magnitude(p: Problem, inputs: Sequence[Array], out: Array) -> Array:
     """Σ |terms|, where `evaluate` writes Σ terms: rounding errors are relative to it."""
     bound = np.abs(out).astype(np.float64)

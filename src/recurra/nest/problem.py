@@ -19,7 +19,9 @@ from recurra.errors import ShapeError
 Combine = Literal["sum", "max"]
 Post = Literal["relu", "abs", "negate", "square"]
 
-ITEM_BYTES: Mapping[str, int] = {"f32": 4, "f64": 8}
+ITEM_BYTES: Mapping[str, int] = {"f32": 4, "f64": 8, "bf16": 2}
+RESULTS: Mapping[str, str] = {"f32": "f32", "f64": "f64", "bf16": "f32"}
+"""What products of elements are added up in, and written as."""
 MAX_INDICES = 10  # loops of the untiled nest; the paper's nests have at most as many
 MAX_INPUTS = 6
 MAX_BYTES = 2**31 - 4096  # of one tensor: what a 32-bit displacement reaches
@@ -92,7 +94,7 @@ class Problem:
 
     `sizes` are the extents of the indices, in the order of the untiled nest's loops. With
     `initial`, what the output holds takes part in the reduction. Raises ShapeError where sizes,
-    shapes and accesses do not fit.
+    shapes and accesses do not fit. Inputs have the output's type, or are bf16 where it is f32.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -216,7 +218,13 @@ def _check_access(t: Access, p: Problem) -> None:
             facts=f"supported are {', '.join(ITEM_BYTES)}",
             hint="convert the array first",
         )
-    if t.dtype != p.dtype:
+    if t is p.output and RESULTS[t.dtype] != t.dtype:
+        raise ShapeError(
+            f"{t.name} would be {t.dtype}",
+            facts=f"products of {t.dtype} are added up in {RESULTS[t.dtype]}, and written so",
+            hint=f"make {t.name} {RESULTS[t.dtype]}",
+        )
+    if t.dtype != p.dtype and RESULTS[t.dtype] != p.dtype:
         raise ShapeError(
             "all tensors of a contraction have one type",
             facts=f"{t.name} is {t.dtype}, {p.output.name} is {p.dtype}",

@@ -10,6 +10,8 @@ widths[k-1]), s a slot of the constant pool.
     splat r t o                one element in every lane
     first r t o                one element in lane 0
     gather r t o m s w d       w elements, d bytes apart (slot s has the lanes' offsets)
+    load16 r t o m w           the same of w elements of bf16 (two bytes), which become f32
+    splat16 r t o / gather16 r t o w d
     store r t o m              consecutive elements
     single r t o               lane 0
     scatter r t o m s w d      w elements, d bytes apart
@@ -22,6 +24,8 @@ widths[k-1]), s a slot of the constant pool.
     abs r s / negate r s       with the bits of slot s
     repeat n ... end           the instructions between, n >= 1 times; n >= 2 where it is written
     move t d                   the pointer of t goes d bytes further
+
+Buffers, into which inputs are packed, are on the stack; their pointers come after the tensors'.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from typing import Any, Literal
 
 Instruction = tuple[Any, ...]
 
+POINTERS = 7  # of tensors and buffers together
 MASKS = 6  # different tails that one program may have
 
 
@@ -62,9 +67,12 @@ class Program:
     code: tuple[Instruction, ...]
     widths: tuple[int, ...]
     pool: tuple[Constant, ...]
+    buffers: tuple[int, ...] = ()
+    """Bytes"""
 
     def __str__(self) -> str:
         depth, lines = 0, [f"{self.target} {self.dtype} x {self.lanes}, {self.tensors} tensors"]
+        lines[0] += "".join(f", a buffer of {size} bytes" for size in self.buffers)
         for word, *rest in self.code:
             depth -= word == "end"
             lines.append("  " * depth + " ".join([word, *map(str, rest)]))

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
-from recurra.nest.loops import Nest, canonical
+from recurra.nest.loops import Nest, placed
 from recurra.nest.problem import ITEM_BYTES
 from recurra.nest.target import Target
 
 SPARE = 4  # registers for operands beside the accumulators
 
 Extents = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Where an input is packed: `tensor` before the loop at `level`, into pointer `pointer`."""
+
+    tensor: int
+    pointer: int
+    level: int
+    order: tuple[str, ...]
+    """Indices, the one whose points are contiguous last"""
+    steps: Mapping[str, int]
+    """Bytes"""
+    size: int
+    """Bytes"""
 
 
 class Scopes:
@@ -23,18 +40,46 @@ class Scopes:
     def __init__(self, nest: Nest, target: Target) -> None:
         p = self.problem = nest.problem
         self.target, self.item = target, ITEM_BYTES[p.dtype]
+        self.tensors = (*p.inputs, p.output)
+        self.items = tuple(ITEM_BYTES[t.dtype] for t in self.tensors)
         self.lanes = target.lanes(p.dtype)
-        self.loops = canonical(nest.steps, p.extents)
+        self.loops, levels = placed(nest.steps, p.extents, [x.level for x in nest.packs])
         self.last = len(self.loops) - 1
         self.across = self.loops[-1][0]  # the index that runs in lanes
         self.kept = [i for i, n in p.sizes if i in p.output.indices and n > 1]
         self.in_lanes = self.across in p.output.indices  # else every lane is a partial result
-        self.tensors = (*p.inputs, p.output)
-        self.steps = {
-            i: tuple(t.steps.get(i, 0) * self.item for t in self.tensors) for i, _ in p.sizes
-        }
+        pairs = tuple(zip(self.tensors, self.items, strict=True))
+        self.steps = {i: tuple(t.steps.get(i, 0) * item for t, item in pairs) for i, _ in p.sizes}
+        names = [t.name for t in p.inputs]
+        packed = [names.index(x.tensor) for x in nest.packs]
+        self.buffers = tuple(
+            self._buffer(t, len(self.tensors) + k, level)
+            for k, (t, level) in enumerate(zip(packed, levels, strict=True))
+        )
+        self.packed = max(levels, default=0)  # accumulators begin here or further inside
+        self.items += (self.item,) * len(self.buffers)
+        for i in self.steps:
+            self.steps[i] += tuple(b.steps.get(i, 0) for b in self.buffers)
+        by = {b.tensor: b.pointer for b in self.buffers}
+        self.seen = tuple(by.get(t, t) for t in range(len(p.inputs)))
+        """The pointer at which the inner loops find each input"""
+        self.near = {i: tuple(steps[t] for t in self.seen) for i, steps in self.steps.items()}
         self.lane_steps = self.steps[self.across]
         self._chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def _buffer(self, t: int, pointer: int, level: int) -> Buffer:
+        """Packed in the order in which the loops from `level` inwards go through it."""
+        extents = dict(self.problem.extents)
+        extents.update(self.loops[:level])
+        inner = list(dict.fromkeys(i for i, _ in reversed(self.loops[level:])))
+        order = [i for i in inner if self.steps[i][t] and extents[i] > 1]
+        steps, size = dict[str, int](), self.item
+        for i in order:
+            steps[i] = size
+            size *= extents[i]
+            if i == self.across:  # rows begin where vectors do
+                size = -(-size // self.target.bytes) * self.target.bytes
+        return Buffer(t, pointer, level, tuple(reversed(order)), steps, size)
 
     @cached_property
     def reserved(self) -> int:
@@ -42,7 +87,8 @@ class Scopes:
         lengths = [step for i, step in self.loops[:-1] if i == self.across]
         lengths.append(self.problem.extents[self.across])
         tails = any(n % self.lanes for n in lengths)
-        gathers = any(s not in (0, self.item) for s in self.lane_steps)
+        read = (*self.seen, len(self.seen))
+        gathers = any(self.lane_steps[t] not in (0, self.items[t]) for t in read)
         if self.target.masked:
             return int(gathers)
         blends = self.problem.combine == "max" or (tails and not self.in_lanes)
@@ -83,6 +129,8 @@ class Scopes:
 
     def starts(self, level: int, extents: Extents) -> bool:
         """Do accumulators live in registers from this loop inwards?"""
+        if level < self.packed:
+            return False
         if level == self.last:
             return True
         if not self.fits(level, extents):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.loops import Nest
-from recurra.nest.problem import Access
+from recurra.nest.problem import Access, Problem
 
 BINS = 16
 WIDTH = 4 + BINS
@@ -86,6 +86,18 @@ def vector(nest: Nest, max_loops: int) -> Vector:
             if stride:
                 found[k, 4 + min(BINS - 1, (abs(stride) - 1).bit_length())] += 1
     return found
+
+
+def loop_row(p: Problem, index: str, compute: bool, step: int, extent: int) -> Vector:
+    """[20], of a loop over `extent` points that takes `step` in a trip; the cursor is elsewhere."""
+    row = np.zeros(WIDTH, np.float32)
+    row[1], row[2] = divmod(extent, step)
+    row[3] = compute
+    tensors = (*p.inputs, p.output) if compute else (p.output, p.output)
+    for t in tensors:
+        if stride := t.steps.get(index, 0) * step:
+            row[4 + min(BINS - 1, (abs(stride) - 1).bit_length())] += 1
+    return row
 
 
 def _touched(nest: Nest) -> Iterator[tuple[Any, list[tuple[str, int]]]]:

@@ -21,7 +21,7 @@ from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.problem import Problem
 from recurra.nest.search import Evaluate
-from recurra.nest.state import Vector, vector
+from recurra.nest.state import WIDTH, Vector, loop_row, vector
 from recurra.nest.text import parse
 
 FORMAT = 1
@@ -62,8 +62,28 @@ class Table:
 
     def vectors(self) -> Vector:
         """[states, loops, 20], of all of them."""
-        loops = self.actions.max_loops
-        return np.stack([vector(self.nest(k), loops) for k in range(len(self.orders))])
+        places = {order: j for j, order in enumerate(dict.fromkeys(self.orders))}
+        once = np.zeros((len(places), self.actions.max_loops, WIDTH), np.float32)
+        known: dict[tuple[str, bool, int, int], Vector] = {}
+        for order, j in places.items():
+            self._fill(once[j], order, known)
+        found = once[[places[order] for order in self.orders]]
+        found[np.arange(len(found)), self.cursors, 0] = 1  # nests of one order differ by these
+        return found
+
+    def _fill(self, rows: Vector, order: str, known: dict[Any, Vector]) -> None:
+        """The rows of one order: what a loop's row is, its index, step and extent decide."""
+        place = 0
+        for words, compute in zip(order.split(" | "), (True, False), strict=False):
+            left = dict(self.problem.extents)
+            for word in words.split():
+                index, _, step = word.partition("/")
+                key = index, compute, int(step or 1), left[index]
+                if key not in known:
+                    known[key] = loop_row(self.problem, *key)
+                rows[place] = known[key]
+                left[index] = key[2]
+                place += 1
 
     def evaluate(self, nest: Nest) -> float:
         """GFLOPS by the table: an evaluator for searches and environments."""

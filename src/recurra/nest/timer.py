@@ -35,6 +35,18 @@ def run_times(address: int, pointers: Sequence[int], runs: int) -> Seconds:
     return ticks.astype(np.float64) * np.float64(seconds_per_tick())
 
 
+def cpu_times(address: int, pointers: Sequence[int], runs: int) -> Seconds:
+    """The same in time of this thread's processor: what others take in between does not count."""
+    from recurra.nest.native import function
+
+    call, times = function(address, len(pointers), None), np.empty(runs)
+    for k in range(runs):
+        start = time.thread_time()
+        call(*pointers)
+        times[k] = time.thread_time() - start
+    return times
+
+
 def _in_python(address: int, pointers: Sequence[int], runs: int) -> Seconds:
     from recurra.nest.native import function
 

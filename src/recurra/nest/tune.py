@@ -15,14 +15,18 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
+from recurra.nest.agents.policy import shipped
 from recurra.nest.einsum import from_sizes
+from recurra.nest.kept import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import Evaluator, Standing, compared, verified
+from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
 from recurra.nest.search import search as searched
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
+from recurra.nest.team import shared
 
 Tell = Callable[[float, float, int], None]
 
@@ -82,12 +86,14 @@ def tuned(
     seconds: float = 10.0,
     seed: int = 0,
     beside: Mapping[str, Nest] | None = None,
+    threads: int = 1,
     tell: Tell | None = None,
 ) -> Tuned:
     """Searches from the untiled and from the standard nest, half of the time each; then measures
     the best few, and what was there before, again.
 
-    `beside` are further finalists, by name.
+    `beside` are further finalists, by name; so are the best one with inputs packed, where that
+    was faster, and all of them for `threads`.
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
@@ -106,11 +112,18 @@ def tuned(
             tell=tell and _later(tell, results),
         )
         results.append(result)
-        for k, (_, order) in enumerate(result.ranking[:FINALISTS]):
+        good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
+        for k, order in enumerate(good[:FINALISTS]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
+    fastest = max(("standard", "found", "refined"), key=lambda name: evaluate(nests[name]))
+    if (one := packed(nests[fastest], evaluate)) != nests[fastest]:
+        nests["packed"] = one
+    if threads > 1:
+        teams = {f"{name}, {threads} threads": shared(x, threads) for name, x in nests.items()}
+        nests.update({name: x for name, x in teams.items() if x is not None})
     for nest in nests.values():
-        verified(nest, on)
-    standings = compared(list(nests.values()), on)
+        verified(nest, on, threads)
+    standings = compared(list(nests.values()), on, threads=threads)
     finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
     found, refined = results
     return Tuned(on, search, found, refined, evaluate.measured, finalists)
@@ -136,29 +149,37 @@ class Tune:
     search: str = "beam4bfs"
     """greedy1, greedy2, beam<WIDTH>bfs, beam<WIDTH>dfs, random or exhaustive."""
     policy: Path | None = None
-    """A policy of `recurra tune train`: its nests are finalists, too."""
+    """Of `recurra tune train`: its nest is a finalist, too; by default the shipped policy's."""
     seconds: Annotated[float, arg(metavar="S")] = 10.0
     """How long the search may take."""
     actions: Literal["full", "paper"] = "full"
     """Which splits: by 2, 3, 4, 6, 8, 16, 32, or the paper's 4, 8, 16."""
     backend: Literal["avx512", "avx2"] | None = None
     """The vector instructions; by default the widest that this machine runs."""
-    dtype: Literal["f32", "f64"] = "f32"
+    dtype: Literal["f32", "f64", "bf16"] = "f32"
+    """Of the inputs; products of bf16 are added up in f32."""
     combine: Combine = "sum"
     """How reduced indices are joined."""
     post: Post | None = None
     """A function of each result."""
+    threads: int = 1
+    """So many share the outermost loop of some finalists."""
     seed: int = 0
     """Of random searches."""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     out: Path | None = None
     """Write the nest to this file, as text."""
+    keep: bool = True
+    """Keep the nest in RECURRA_KERNELS, where recurra.nest.compile finds it, unless a better one is
+    there."""
 
     def __call__(self) -> int:
         extents = read_sizes(self.sizes)
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise RecurraError("a search needs time", facts=f"--seconds {self.seconds}")
+        if self.threads < 1:
+            raise RecurraError("a nest needs a thread", facts=f"--threads {self.threads}")
         problem = from_sizes(
             self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
         )
@@ -175,21 +196,41 @@ class Tune:
                 on,
                 search=self.search,
                 seconds=self.seconds,
-                beside={} if self.policy is None else _policy(self.policy, problem),
+                beside=_policy(self.policy or shipped(on), problem),
+                threads=self.threads,
                 tell=tell,
                 **options,
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")
-        print(json.dumps(best.report()) if self.json else _told(best))
+        kept = self.kept(best) if self.keep else None
+        told = json.dumps({**best.report(), "kept": kept}) if self.json else _told(best)
+        print(told if self.json or not self.keep else f"{told}\n\n{_keeping(kept)}")
         return 0
 
+    def kept(self, best: Tuned) -> str | None:
+        """Where the nest is kept now; None if one that is as good was there."""
+        standing = best.finalists[best.best][1]
+        share = standing.of_peak / self.threads
+        entry = Kept(
+            best.nest, best.target.name, self.threads, standing.seconds, standing.gflops, share,
+            self.search,
+        )  # fmt: skip
+        return str(path(best.nest.problem, best.target.name, self.threads)) if save(entry) else None
 
-def _policy(path: Path, problem: Problem) -> dict[str, Nest]:
-    """Where a policy ends."""
+
+def _keeping(kept: str | None) -> str:
+    return f"kept in {kept}" if kept else "not kept: a nest that is as good is"
+
+
+def _policy(path: Path | None, problem: Problem) -> dict[str, Nest]:
+    """Where a policy ends, if there is one that knows so many loops."""
     from recurra.nest.agents.policy import load
 
-    return {"policy": load(path).path(problem)[-1]}
+    policy = load(path) if path else None
+    if policy is None or len(untiled(problem).loops) > policy.actions.max_loops:
+        return {}
+    return {"policy": policy.path(problem)[-1]}
 
 
 def read_sizes(text: str) -> Mapping[str, int] | list[int]:
@@ -227,17 +268,18 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
 
 def _told(tuned: Tuned) -> str:
     report, nest = tuned.report(), tuned.nest
+    width = 2 + max(map(len, tuned.finalists))
     end = "all it could reach" if report["finished"] else "until its time was up"
     lines = [
         str(nest.problem).replace("\n", "\n  "),
         f"{tuned.search}: {report['evaluated']} nests, {tuned.measured} of them programs "
         f"of their own, in {report['seconds']:.1f} s, {end}",
         "",
-        f"{'':<10}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
+        f"{'':<{width}}{'us':>10}{'GFLOPS':>9}{'of peak':>9}   order",
     ]
     for name, (one, standing) in tuned.finalists.items():
         lines.append(
-            f"{name:<10}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
+            f"{name:<{width}}{standing.seconds * 1e6:>10.2f}{standing.gflops:>9.1f}"
             f"{standing.of_peak:>8.0%}    {one.order}" + ("  <- best" if one is nest else "")
         )
     return "\n".join([*lines, "", str(nest).split("\n\n")[1]])

@@ -50,6 +50,7 @@ class Encoder:
 
     words: ClassVar[tuple[str, ...]] = (
         *("zero", "constant", "load", "splat", "first", "gather", "store", "single", "scatter"),
+        *("load16", "splat16", "gather16"),
         *("fma", "add", "max", "mul", "sum", "top", "relu", "square", "abs", "negate"),
     )
 
@@ -70,7 +71,7 @@ class Encoder:
 
     def encode(self, p: Program) -> bytes:
         """A function of p.tensors pointers that keeps what the ABI says is to be kept."""
-        counters = [r for r in COUNTERS if r not in POINTERS[: p.tensors]]
+        counters = [r for r in COUNTERS if r not in POINTERS[: p.tensors + len(p.buffers)]]
         known, body, depth, deepest = self.known, bytearray(), 0, 0
         starts: list[int] = []
         for instruction in p.code:
@@ -107,7 +108,9 @@ class Encoder:
 
     def _framed(self, p: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
         saved = [r for r in counters[:deepest] if r in SAVED]
-        room = 8 * max(0, deepest - len(counters))
+        counts = 8 * max(0, deepest - len(counters))
+        room = counts + sum(-(-size // SLOT) * SLOT for size in p.buffers)
+        room += SLOT if p.buffers else 0
         entry = b"".join(map(push, saved))
         if p.tensors > len(ARGUMENTS):  # the seventh pointer is above the return address
             entry += b"\x4c\x8b\x94\x24" + le32(8 * (len(saved) + 1))  # mov r10, [rsp + ..]
@@ -115,6 +118,7 @@ class Encoder:
         if room:
             entry += b"\x48\x81\xec" + le32(room)  # sub rsp
             leave = b"\x48\x81\xc4" + le32(room) + leave
+        entry += self._buffers(p, counts)
         masks = b"".join(self.mask(k + 1, w) for k, w in enumerate(p.widths))
         # without vzeroupper, SSE code of the caller is slow for a while
         leave = b"\xc5\xf8\x77" + leave + b"\xc3"
@@ -122,6 +126,15 @@ class Encoder:
         pad = -size % SLOT
         lea = b"\x4c\x8d\x1d" + le32(size + pad - len(entry) - 7)  # lea r11, [rip + ..]
         return entry + lea + masks + body + leave + b"\xcc" * pad + self._pool(p)
+
+    def _buffers(self, p: Program, start: int) -> bytes:
+        """lea r, [rsp + ..]; and r, -64"""
+        code = b""
+        for r, size in zip(POINTERS[p.tensors :], p.buffers, strict=False):
+            code += bytes((0x48 | r >> 3 << 2, 0x8D, 0x84 | (r & 7) << 3, 0x24))
+            code += le32(start + SLOT - 1) + bytes((0x48 | r >> 3, 0x83, 0xE0 | r & 7, -SLOT & 255))
+            start += -(-size // SLOT) * SLOT
+        return code
 
     def _pool(self, p: Program) -> bytes:
         masks = b"".join(self.mask_constant(w) for w in p.widths).ljust(SLOT * MASKS, b"\0")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import Problem
 from recurra.nest.state import WIDTH, Vector, vector
+from recurra.nest.target import Target, target
 
 Weights = Mapping[str, NDArray[np.float32]]
 """W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""
@@ -40,6 +42,8 @@ class Policy:
 
     weights: Weights
     actions: Actions
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How it was made: command, seed, sizes that were learnt from, held out, and so on"""
 
     def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
         """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""
@@ -65,10 +69,11 @@ class Policy:
         return nests
 
     def save(self, path: Path) -> None:
-        """A safetensors file, with its actions."""
+        """A safetensors file, with its actions and how it was made."""
         from safetensors.numpy import save_file
 
-        save_file(dict(self.weights), path, {"actions": json.dumps(asdict(self.actions))})
+        words = {"actions": json.dumps(asdict(self.actions)), "about": json.dumps(self.about)}
+        save_file(dict(self.weights), path, words)
 
 
 def load(path: Path) -> Policy:
@@ -79,6 +84,7 @@ def load(path: Path) -> Policy:
         with safe_open(path, "numpy") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             given: dict[str, Any] = json.loads(file.metadata()["actions"])
+            about: dict[str, Any] = json.loads(file.metadata().get("about", "{}"))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise RecurraError(f"{path} is no policy", facts=str(error)) from None
     given["factors"] = tuple(given["factors"])
@@ -89,7 +95,39 @@ def load(path: Path) -> Policy:
             f"{path} does not fit its actions",
             facts=f"its first layer takes {weights['W0'].shape[0]} numbers, not {inputs}",
         )
-    return Policy(weights, actions)
+    return Policy(weights, actions, about)
+
+
+def shipped(on: Target) -> Path | None:
+    """The file of the policy that comes with the package for a target."""
+    path = Path(__file__).parent / f"matmul-{on.name}.safetensors"
+    return path if path.exists() else None
+
+
+def proposed(problem: Problem, on: Target | None = None) -> Nest:
+    """The nest at which the shipped policy ends, in milliseconds: nothing is measured.
+
+    It was trained on matrix products. Raises RecurraError where there is none for this target, or
+    the problem has more loops than it knows of.
+    """
+    on = on or target()
+    if (path := shipped(on)) is None:
+        raise RecurraError(
+            f"no policy for {on} comes with the package",
+            hint=f"train one: recurra tune train --backend {on}",
+        )
+    policy = _kept(path)
+    if (n := len(untiled(problem).loops)) > policy.actions.max_loops:
+        raise RecurraError(
+            f"{problem.statement} has too many loops for the policy",
+            facts=f"{n} untiled, at most {policy.actions.max_loops}",
+        )
+    return policy.path(problem)[-1]
+
+
+@cache
+def _kept(path: Path) -> Policy:
+    return load(path)
 
 
 def initial(

@@ -1,0 +1,79 @@
+"""The shipped policy alone, beside the best nest that an episode reaches, on sizes held out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from recurra.bench.harness import Row, progress
+from recurra.nest import catalogue
+from recurra.nest.agents.policy import Policy, load, shipped
+from recurra.nest.loops import Nest, untiled
+from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
+from recurra.nest.problem import Problem
+from recurra.nest.table import tabulate
+from recurra.nest.target import Target, runnable
+
+LIMIT_MS = 20.0
+
+
+def policies(count: int) -> list[dict[str, Any]]:
+    """A row per size, the median of them, and what the policy takes; none without a policy.
+
+    The best nest is found by measuring every one within an episode, then again in turns with the
+    policy's: picked as the fastest of hundreds, it was also the luckiest.
+    """
+    on = runnable()[0]
+    if (path := shipped(on)) is None:
+        return []
+    policy = load(path)
+    sizes = [tuple(map(int, words.split("x"))) for words in policy.about["telling"][:count]]
+    rows, times = list[Row](), list[float]()
+    for m, k, n in sizes:
+        row, ms = _beside_the_oracle(policy, catalogue.matmul(m, k, n), on)
+        rows.append(row)
+        times.append(ms)
+        progress(f"{row.case}: {row.ours:.0f} GFLOPS, {row.ratio:.2f} of the oracle, {ms:.1f} ms")
+    return [asdict(row) for row in [*rows, _median(rows), _time(times, on)]]
+
+
+def _beside_the_oracle(policy: Policy, p: Problem, on: Target) -> tuple[Row, float]:
+    start = time.process_time()
+    nest = policy.path(p)[-1]
+    ms = (time.process_time() - start) * 1e3
+    verified(nest, on)
+    best = _oracle(policy, p, on)
+    us, them, plain = compared([nest, best, untiled(p)], on, rounds=9)
+    share = us.gflops / them.gflops
+    size = "x".join(str(x) for _, x in p.sizes)
+    case = f"policy alone, {us.gflops / plain.gflops:.1f} times untiled, {size} {on} 1T"
+    limit = us.gflops / us.of_peak
+    row = Row(
+        case, "gflops", us.gflops, "oracle", them.gflops, share, (share, share), limit, "exact"
+    )
+    return row, ms
+
+
+def _oracle(policy: Policy, p: Problem, on: Target) -> Nest:
+    evaluate = Evaluator(p, on, Protocol(seconds=0.0005))
+    table = tabulate(p, policy.actions, evaluate, peak(on))
+    return table.nest(int(table.gflops.argmax()))
+
+
+def _median(rows: list[Row]) -> Row:
+    ratio = float(np.median([row.ratio for row in rows]))
+    ends = (min(row.ratio for row in rows), max(row.ratio for row in rows))
+    ours, theirs = (float(np.median([getattr(r, x) for r in rows])) for x in ("ours", "theirs"))
+    case = f"policy alone, median of {len(rows)} sizes held out"
+    return replace(rows[0], case=case, ours=ours, theirs=theirs, ratio=ratio, ci95=ends, limit=None)
+
+
+def _time(times: list[float], on: Target) -> Row:
+    middle = float(np.median(times))
+    ratio = LIMIT_MS / middle
+    case = f"policy alone, a nest is proposed, {on} 1T"
+    ends = (LIMIT_MS / max(times), LIMIT_MS / min(times))
+    return Row(case, "call_ms", middle, "its limit", LIMIT_MS, ratio, ends, None, "none")

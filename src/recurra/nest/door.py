@@ -1,0 +1,125 @@
+"""The door into the compiler: kernels for the contractions of its programs.
+
+A backend asks for a contraction by labels and shapes, and measures it beside its own. XLA on the
+CPU calls kernels through its foreign function interface: a handler reads the pointers out of XLA's
+call frame (`xla/ffi/api/c_api.h`) and calls the kernel. It is machine code, too, so that no
+compiler is needed to make one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.nest.compiled import Contraction, compile
+from recurra.nest.einsum import from_layouts
+from recurra.nest.native import Code
+from recurra.nest.problem import contiguous
+from recurra.nest.target import runnable
+from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
+
+WORTH = 2**17  # operations: less is done before a call is made
+GAIN = 1.1  # times as fast as the backend's own, at least
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A contraction of a program, measured by itself beside the backend's own."""
+
+    statement: str
+    sizes: str
+    order: str
+    ours_us: float
+    theirs_us: float
+
+    @property
+    def gain(self) -> float:
+        return self.theirs_us / self.ours_us
+
+    @property
+    def taken(self) -> bool:
+        """Is the kernel used?"""
+        return self.gain >= GAIN
+
+
+def contraction(labels: str, shapes: Sequence[tuple[int, ...]]) -> Contraction | None:
+    """The kernel of an einsum of C-contiguous f32 arrays: the tuned one, or the standard tile.
+
+    None where there is none to be had: too little to do, an axis read twice, more than six
+    tensors, or another kind of machine.
+    """
+    inputs, _, out = labels.partition("->")
+    parts = inputs.split(",")
+    indices = set("".join(parts))
+    doubled = any(len(set(p)) < len(p) for p in parts)
+    if doubled or not indices - set(out) or len(parts) >= len(ARGUMENTS) or not runnable():
+        return None
+    if not all(parts) or any(0 in shape for shape in shapes) or len(indices) > 8:
+        return None
+    problem = from_layouts(labels, [(shape, contiguous(shape)) for shape in shapes])
+    return compile(problem) if problem.flops >= WORTH else None
+
+
+def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> Choice:
+    p = kernel.problem
+    sizes = " ".join(f"{i}={n}" for i, n in p.sizes)
+    return Choice(p.statement, sizes, kernel.nest.order, ours_us, theirs_us)
+
+
+class Handler:
+    """A kernel as XLA calls it: the function at `address` takes a call frame, and gives no error.
+
+    `version` is what the handler says when XLA asks for the interface it was made for.
+    """
+
+    def __init__(self, kernel: Contraction, version: tuple[int, int]) -> None:
+        self.kernel = kernel
+        self.code = Code(_assembled(kernel.kernel.address, len(kernel.problem.inputs), version))
+        self.address = self.code.address
+
+
+EXTENSION, ARGS, RETS = 8, 72, 112  # in XLA_FFI_CallFrame: pointers to the extension and to arrays
+KIND, METADATA = 8, 24  # in XLA_FFI_Metadata_Extension
+MAJOR, MINOR = 24, 28  # in XLA_FFI_Metadata, of its api_version
+DATA = 24  # in XLA_FFI_Buffer
+R10 = 10
+
+
+def _assembled(kernel: int, inputs: int, version: tuple[int, int]) -> bytes:
+    """Frame in rdi. Asked for metadata, the version is filled in; else the kernel is called."""
+    told = _load(RAX, RAX, METADATA)
+    told += bytes((0xC7, 0x40, MAJOR)) + le32(version[0])  # mov dword [rax + ..], ..
+    told += bytes((0xC7, 0x40, MINOR)) + le32(version[1])
+    told += b"\x31\xc0\xc3"  # xor eax, eax; ret
+    asked = bytes((0x83, 0x78, KIND, 1, 0x75, len(told))) + told  # cmp dword [rax + ..], 1; jne
+    code = _load(RAX, RDI, EXTENSION) + b"\x48\x85\xc0"  # test rax, rax
+    code += bytes((0x74, len(asked))) + asked  # jz
+    code += _load(R10, RDI, ARGS) + _load(R11, RDI, RETS)
+    for k, r in enumerate(ARGUMENTS[: inputs + 1]):
+        code += _load(RAX, R10, 8 * k) if k < inputs else _load(RAX, R11, 0)
+        code += _load(r, RAX, DATA)
+    code += b"\x48\x83\xec\x08"  # sub rsp, 8
+    code += b"\x48\xb8" + kernel.to_bytes(8, "little") + b"\xff\xd0"  # call
+    return code + b"\x48\x83\xc4\x08\x31\xc0\xc3"  # add rsp, 8; xor eax, eax; ret
+
+
+def _load(to: int, base: int, offset: int) -> bytes:
+    """mov to, [base + offset]"""
+    return bytes((0x48 | to >> 3 << 2 | base >> 3, 0x8B, 0x40 | (to & 7) << 3 | base & 7, offset))
+
+
+def rows(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """As a table of a report has them."""
+    return [
+        {
+            "contraction": c.statement,
+            "sizes": c.sizes,
+            "schedule": c.order,
+            "us": round(c.ours_us, 1),
+            "backend's us": round(c.theirs_us, 1),
+            "gain": round(c.gain, 2),
+            "used": c.taken,
+        }
+        for c in choices
+    ]

@@ -1,0 +1,32 @@
+"""Which inputs of a nest to pack, and where: tried one after the other, by measuring.
+
+Copying costs time, which is part of what is measured: it pays where rows are far apart in memory
+and are read often, as in products of large matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from recurra.nest.loops import Nest, Pack
+from recurra.nest.search import Evaluate
+
+
+def packings(nest: Nest) -> Iterator[Nest]:
+    """The nest with one input more packed, at every level."""
+    done = {x.tensor for x in nest.packs}
+    for tensor in nest.problem.inputs:
+        for level in range(len(nest.compute) if tensor.name not in done else 0):
+            packs = (*nest.packs, Pack(tensor.name, level))
+            yield replace(nest, packs=tuple(sorted(packs, key=lambda x: x.level)))
+
+
+def packed(nest: Nest, evaluate: Evaluate) -> Nest:
+    """The nest with inputs packed as long as that makes it faster; `evaluate` gives GFLOPS."""
+    best = evaluate(nest)
+    while True:
+        found = max(packings(nest), key=evaluate, default=None)
+        if found is None or evaluate(found) <= best:
+            return nest
+        nest, best = found, evaluate(found)

@@ -1,0 +1,124 @@
+"""Teams: threads that share the trips of a nest's outermost loop.
+
+Each thread runs the code of a smaller problem, the outermost index cut to its share of the points,
+on pointers that are moved to where its share begins. No two of them write to the same element.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.nest.loops import Loop, Nest, scheduled
+from recurra.nest.problem import ITEM_BYTES
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one thread does: a nest over fewer points, `start` of them further."""
+
+    nest: Nest
+    start: int
+
+
+def available() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parts(nest: Nest, threads: int) -> list[Part]:
+    """The shares of at most so many threads, as even as whole trips allow."""
+    index, step = nest.steps[0]
+    extent = nest.problem.extents[index]
+    trips = -(-extent // step)
+    each = -(-trips // threads) * step
+    starts = range(0, extent, each)
+    return [Part(_restricted(nest, index, min(each, extent - s)), s) for s in starts]
+
+
+def _restricted(nest: Nest, index: str, extent: int) -> Nest:
+    """The same loops over the first `extent` points of an index."""
+    sizes = tuple((i, extent if i == index else n) for i, n in nest.problem.sizes)
+    p = replace(nest.problem, sizes=sizes)
+    compute, write = (_within(order, dict(sizes)) for order in (nest.steps, nest.write_steps))
+    return Nest(p, compute, write, packs=nest.packs)
+
+
+def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[Loop, ...]:
+    loops: list[Loop] = []
+    for index, step in order:
+        step = min(step, left[index])
+        loops.append(Loop(index, *divmod(left[index], step)))
+        left[index] = step
+    return tuple(loops)
+
+
+def shared(nest: Nest, threads: int) -> Nest | None:
+    """The nest with its outermost loop shared by two threads or more; with a loop more, where it
+    has too few trips.
+
+    None where no index of the output has two trips to share.
+    """
+    p, first = nest.problem, nest.compute[0]
+    if nest.parallel:
+        return nest
+    if first.index in p.output.indices and first.size >= threads:
+        return replace(nest, parallel=True)
+    steps = dict(reversed(nest.steps))  # of the outermost loop over each index
+    found = [(p.extents[i], i) for i in steps if i in p.output.indices]
+    for extent, index in sorted(found, reverse=True):
+        trips = -(-extent // steps[index])
+        if trips > 1:
+            step = steps[index] * -(-trips // min(threads, trips))
+            return scheduled(p, f"parallel {index}/{step} {nest.order}")
+    return None
+
+
+class Team:
+    """A parallel nest, loaded: called with the addresses of its tensors, inputs first.
+
+    `load` makes the kernel of a nest that is not parallel.
+    """
+
+    address = None  # there is no function of the pointers alone
+
+    def __init__(self, nest: Nest, threads: int, load: Callable[[Nest], Any]) -> None:
+        self.parts = parts(nest, threads)
+        kernels = {part.nest: load(part.nest) for part in self.parts}
+        index = nest.compute[0].index
+        tensors = (*nest.problem.inputs, nest.problem.output)
+        steps = [t.steps.get(index, 0) * ITEM_BYTES[t.dtype] for t in tensors]
+        self.work = [(kernels[x.nest].call, [s * x.start for s in steps]) for x in self.parts]
+
+    def call(self, *addresses: int) -> None:
+        """Returns when all threads have done their share; this one does the first."""
+        (first, _), *others = self.work
+        running = [
+            _pool(len(others)).submit(call, *(a + o for a, o in zip(addresses, moved, strict=True)))
+            for call, moved in others
+        ]
+        first(*addresses)
+        for future in running:
+            future.result()
+
+    def times(self, addresses: Sequence[int], runs: int) -> NDArray[np.float64]:
+        """Seconds of wall clock of each of `runs` runs."""
+        found = np.empty(runs)
+        for k in range(runs):
+            start = time.perf_counter_ns()
+            self.call(*addresses)
+            found[k] = (time.perf_counter_ns() - start) * 1e-9
+        return found
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "recurra-nest")

@@ -1,0 +1,112 @@
+"""Kernels inside programs: XLA calls them where they win, answers stay, the report says it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.backend.jax import tuned
+from recurra.errors import RecurraError
+from recurra.executable import backend_of
+from recurra.nest import door
+from recurra.nest.compiled import compile as compiled
+from recurra.nest.door import Choice, Handler, contraction
+
+
+def program(backend: Any) -> Any:
+    """y[t+1] = tanh(y[t] W) from a matrix: 64 x 64 times 64 x 64 in a loop."""
+    values = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32) / 8
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        w = rc.constant(values)
+        y = rc.like(rc.f32[64, 64], domain=(t,))
+        y[t + 1] = rc.einsum("ab,bc->ac", y, w).tanh()
+        y[0] = w
+        rc.output(y=y)
+    return ctx.compile({T: 4}, backend=backend)
+
+
+@pytest.mark.parametrize(("gain", "used"), [(0.0, True), (1e9, False)])
+def test_answers_stay(gain: float, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "GAIN", gain)
+    ours = program("jax+nest")
+    found = ours.run()["y"]
+    np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
+    (row,) = ours.backend.contraction_rows
+    assert row["contraction"] == "C[a,c] = sum(A[a,b] * B[b,c])"
+    assert row["sizes"] == "a=64 b=64 c=64"
+    assert row["used"] is used
+    assert "sum(A[a,b] * B[b,c])" in ours._repr_html_()
+
+
+def test_kernels_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel gives is what the program computes with: a wrong one is found out."""
+    monkeypatch.setattr(door, "GAIN", 0.0)
+    monkeypatch.setattr(
+        door, "contraction",
+        lambda labels, shapes: compiled("ab,bc->ac", sizes=(64, 64, 64), post="negate"),
+    )  # fmt: skip
+    with pytest.raises(AssertionError, match="the kernel's answer is not XLA's"):
+        program("jax+nest").run()
+
+
+@pytest.mark.parametrize(
+    ("labels", "shapes", "there"),
+    [
+        ("ab,bc->ac", [(64, 64), (64, 64)], True),
+        ("ab,bc->ca", [(64, 64), (64, 64)], True),
+        ("zab,bc->zac", [(4, 64, 64), (64, 64)], True),
+        ("ab,bc->ac", [(8, 8), (8, 8)], False),  # too little to do
+        ("aab,bc->ac", [(64, 64, 64), (64, 64)], False),  # a diagonal
+        ("ab,bc->abc", [(64, 64), (64, 64)], False),  # nothing is added up
+    ],
+)
+def test_what_is_asked_for(labels: str, shapes: list[tuple[int, ...]], there: bool) -> None:
+    assert (contraction(labels, shapes) is not None) == there
+
+
+def test_choices_need_a_gain() -> None:
+    assert Choice("", "", "", 1.0, 1.2).taken
+    assert not Choice("", "", "", 1.0, 1.05).taken
+
+
+def test_the_handler_tells_its_version_and_runs() -> None:
+    """Called as XLA does: once for metadata, then with a frame of pointers to buffers."""
+    multiply = compiled("ab,bc->ac", sizes=(5, 6, 7))
+    handler = Handler(multiply, (0, 3))
+    call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handler.address)
+    frame, extension, metadata = (np.zeros(24, np.int64) for _ in range(3))
+    at = [x.ctypes.data for x in (extension, metadata)]
+    frame[1], extension[1], extension[3] = at[0], 1, at[1]
+    assert call(frame.ctypes.data) is None
+    assert metadata[3] == 3 << 32  # major 0, minor 3
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-4, 5, s).astype(np.float32) for s in ((5, 6), (6, 7)))
+    out = np.zeros((5, 7), np.float32)
+    buffers = [np.zeros(6, np.int64) for _ in range(3)]
+    for buffer, x in zip(buffers, (a, b, out), strict=True):
+        buffer[3] = x.ctypes.data
+    arguments, results = (np.array([y.ctypes.data for y in x]) for x in (buffers[:2], buffers[2:]))
+    frame[1], frame[9], frame[14] = 0, arguments.ctypes.data, results.ctypes.data
+    assert call(frame.ctypes.data) is None
+    np.testing.assert_array_equal(out, a @ b)
+
+
+def test_the_version_is_the_header_s() -> None:
+    major, minor = tuned._version()
+    assert major >= 0
+    assert minor >= 0
+
+
+def test_one_worker_and_no_cache() -> None:
+    backend = backend_of("jax+nest")
+    assert getattr(backend, "cached", None) is None
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        rc.output(y=rc.value(t) * 1.0)
+    with pytest.raises(RecurraError, match="runs on one worker"):
+        ctx.compile({T: 4}, backend="jax+nest", workers=2)
