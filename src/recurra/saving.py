@@ -162,7 +162,9 @@ class Saver:
         main = self.program.main
         if main is None:
             return set()
-        return {*self.program.travelling(main), *(f"{s}[]" for s in self.program.waiting(main))}
+        known = [main.end.border] if main.end else []
+        stores = (f"{s}[]" for s in self.program.waiting(main))
+        return {*self.program.travelling(main), *stores, *known}
 
     def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
         """The checkpoint must hold what the program carries."""

@@ -30,7 +30,7 @@ class NumpyMachine:
         return carry
 
     def until(
-        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         known = end
         for time in range(lo, hi):

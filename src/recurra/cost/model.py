@@ -18,6 +18,7 @@ FLOPS_PER_NS = 40.0  # small matrix products
 TRAFFIC_NS_PER_BYTE = 0.32  # one write and one read of a store that does not fit the cache
 HELD = 2.0  # a byte that is held is worth this many times its traffic
 STATEMENT_NS = 20.0  # of any equation, whatever its size
+LAUNCH_NS, ARRAY_NS = 2.5e3, 1.25e3  # of a launch, and of every array that it is given
 PLAIN, TRANSCENDENTAL, SCAN, DRAW, SORT, FOREIGN = (
     0.05,
     0.25,
@@ -65,6 +66,11 @@ def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
 def _sizes(t: object, sizes: Mapping[str, int]) -> tuple[int, ...]:
     shape: tuple[object, ...] = getattr(t, "shape", ())
     return tuple(evaluate(s, sizes) for s in shape)
+
+
+def launch_ns(arrays: int) -> float:
+    """What a launch costs beside its work."""
+    return LAUNCH_NS + ARRAY_NS * arrays
 
 
 def keep_ns(node: Node, sizes: Mapping[str, int], held: float = HELD) -> float:

@@ -206,6 +206,7 @@ class Generator:
             ragged=len(set(map(len, rows))) > 1,
             logprobs=ask.logprobs,
             unrolled=self.unrolled,
+            until=bool(eos),
             eos=eos,
             pad=c.pad if c.pad is not None else next(iter(eos), 0),
         )

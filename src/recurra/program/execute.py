@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
-from recurra.program.lower import ChunkLoop, Program
+from recurra.ops.source import Input
+from recurra.program.lower import ChunkLoop, HostLoop, Program
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source
-from recurra.program.steps import times
+from recurra.program.steps import members, times
 from recurra.program.walk import Machine, State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
@@ -164,7 +165,7 @@ class _Run:
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
-        wanted = {n for n, s in self.plan.stores.items() if s.given}
+        wanted = {self.source(n) for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
                 f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
@@ -183,10 +184,17 @@ class _Run:
         if self.resume is None:
             return lo, tuple(variables.values())
         time, saved = self.resume
-        return time, tuple(self.saved(saved[n]) for n in variables)
+        known = [isinstance(x, int) for x in variables.values()]  # where rows end
+        return time, tuple(
+            int(np.max(saved[n])) if k else self.saved(n, saved[n])
+            for n, k in zip(variables, known, strict=True)
+        )
 
-    def saved(self, x: Any) -> Any:
-        """An array of a run as a Step gave it."""
+    def saved(self, name: str, x: Any) -> Any:
+        """A variable, or a store `name[]`, of a run as a Step gave it."""
+        store = self.plan.stores.get(name.removesuffix("[]")) if name.endswith("[]") else None
+        if store is not None and store.apart:
+            return [self.saved("", y) for y in x]
         return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
 
     def whole(self, name: str, array: Any) -> Any:
@@ -214,28 +222,69 @@ class _Run:
         """Where rows end, as far as is known: the host waits for the launch that says it."""
         return end if np.any(self.backend.numpy(going)) else min(end, after)
 
+    def ended(self, end: Any) -> int:
+        """Where rows end, as a launch says it: all workers say the same."""
+        return int(np.max(self.backend.numpy(end)))
+
+    def rest(self, values: Mapping[str, Any], end: int) -> None:
+        """What outputs that left with every launch are past the end of all rows."""
+        for name, value in values.items():
+            axis, store = self.streamed[name], self.plan.stores[name]
+            shape, points = list(store.shape(self.plan.sizes)), self.span_of(name)
+            shape[axis] = points.stop - min(max(end, points.start), points.stop)
+            each = [np.zeros(shape, NUMPY_NAME[store.type.dtype]) for _ in range(self.workers)]
+            parts = self.backend.numpy(value) if self.shards and np.ndim(value) else None
+            for k, piece in enumerate(each):
+                piece[...] = self.backend.numpy(value) if parts is None else parts[k]
+            self.pieces[name].append(self.joined(name, each if self.shards else each[0], np))
+
+    def span_of(self, name: str) -> range:
+        """The points of an output along its outermost loop."""
+        _, lo, hi = self.span(name)
+        return self.points(name, lo, hi)
+
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
         return self.backend.array(self.walk.blank(step))
 
     def report(
-        self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Mapping[str, Any]
+        self,
+        dim: str,
+        lo: int,
+        hi: int,
+        outputs: Mapping[str, Any],
+        variables: Mapping[str, Any],
+        end: int | None = None,
     ) -> Step:
-        """Called after every launch of the outermost loop: takes the outputs that it made."""
+        """Called after every launch of the outermost loop: takes the outputs that it made.
+
+        Points from `end` on, where no row goes on, are none.
+        """
         seen: dict[str, Any] = {}
         made: dict[str, range] = {}
+
+        def new_points(name: str) -> range:
+            at = self.points(name, lo, hi)
+            return at if end is None else range(at.start, max(at.start, min(at.stop, end)))
+
         for name, array in outputs.items():
             axis, store = self.streamed.get(name), self.plan.stores[name]
             if axis is not None:
-                made[name] = self.points(name, lo, hi)
+                made[name] = new_points(name)
                 seen[name] = self.piece(name, array, axis, made[name])
                 self.pieces[name].append(seen[name])
             elif [a.dim for a in store.kept] == [dim] and not store.type.shape:
-                made[name] = at = self.points(name, lo, hi)
+                made[name] = at = new_points(name)
                 first = store.kept[0].lo
                 new = slice(at.start - first, at.stop - first)
                 seen[name] = self.whole(name, array[(*self.lead, new)])
-        return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy), made)
+        return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
+
+    def numpy(self, x: Any) -> Any:
+        """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
+        if isinstance(x, list):
+            return np.stack([self.backend.numpy(y) for y in cast(list[Any], x)])
+        return self.backend.numpy(x)
 
     def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
         """The times lo..hi-1 in stretches that end at multiples of `size`."""
@@ -321,9 +370,32 @@ class _Run:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
         return tuple(self.store(self.plan.stores[n]) for n in names)
 
+    def source(self, name: str) -> str:
+        """The input that a given store is, or is a part of."""
+        return getattr(self.plan.graph[name].op, "of", "") or name
+
     def store(self, store: Store) -> Any:
+        """The store; where its buffers are apart, all of them."""
+        given, axis = self.inputs.get(self.source(store.name)), store.apart
+        if store.given:
+            given = self.part(store.name, given)
+        if axis is None:
+            return self.buffer(store, given)
+        if not store.given:
+            return [self.buffer(store, None) for _ in range(axis.slots)]
+        k = self.dims(store).index(axis.dim)
+        lead = (slice(None),) * k
+        whole: Any = given if hasattr(given, "shape") else np.asarray(given)
+        return [self.buffer(store, whole[(*lead, slice(p, p + 1))]) for p in range(axis.slots)]
+
+    def part(self, name: str, given: Any) -> Any:
+        """What is given of an input, or of the part of one that a store is."""
+        op = self.plan.graph[name].op
+        assert isinstance(op, Input)
+        return op.given(name, self.plan.graph[name].domain.dims, {op.of or name: given})
+
+    def buffer(self, store: Store, given: Any) -> Any:
         """An input that lies as its store would is read where it lies."""
-        given = self.inputs.get(store.name)
         if (
             store.given
             and self.shards is None
@@ -332,8 +404,8 @@ class _Run:
         ):
             return self.backend.borrow(_detached(given))
         if self.shards is None or not store.given:
-            return self.backend.array(self.fill(store))
-        return _mesh(self.backend).spread([self.fill(store, k) for k in range(self.workers)])
+            return self.backend.array(self.fill(store, given))
+        return _mesh(self.backend).spread([self.fill(store, given, k) for k in range(self.workers)])
 
     def fits(self, store: Store, given: Any) -> bool:
         """Has the array the layout of the store, and its element type, and can it be lent?"""
@@ -346,18 +418,19 @@ class _Run:
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
 
-    def fill(self, store: Store, worker: int = 0) -> np.ndarray:
+    def fill(self, store: Store, given: Any, worker: int = 0) -> np.ndarray:
         """The store of a worker before anything has run."""
         array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
-        given = self.given(store.name, array.dtype)
+        given = self.given(store.name, given, array.dtype)
         dims = self.dims(store)
         if self.shards is not None and self.shards.dim in dims:
             rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
             given = rows[worker]
         lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
+        lengths |= {a.dim: 1 for a in store.axes if a.kind == "apart"}
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if given.shape != want:
             raise ShapeError(
@@ -369,9 +442,9 @@ class _Run:
         array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
         return array
 
-    def given(self, name: str, dtype: Any) -> np.ndarray:
+    def given(self, name: str, given: Any, dtype: Any) -> np.ndarray:
         """An input as a NumPy array."""
-        given = _detached(self.inputs[name])
+        given = _detached(given)
         try:
             array = np.asarray(given)
             if array.dtype.kind == "f" and np.dtype(dtype).kind in "iub":
@@ -448,10 +521,11 @@ def _streamed(program: Program) -> dict[str, int]:
     """Outputs that leave with every launch, and the axis that they leave along."""
     out: dict[str, int] = {}
     for it in program.items:
-        if isinstance(it, ChunkLoop):
-            for n in it.region.stores:
-                store = program.plan.stores[n]
-                for k, a in enumerate(store.kept):
-                    if store.output and a.dim == it.loop.dim and a.kind == "window":
-                        out[n] = k
+        if not isinstance(it, (ChunkLoop, HostLoop)):
+            continue
+        mine = it.region.stores if isinstance(it, ChunkLoop) else members(it.loop.body)
+        for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
+            for k, a in enumerate(store.kept):
+                if store.output and a.dim == it.loop.dim and a.kind == "window":
+                    out[store.name] = k
     return out

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
-from recurra.cost.model import STATEMENT_NS, compute_ns
+from recurra.cost.model import STATEMENT_NS, compute_ns, launch_ns
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
-from recurra.program.ended import Ended, Kept, PastEnd, endings
-from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
+from recurra.program.apart import Places, divided
+from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.region import (
+    Flow,
+    Region,
+    flow_of,
+    past_end,
+    region,
+    steps_below,
+    stores_of,
+)
 from recurra.program.steps import Segment, calls_host, members, segments, trips
 from recurra.schedule.tree import Exec, Item, Loop, equation, reads
 
@@ -50,8 +60,10 @@ class HostLoop:
 class HostEnd:
     """A loop ends where no row goes on: the host asks `going` after each step that computes it.
 
-    Statements run up to `late` steps after their point. `first` and `tail` belong to the first and
-    the last stretch of the loop: after that one the stores are filled.
+    Of a loop in chunks, a launch that computes it says where rows ended. Statements run up to
+    `late` steps after their point. `first`, `tail` and `rest` belong to the first and the last
+    stretch of the loop: after that one the stores are filled, and outputs that left with every
+    launch get the `rest` of their points.
     """
 
     going: str
@@ -60,11 +72,20 @@ class HostEnd:
     asks: bool
     first: bool
     tail: Region | None
+    rest: tuple[tuple[str, float | Kept], ...] = ()
+
+    @property
+    def border(self) -> str:
+        """The name by which a resumed run is told where rows end, as far as is known."""
+        return f"{self.going}.end"
 
 
 @dataclass(frozen=True)
 class ChunkLoop:
-    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`."""
+    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`.
+
+    With `end`, the region stops by itself, and the host launches no other.
+    """
 
     loop: Loop
     lo: int
@@ -72,10 +93,13 @@ class ChunkLoop:
     size: int
     seeds: tuple[tuple[str, str], ...]
     region: Region
+    end: HostEnd | None = None
 
 
 HostItem = Launch | HostCall | HostLoop | ChunkLoop
 CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
+ASKED, ASKED_MOST = 16, 64  # of a loop that ends by itself: the host waits for each launch
+SHARE = 0.01  # of the time of such a launch that its own cost may be
 LAUNCH_NS = (
     2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
 )
@@ -88,6 +112,7 @@ class Program:
     plan: Plan
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
+    places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -137,8 +162,10 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
     for it in items:
         match it:
-            case Launch(region=r) | ChunkLoop(region=r):
+            case Launch(region=r):
                 out.append(r)
+            case ChunkLoop(region=r, end=end):
+                out += [r, *([end.tail] if end and end.tail else [])]
             case HostLoop(body=body, end=end):
                 out += [*_regions(body), *([end.tail] if end and end.tail else [])]
             case HostCall():
@@ -146,18 +173,26 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     return out
 
 
-def lower(plan: Plan, chunk: int | None = None, apart: Loop | None = None) -> Program:
+def lower(
+    plan: Plan,
+    chunk: int | None = None,
+    apart: Loop | None = None,
+    counted: frozenset[str] = frozenset(),
+) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
-    host, and every loop in it is a launch of its own.
+    host, and every loop in it is a launch of its own. So do loops over dims that are `counted` by
+    the host, and what is kept of their points is in buffers of their own.
     """
-    cut = _Lower(plan, chunk, apart)
+    cut = _Lower(plan, chunk, apart, counted)
     every = frozenset(members(plan.schedule.items))
-    cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
+    cut.wanted = cut.collect(plan.schedule.items, every, ())
+    cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(0, plan.schedule.items, every)
-    return Program(replace(plan, stores=cut.stores), items, starts)
+    stores, places = divided(plan, _regions(items), cut.stores, counted)
+    return Program(replace(plan, stores=stores), items, starts, places)
 
 
 @dataclass
@@ -165,6 +200,7 @@ class _Lower:
     plan: Plan
     chunk: int | None
     apart: Loop | None = None
+    counted: frozenset[str] = frozenset()
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
@@ -173,12 +209,15 @@ class _Lower:
         self.endings = endings(self.plan.graph, self.plan.sizes)
         self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
 
-    def asked(self, items: tuple[Item, ...]) -> set[str]:
+    def asked(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> set[str]:
         """What the host reads to end loops that it runs, and to fill stores past their end."""
         out: set[str] = set()
         for it in items:
-            if isinstance(it, Loop) and self.is_host(it):
-                out |= self.asked(it.body)
+            host = self.is_host(it)
+            if isinstance(it, Loop) and (host or self.chunked(it, active, around)):
+                out |= self.asked(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
                         past = PastEnd(self.plan.graph, e)
@@ -190,20 +229,34 @@ class _Lower:
         """What a loop finds out the end of."""
         return next((e for e in self.endings if e.sets(loop)), None)
 
+    def follows(self, loop: Loop) -> bool:
+        """Does an outermost loop end with another one? It is told so within one launch."""
+        others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x is not loop]
+        return any(loop.dim in e.units and any(map(e.sets, others)) for e in self.endings)
+
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        return it is self.apart or calls_host(self.plan.graph, it)
+        return it is self.apart or self.counts(it) or calls_host(self.plan.graph, it)
+
+    def counts(self, it: Item) -> bool:
+        """Is there a loop in it, or is it one, over a dim that the host counts?"""
+        return isinstance(it, Loop) and (
+            it.dim in self.counted or any(self.counts(x) for x in it.body)
+        )
 
     def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
         """The stretches of an outermost loop that runs in chunks, each by a region of its own.
 
-        Several, as their statements start at different times, where one launch is not enough.
+        Several, as their statements start at different times, where one launch is not enough. One
+        that ends by itself is in chunks only then.
         """
-        if around or isinstance(it, Exec) or self.is_host(it) or self.ends(it):
+        if around or isinstance(it, Exec) or self.is_host(it) or self.follows(it):
             return []
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
         steps = parts[-1].hi - parts[0].lo if parts else 0
+        if self.ends(it) and steps <= self.size(it):
+            return []
         if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
             return parts if steps > 1 else []
         whole = all(x.hi == y.lo for x, y in pairwise(parts))
@@ -211,7 +264,9 @@ class _Lower:
 
     def size(self, loop: Loop) -> int:
         """Steps of a launch."""
-        return self.chunk or launch_steps(self.plan, loop)
+        if self.chunk or not self.ends(loop):
+            return self.chunk or launch_steps(self.plan, loop)
+        return asked_steps(self.plan, loop)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -269,10 +324,7 @@ class _Lower:
             (first, *_) = group
             parts = self.chunked(first, active, around)
             if isinstance(first, Loop) and parts:
-                seeds = self.seeds(first, active)
-                for part in parts:
-                    out.append(self.chunk_loop(first, part, seeds, parts[-1].hi - parts[0].lo))
-                    seeds = ()
+                out += self.chunk_loops(first, parts, active)
             elif isinstance(first, Loop) and self.is_host(first):
                 out += self.host_loop(first, active, around)
             elif self.is_host(first):
@@ -291,16 +343,30 @@ class _Lower:
         place = "_".join([x.dim for x in around] + ([dim] if dim else []))
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
-    def chunk_loop(
-        self, loop: Loop, part: Segment, seeds: tuple[tuple[str, str], ...], steps: int
-    ) -> ChunkLoop:
-        """One stretch of a loop of so many steps."""
-        size = min(self.size(loop), steps)
-        r = region(self.plan, self.name((), loop.dim), (loop,), part.active, (), self.wanted, loop)
-        if loop.step > 0:
-            for n in r.stores:
-                self.stores[n] = self.window(n, loop.dim, size)
-        return ChunkLoop(loop, part.lo, part.hi, size, seeds, r)
+    def chunk_loops(
+        self, loop: Loop, parts: list[Segment], active: frozenset[str]
+    ) -> list[ChunkLoop]:
+        """The stretches of a loop."""
+        out: list[ChunkLoop] = []
+        size = min(self.size(loop), parts[-1].hi - parts[0].lo)
+        ending = self.ends(loop)
+        ends = () if ending is None else (ending.going,)
+        seeds = self.seeds(loop, active)
+        for part in parts:
+            name = self.name((), loop.dim)
+            r = region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
+            if loop.step > 0:
+                for n in r.stores:
+                    self.stores[n] = self.window(n, loop.dim, size)
+            out.append(ChunkLoop(loop, part.lo, part.hi, size, seeds, r))
+            seeds = ()
+        if ending is None:
+            return out
+        self.ended = (*self.ended, ending.going)
+        return [
+            replace(x, end=self.host_end(ending, loop, active, (), x.region.asks, k, len(out)))
+            for k, x in enumerate(out)
+        ]
 
     def window(self, name: str, dim: str, size: int) -> Store:
         """An output that only the host reads along the loop needs the slots of one launch."""
@@ -342,15 +408,18 @@ class _Lower:
         seeds = self.seeds(loop, active)
         parts = segments(self.plan.graph, loop, active, self.plan.sizes)
         ending = self.ends(loop)
+        if not around and loop.step > 0 and self.counts(loop):
+            for n in members(loop.body):
+                if n in self.stores:
+                    self.stores[n] = self.window(n, loop.dim, 1)
         for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
             within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
             starts = tuple(s for s in within if s in seg.active)
             end = None
             if ending is not None:
-                tail = k == len(parts) - 1
                 asks = ending.going in seg.active
-                end = self.host_end(ending, loop, active, around, asks, k == 0, tail)
+                end = self.host_end(ending, loop, active, around, asks, k, len(parts))
             out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body, end))
             seeds = ()
         if ending is not None:
@@ -364,20 +433,37 @@ class _Lower:
         active: frozenset[str],
         around: tuple[Loop, ...],
         asks: bool,
-        first: bool,
-        last: bool,
+        k: int,
+        parts: int,
     ) -> HostEnd:
-        """How the host ends one stretch of a loop."""
+        """How the host ends one stretch of a loop, the k-th."""
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
-        name = self.name(around, loop.dim) if last else ""
-        tail = past_end(self.plan, name, loop, e, active, around) if last else None
-        return HostEnd(e.going, e.points, late, asks, first, tail)
+        if k < parts - 1:
+            return HostEnd(e.going, e.points, late, asks, k == 0, None)
+        past = PastEnd(self.plan.graph, e)
+        kept = fillable(self.plan, loop, active)
+        left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
+        rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)
+        tail = past_end(self.plan, self.name(around, loop.dim), loop, e, active, around, left)
+        return HostEnd(e.going, e.points, late, asks, k == 0, tail, rest)
 
 
 def launch_steps(plan: Plan, loop: Loop) -> int:
     """A power of two of steps that fill a launch."""
     size = CHUNK
     while size < MOST and 2 * size * step_ns(plan, loop) <= LAUNCH_NS:
+        size *= 2
+    return size
+
+
+def asked_steps(plan: Plan, loop: Loop) -> int:
+    """A power of two of steps beside which the cost of their launch is small.
+
+    A launch is given all that travels and all that is read: every array of it costs.
+    """
+    arrays = len(stores_of(plan, members(loop.body))) + len(plan.carried.get(id(loop), ()))
+    size = ASKED
+    while size < ASKED_MOST and size * step_ns(plan, loop) * SHARE < launch_ns(arrays):
         size *= 2
     return size
 

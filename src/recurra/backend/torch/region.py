@@ -159,7 +159,7 @@ def recorded(
     with recorder:
         results = function(plan, region, machine)(seed, *given)
         recorder.close()
-    gives = [x.name if isinstance(x, StoreRef) else recorder.name_of(x) for x in results]
+    gives = [_spelt(recorder, x) for x in results]
     assert len(clocks) == times(region)
     takes = ["seed", *clocks, *names, *stores]
     finish(recorder.items, gives, region.name)
@@ -171,10 +171,23 @@ def recorded(
     return source, kernels(recorder.items), loops, recorder.given
 
 
+def _spelt(recorder: Recorder, x: Any) -> str:
+    """A result in the code: a store, a counted number or a tensor."""
+    match x:
+        case StoreRef():
+            return x.name
+        case Count():
+            return str(x)
+        case _:
+            return recorder.name_of(x)
+
+
 def _clocks(region: Region) -> list[str]:
     if region.chunk is not None:
-        return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
-    return [x.dim for x in region.around] + [f"{e}_ended" for e in region.ends]
+        names = [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
+    else:
+        names = [x.dim for x in region.around]
+    return names + [f"{e}_ended" for e in region.ends]
 
 
 def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
