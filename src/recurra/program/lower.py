@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from recurra.cost.model import STATEMENT_NS, compute_ns, launch_ns
+from recurra.cost.model import compute_ns, launch_ns
+from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.program.apart import Places, divided
@@ -178,6 +179,7 @@ def lower(
     chunk: int | None = None,
     apart: Loop | None = None,
     counted: frozenset[str] = frozenset(),
+    prices: Prices = PRICES,
 ) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
@@ -185,7 +187,7 @@ def lower(
     host, and every loop in it is a launch of its own. So do loops over dims that are `counted` by
     the host, and what is kept of their points is in buffers of their own.
     """
-    cut = _Lower(plan, chunk, apart, counted)
+    cut = _Lower(plan, chunk, prices, apart, counted)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
@@ -199,6 +201,7 @@ def lower(
 class _Lower:
     plan: Plan
     chunk: int | None
+    prices: Prices
     apart: Loop | None = None
     counted: frozenset[str] = frozenset()
     wanted: set[str] = field(default_factory=set[str])
@@ -265,8 +268,8 @@ class _Lower:
     def size(self, loop: Loop) -> int:
         """Steps of a launch."""
         if self.chunk or not self.ends(loop):
-            return self.chunk or launch_steps(self.plan, loop)
-        return asked_steps(self.plan, loop)
+            return self.chunk or launch_steps(self.plan, loop, self.prices)
+        return asked_steps(self.plan, loop, self.prices)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -448,39 +451,33 @@ class _Lower:
         return HostEnd(e.going, e.points, late, asks, k == 0, tail, rest)
 
 
-def launch_steps(plan: Plan, loop: Loop) -> int:
+def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps that fill a launch."""
     size = CHUNK
-    while size < MOST and 2 * size * step_ns(plan, loop) <= LAUNCH_NS:
+    while size < MOST and 2 * size * items_ns(plan, loop.body, prices) <= LAUNCH_NS:
         size *= 2
     return size
 
 
-def asked_steps(plan: Plan, loop: Loop) -> int:
+def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps beside which the cost of their launch is small.
 
     A launch is given all that travels and all that is read: every array of it costs.
     """
     arrays = len(stores_of(plan, members(loop.body))) + len(plan.carried.get(id(loop), ()))
-    size = ASKED
-    while size < ASKED_MOST and size * step_ns(plan, loop) * SHARE < launch_ns(arrays):
+    step, size = items_ns(plan, loop.body, prices), ASKED
+    while size < ASKED_MOST and size * step * SHARE < launch_ns(arrays):
         size *= 2
     return size
 
 
-def step_ns(plan: Plan, loop: Loop) -> float:
-    """One step of a loop, with the loops in it."""
-    return items_ns(plan, loop.body)
-
-
-def items_ns(plan: Plan, items: tuple[Item, ...]) -> float:
+def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
     """Every statement once, and the steps of every loop."""
     total = 0.0
     for it in items:
         if isinstance(it, Exec):
-            total += STATEMENT_NS + compute_ns(
-                plan.graph, plan.graph[equation(it.name)], plan.sizes
-            )
+            node = plan.graph[equation(it.name)]
+            total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
         else:
-            total += trips(plan.graph, it, plan.sizes) * step_ns(plan, it)
+            total += trips(plan.graph, it, plan.sizes) * items_ns(plan, it.body, prices)
     return total
