@@ -39,6 +39,7 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.prefix import prefixes
+from recurra.rewrite.rounds import rounds
 from recurra.rewrite.shard import choose, shard
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
@@ -85,6 +86,7 @@ def compile_graph(
     diagonals: float = GAIN,
     scheduler: str = "own",
     workers: int = 1,
+    counted: tuple[str, ...] = (),
     prices: Prices = PRICES,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -125,6 +127,7 @@ def compile_graph(
     if any(isinstance(n.op, Permutation) for n in g.nodes.values()):
         g = stages.run("unshuffle", unshuffle, g)
         g = stages.run("simplify again", simplify, g)
+    g = stages.run("rounds", lambda g, n: _noted(stages, rounds(g, n)), g)
     g = stages.run("lift", lift, g)
     g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, rows)), g)
     g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
@@ -185,7 +188,7 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = lower(p, chunk, prices=prices)
+    program = lower(p, chunk, prices=prices, counted=frozenset(counted))
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)

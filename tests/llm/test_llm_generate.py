@@ -138,8 +138,7 @@ def test_it_stops_when_no_row_goes_on(g: Generator, monkeypatch: pytest.MonkeyPa
 
     def counted(*args: Any, **more: Any) -> Any:
         for step in steps(*args, **more):
-            (points,) = {p.stop for p in step.points.values()}
-            launches.append((step.lo, points))
+            launches.extend({(step.lo, p.stop) for p in step.points.values()})
             yield step
 
     monkeypatch.setattr(program.executable.execution, "steps", counted)
@@ -153,13 +152,15 @@ def test_ends_inside_the_program_are_those_of_the_stream(g: Generator):
     rows = prompts(5, 3)
     free = made(g, rows)
     ends = (free[0][4],)
-    want = [c.tokens for c in g.generate(rows, Request(NEW, eos=ends))]
-    program, _ = g.prepared(rows, Request(NEW, eos=ends))
+    program, inputs = g.prepared(rows, Request(NEW, eos=ends))
     assert program.form.until
     whole = write(g.config, replace(program.form, until=False), backend="jax")
-    found = whole.executable.run(inputs=whole.inputs(g.weights, rows, [Sampling()] * 2))
-    for row, tokens in enumerate(want):
-        new = found["next"][row, 4:]
+    pieces = whole.launches(0, whole.inputs(g.weights, rows, [Sampling()] * 2))
+    streamed = np.concatenate([made["next"] for _, made in pieces], axis=1)[:, 4:]
+    found = program.executable.run(inputs=inputs)
+    for row, c in enumerate(g.generate(rows, Request(NEW, eos=ends))):
+        new, tokens = found["next"][row, 4:], c.tokens
+        np.testing.assert_array_equal(streamed[row, : len(tokens)], tokens)
         np.testing.assert_array_equal(new[: len(tokens)], tokens)
         assert not new[len(tokens) :].any()
 

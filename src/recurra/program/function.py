@@ -15,7 +15,7 @@ from recurra.schedule.tree import equation
 
 def times(r: Region) -> int:
     """How many loop times a launch is given, and ends of such."""
-    return (2 if r.chunk is not None else len(r.around)) + len(r.ends)
+    return len(r.around) + (2 if r.chunk is not None else 0) + len(r.ends)
 
 
 def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
@@ -49,17 +49,17 @@ def function(
     stores = (*r.stores, *r.reads)
 
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:
-        at, arrays = given[:ints], given[ints:]
+        at, arrays = given[len(r.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
         state.env = {"seed": seed, **here()}
+        state.clocks = tuple(zip(r.around, given[: len(r.around)], strict=True))
         if r.chunk is not None:
             lo, hi, *ends = at
             state.ends = dict(zip(r.ends, ends, strict=True))
             walk.stretch(r.chunk, Segment(lo, hi, r.active), state)
         else:
-            state.clocks = tuple(zip(r.around, at, strict=False))
-            state.ends = dict(zip(r.ends, at[len(r.around) :], strict=True))
+            state.ends = dict(zip(r.ends, at, strict=True))
             walk.begin(start_of(r.around), state, r.active & frozenset(members(r.items)))
             walk.items(r.items, state, r.active)
             if r.tail is not None:

@@ -20,20 +20,22 @@ from recurra.program.region import (
     Flow,
     Region,
     flow_of,
+    lasting,
     past_end,
     region,
     steps_below,
     stores_of,
 )
 from recurra.program.steps import Segment, calls_host, members, segments, trips
-from recurra.schedule.tree import Exec, Item, Loop, equation, reads
+from recurra.schedule.tree import Exec, Item, Loop, equation, is_step, reads
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Runs a region."""
+    """Runs a region; of a chunk, the times `span`."""
 
     region: Region
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -415,6 +417,9 @@ class _Lower:
             for n in members(loop.body):
                 if n in self.stores:
                     self.stores[n] = self.window(n, loop.dim, 1)
+        for seg in [x for x in parts if not around and self.turns(loop, x)]:
+            out += self.turned(loop, seg)
+            parts.remove(seg)
         for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
             within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
@@ -428,6 +433,49 @@ class _Lower:
         if ending is not None:
             self.ended = (*self.ended, ending.going)
         return out
+
+    def turns(self, loop: Loop, seg: Segment) -> bool:
+        """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
+
+        Each of their points is then one launch for all the times of the stretch.
+        """
+        mine = [x for x in loop.body if not seg.active.isdisjoint(members((x,)))]
+        inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
+        counted = [x for x in mine if isinstance(x, Loop) and x.dim in self.counted]
+        steps = {loop.step, *(x.step for x in counted)}
+        handed = {*dict(self.plan.seeds.get(id(loop), ())), *lasting(self.plan, loop)}
+        if not counted or steps != {1} or any(map(is_step, seg.active)):
+            return False
+        if not handed.isdisjoint(seg.active):
+            return False
+        for r in reads(self.plan.graph):
+            if r.sink not in seg.active or r.source not in seg.active:
+                continue
+            x = inner[r.sink]
+            if inner[r.source] is not x or waited(self.plan.graph, r, loop).exact != 0:
+                return False
+            if isinstance(x, Loop) and waited(self.plan.graph, r, x).exact != 0:
+                return False
+        return True
+
+    def turned(self, loop: Loop, seg: Segment) -> list[HostItem]:
+        """A stretch with its loops over counted dims outside; what else there is, step by step."""
+        out: list[HostItem] = []
+        for x in loop.body:
+            if not isinstance(x, Loop) or x.dim not in self.counted:
+                continue
+            for part in segments(self.plan.graph, x, seg.active, self.plan.sizes):
+                inside = Loop(loop.dim, loop.step, loop.shifts, x.body)
+                outside = Loop(x.dim, x.step, x.shifts, (inside,))
+                name = self.name((outside,), loop.dim)
+                made = region(
+                    self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
+                )
+                body = (Launch(made, (seg.lo, seg.hi)),)
+                out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
+        rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
+        body = self.items(rest, seg.active, (loop,))
+        return [*out, HostLoop(loop, seg.lo, seg.hi, (), (), body)] if body else out
 
     def host_end(
         self,

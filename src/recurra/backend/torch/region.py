@@ -183,11 +183,9 @@ def _spelt(recorder: Recorder, x: Any) -> str:
 
 
 def _clocks(region: Region) -> list[str]:
-    if region.chunk is not None:
-        names = [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
-    else:
-        names = [x.dim for x in region.around]
-    return names + [f"{e}_ended" for e in region.ends]
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    return [*(x.dim for x in region.around), *span, *(f"{e}_ended" for e in region.ends)]
 
 
 def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
