@@ -231,4 +231,4 @@ def test_a_chunk_is_as_long_as_its_launch_is_cheap_beside_it() -> None:
 
     assert steps(4) == ASKED_MOST
     assert steps(2048) == ASKED
-    assert ASKED < steps(768) < ASKED_MOST
+    assert ASKED < steps(1200) < ASKED_MOST

@@ -116,7 +116,11 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        known = {"asking": self.backend.asking, "prices": prices.of_machine(self.backend.name)}
+        known = {
+            "asking": self.backend.asking,
+            "counted": self.backend.counted,
+            "prices": prices.of_machine(self.backend.name),
+        }
         options = {**known, **options}
         if "rows" not in options:
             fill = {"rows": self.backend.rows, "enough": self.backend.enough}

@@ -80,6 +80,7 @@ class NumpyBackend:
 
     name = "numpy"
     rows, enough, asking = 512, inf, 0.0
+    counted: tuple[str, ...] | None = ()  # reads are views
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from recurra.cost.model import launch_ns
+from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.control import Call
-from recurra.program.region import Region
-from recurra.program.steps import members
+from recurra.program.region import Region, lasting, stores_of
+from recurra.program.steps import members, trips
 from recurra.schedule.tree import Loop, equation
 
 Places = Mapping[str, Mapping[str, Expr | int]]  # of a region: store -> which of its buffers
@@ -47,6 +49,31 @@ def divided(
             if at is not None:
                 where.setdefault(r, {})[name] = lin([(at, 1), (-axis.lo, 1)])
     return out, where
+
+
+def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
+    """The dims of loops inside of loops that the host should count, and why.
+
+    One program cuts what a point is given out of a larger array before a product reads it (XLA
+    does on a CPU: a copy of each layer's weights, every token). A launch for each point does not.
+    """
+    found: dict[str, str] = {}
+    dims: set[str] = set()
+    for loop in (x for x in plan.schedule.items if isinstance(x, Loop)):
+        for x in (x for x in loop.body if isinstance(x, Loop) and x.step > 0):
+            stores = [plan.stores[n] for n in stores_of(plan, members(x.body))]
+            given = [s for s in stores if s.given and any(a.dim == x.dim for a in s.kept)]
+            bytes_ = sum(s.type.nbytes(plan.sizes) for s in given)
+            arrays = len(stores) + len(lasting(plan, x))
+            cut, launch = bytes_ * prices.traffic, launch_ns(arrays)
+            if not given or trips(plan.graph, x, plan.sizes) < 2:
+                continue
+            host = cut > launch
+            dims |= {x.dim} if host else set()
+            who = "the host counts it" if host else "counted inside of a launch"
+            why = f"to cut {bytes_ / 1e6:.2g} MB out costs {cut / 1e3:.3g} µs a point"
+            found[x.dim] = f"{x.dim}: {who} ({why}, a launch {launch / 1e3:.3g} µs)"
+    return frozenset(dims), list(found.values())
 
 
 def place(plan: Plan, r: Region, name: str, dim: str) -> Expr | int | None:

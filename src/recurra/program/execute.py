@@ -29,6 +29,7 @@ class Backend(Protocol):
     machine: Machine
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
     enough: float  # ns of a step which, with the batch as last axis, needs no tile
+    counted: tuple[str, ...] | None  # dims that the host counts; None: by cost
 
     @property
     def asking(self) -> float:

@@ -36,6 +36,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Merge
+from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.rewrite.fuel import fuel
 from recurra.sets.dependence import happens
@@ -43,8 +44,13 @@ from recurra.sets.dependence import happens
 MOST = 12  # turns of a round: each is compiled
 
 
-def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
-    """The graph with every such dim in rounds, and what was decided."""
+def rounds(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with every such dim in rounds."""
+    return in_rounds(graph, sizes)[0]
+
+
+def in_rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
+    """`rounds`, and what was decided."""
     why: list[str] = []
     for r in graph.dims:
         bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
@@ -90,14 +96,23 @@ class _Rounds:
         known = self.r.lo == 0 and not self.r.mentions() - self.sizes.keys()
         if not known or not 1 < self.n <= min(MOST, self.r.size(self.sizes) // 2):
             return False
-        if any(self.over(self.graph[o]) for o in self.graph.outputs):
+        if any(self.over(self.graph[o]) for o in self.graph.outputs) or not self.pays():
             return False
         return all(map(self.plain, self.graph.nodes.values()))
+
+    def pays(self) -> bool:
+        """Is something over the dim read by several ranges, for which turns may keep less?"""
+        ranges = (
+            {(a.slices) for n, k in self.graph.readers[x.name] if (a := n.args[k]).slices}
+            for x in self.graph.nodes.values()
+            if self.over(x)
+        )
+        return any(len(found) > 1 for found in ranges)
 
     def plain(self, n: Node) -> bool:
         """Can an equation be said turn by turn?"""
         mine = [x for x in n.domain if x.dim == self.r.dim]
-        apart = isinstance(n.op, Call) or (isinstance(n.op, Input) and n.op.of)
+        apart = isinstance(n.op, (Call, Going)) or (isinstance(n.op, Input) and n.op.of)
         if any(x.mentions() - self.sizes.keys() for x in mine) or (mine and apart):
             return False
         every = range(self.n) if mine else (0,)

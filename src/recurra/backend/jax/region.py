@@ -99,6 +99,7 @@ class JaxBackend:
 
     name = "jax"
     rows = 512
+    counted: tuple[str, ...] | None = None
     enough = 20e3  # measured: a tile of such steps must first be turned, [te,f,b] → [f,te,b]
 
     def __init__(self) -> None:

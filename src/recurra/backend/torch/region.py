@@ -40,6 +40,7 @@ class TorchBackend:
 
     name = "torch"
     rows, enough = 4096, inf
+    counted: tuple[str, ...] | None = ()  # reads are views
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
