@@ -76,8 +76,8 @@ def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
     for n in graph.nodes.values():
         if isinstance(n.op, Input):
             assert isinstance(n.type, Type)
-            name, points = n.op.of or n.name, {n.op.along: n.op.points}
-            lead = (points.get(r.dim, r.size(sizes)) for r in n.domain)
+            name, along = n.op.of or n.name, n.op.along
+            lead = (n.op.points if r.dim == along else r.size(sizes) for r in n.domain)
             shape = (*lead, *n.type.sizes(sizes))
             rng = np.random.default_rng(list(name.encode()))
             x = rng.normal(size=shape) * 2

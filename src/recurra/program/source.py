@@ -139,10 +139,9 @@ class _Writer:
     def items(self, items: tuple[HostItem, ...]) -> None:
         for it in items:
             match it:
-                case Launch(region=r, span=None):
-                    self.launch(r, self.ints(r))
-                case Launch(region=r, span=(lo, hi)):
-                    self.launch(r, [*map(self.clock, r.around), str(lo), str(hi)])
+                case Launch(region=r, span=span):
+                    times = map(str, span) if span else map(self.end, r.ends)
+                    self.launch(r, [*map(self.clock, r.around), *times])
                 case HostCall():
                     self.call(it)
                 case ChunkLoop():
