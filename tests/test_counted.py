@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from typing import Any
 
@@ -21,9 +22,14 @@ WIDTH, ROWS = 4, 2
 
 @cache
 def tower(
-    backend: str, L: int = 4, T: int = 12, turns: int = 2, ends: bool = False, **options: Any
+    backend: str,
+    L: int = 4,
+    T: int = 12,
+    widths: tuple[int, ...] = (0, 3),
+    ends: bool = False,
+    **options: Any,
 ) -> Executable:
-    """x[b, l+1, t] is made of all of x[b, l] up to t, or, at all but every n-th l, of a window.
+    """x[b, l+1, t] is made of a window of x[b, l] up to t, as wide as it is l's turn (0: of all).
 
     The first three points are given; the others follow from what came out of the last layer.
     """
@@ -37,9 +43,9 @@ def tower(
         k = rc.like(rc.f32[WIDTH], domain=(b, l, t), name="k")
         k[b, l, t] = (x @ w).tanh()
         y = rc.like(rc.f32[WIDTH], domain=(b, l, t), name="y")
-        if turns > 1:
-            y[b, l, t, l % turns == 0] = attended(x, k[b, l, 0 : t + 1])
-        y[b, l, t] = attended(x, k[b, l, rc.max(t - 2, 0) : t + 1])
+        for turn, width in list(enumerate(widths))[1:]:
+            y[b, l, t, l % len(widths) == turn] = attended(x, k[b, l, past(t, width)])
+        y[b, l, t] = attended(x, k[b, l, past(t, widths[0])])
         x[b, l + 1, t] = x * 0.5 + y
         top = x[b, L_ - 1, t] + y[b, L_ - 1, t]
         first[b, t, t < 3] = given
@@ -47,6 +53,10 @@ def tower(
         rc.output(top=top)
         size: Any = rc.until(top.sum() > 1.0, from_=4, max=T) if ends else T
     return ctx.compile({B: ROWS, L_: L, T_: size}, backend=backend, **options)
+
+
+def past(t: Any, width: int) -> slice:
+    return slice(rc.max(t - (width - 1), 0) if width else 0, t + 1)
 
 
 def attended(q: Any, k: Any) -> Any:
@@ -70,14 +80,37 @@ def kinds(p: Executable, dim: str) -> dict[str, str]:
     return {n: a.kind for n, s in plan.stores.items() for a in s.kept if a.dim == dim}
 
 
-@pytest.mark.parametrize(("L", "turns"), [(4, 2), (5, 2), (7, 3), (3, 1), (5, 4)])
-@pytest.mark.parametrize("counted", [(), ("l", "lr")])
-def test_towers(L: int, turns: int, counted: tuple[str, ...]) -> None:
-    """By the oracle, of the equations as written; with rounds that are not whole."""
-    p = tower("numpy", L, turns=turns, counted=counted)
-    given = inputs(L)
+def check(backend: str, L: int, T: int, widths: tuple[int, ...], **options: Any) -> None:
+    """By the oracle, of the equations as written."""
+    p = tower(backend, L, T, widths, **options)
+    given = inputs(L, T)
     want = interp.run(p.source_graph, p.sizes, given)
     close(p.run(inputs=given), {"top": want[p.logs["top"]]})
+
+
+@pytest.mark.parametrize(
+    ("L", "widths"), [(4, (0, 3)), (5, (0, 3)), (7, (3, 0, 2)), (3, (3,)), (5, (3, 0, 0, 3))]
+)
+@pytest.mark.parametrize("counted", [(), ("l", "lr")])
+def test_towers(L: int, widths: tuple[int, ...], counted: tuple[str, ...]) -> None:
+    """Also with rounds that are not whole."""
+    check("numpy", L, 12, widths, counted=counted)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_many_towers(seed: int, backend: str) -> None:
+    pick = random.Random(seed)
+    L, T = pick.randint(1, 9), pick.randint(5, 24)
+    widths = tuple(pick.choice([0, 0, 2, 3, 5]) for _ in range(pick.randint(1, 4)))
+    counted = pick.choice([(), ("l",), ("l", "lr"), ("l", "lr")])
+    more = {
+        "chunk": pick.randint(1, 6),
+        "given": pick.choice([2, 16]),
+        "strip": pick.choice([3, 8]),
+    }
+    check(backend, L, T, widths, ends=pick.random() < 0.5, counted=counted, **more)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -104,13 +137,13 @@ def test_what_is_kept_of_a_point_is_a_buffer_of_its_own() -> None:
     assert "k_0_store[lr]" in text
     assert "w_1_store[lr]" in text
     assert "lr: 2, each apart" in str(p.compiled.program.plan)
-    alone = tower("numpy", turns=1, counted=("l",))
+    alone = tower("numpy", widths=(0,), counted=("l",))
     assert {"k", "w"} <= {n for n, kind in kinds(alone, "l").items() if kind == "apart"}
 
 
 def test_a_buffer_is_read_where_it_lies() -> None:
     """Inputs are not copied: a launch sees what the caller has."""
-    p = tower("numpy", turns=1, counted=("l",))
+    p = tower("numpy", widths=(0,), counted=("l",))
     given = inputs()
     w = given["w"] = given["w"].astype(np.float32)
     steps = p.execution.steps(inputs=given)
