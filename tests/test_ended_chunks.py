@@ -14,7 +14,8 @@ from random_rows import write
 from recurra.backend.numpy import NumpyMachine
 from recurra.executable import Executable
 from recurra.program.execute import Step
-from recurra.program.lower import ASKED, ASKED_MOST, ChunkLoop
+from recurra.program.launch import ASKED, ASKED_MOST
+from recurra.program.lower import ChunkLoop
 from test_until import expected, same
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

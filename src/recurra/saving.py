@@ -32,7 +32,8 @@ from recurra.ir.graph import Graph
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
-from recurra.program.lower import CHUNK, Program
+from recurra.program.launch import CHUNK
+from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash

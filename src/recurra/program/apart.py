@@ -15,12 +15,12 @@ from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
-from recurra.memory.plan import Plan
+from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Store
 from recurra.ops.control import Call
 from recurra.program.region import Region, lasting, stores_of
-from recurra.program.steps import members, trips
-from recurra.schedule.tree import Loop, equation
+from recurra.program.steps import Segment, members, trips
+from recurra.schedule.tree import Loop, equation, is_step, reads
 
 Places = Mapping[str, Mapping[str, Expr | int]]  # of a region: store -> which of its buffers
 
@@ -74,6 +74,31 @@ def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
             why = f"to cut {bytes_ / 1e6:.2g} MB out costs {cut / 1e3:.3g} µs a point"
             found[x.dim] = f"{x.dim}: {who} ({why}, a launch {launch / 1e3:.3g} µs)"
     return frozenset(dims), list(found.values())
+
+
+def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> bool:
+    """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
+
+    Each of their points is then one launch for all the times of the stretch.
+    """
+    mine = [x for x in loop.body if not seg.active.isdisjoint(members((x,)))]
+    inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
+    inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
+    steps = {loop.step, *(x.step for x in inward)}
+    handed = {*dict(plan.seeds.get(id(loop), ())), *lasting(plan, loop)}
+    if not inward or steps != {1} or any(map(is_step, seg.active)):
+        return False
+    if not handed.isdisjoint(seg.active):
+        return False
+    for r in reads(plan.graph):
+        if r.sink not in seg.active or r.source not in seg.active:
+            continue
+        x = inner[r.sink]
+        if inner[r.source] is not x or waited(plan.graph, r, loop).exact != 0:
+            return False
+        if isinstance(x, Loop) and waited(plan.graph, r, x).exact != 0:
+            return False
+    return True
 
 
 def place(plan: Plan, r: Region, name: str, dim: str) -> Expr | int | None:

@@ -10,24 +10,22 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from recurra.cost.model import compute_ns, launch_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
-from recurra.program.apart import Places, divided
+from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.launch import asked_steps, launch_steps
 from recurra.program.region import (
     Flow,
     Region,
     flow_of,
-    lasting,
     past_end,
     region,
     steps_below,
-    stores_of,
 )
-from recurra.program.steps import Segment, calls_host, members, segments, trips
-from recurra.schedule.tree import Exec, Item, Loop, equation, is_step, reads
+from recurra.program.steps import Segment, calls_host, members, segments
+from recurra.schedule.tree import Exec, Item, Loop, reads
 
 
 @dataclass(frozen=True)
@@ -100,12 +98,6 @@ class ChunkLoop:
 
 
 HostItem = Launch | HostCall | HostLoop | ChunkLoop
-CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
-ASKED, ASKED_MOST = 16, 64  # of a loop that ends by itself: the host waits for each launch
-SHARE = 0.01  # of the time of such a launch that its own cost may be
-LAUNCH_NS = (
-    2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
-)
 
 
 @dataclass(frozen=True)
@@ -417,7 +409,7 @@ class _Lower:
             for n in members(loop.body):
                 if n in self.stores:
                     self.stores[n] = self.window(n, loop.dim, 1)
-        for seg in [x for x in parts if not around and self.turns(loop, x)]:
+        for seg in [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]:
             out += self.turned(loop, seg)
             parts.remove(seg)
         for k, seg in enumerate(parts):
@@ -433,30 +425,6 @@ class _Lower:
         if ending is not None:
             self.ended = (*self.ended, ending.going)
         return out
-
-    def turns(self, loop: Loop, seg: Segment) -> bool:
-        """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
-
-        Each of their points is then one launch for all the times of the stretch.
-        """
-        mine = [x for x in loop.body if not seg.active.isdisjoint(members((x,)))]
-        inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
-        counted = [x for x in mine if isinstance(x, Loop) and x.dim in self.counted]
-        steps = {loop.step, *(x.step for x in counted)}
-        handed = {*dict(self.plan.seeds.get(id(loop), ())), *lasting(self.plan, loop)}
-        if not counted or steps != {1} or any(map(is_step, seg.active)):
-            return False
-        if not handed.isdisjoint(seg.active):
-            return False
-        for r in reads(self.plan.graph):
-            if r.sink not in seg.active or r.source not in seg.active:
-                continue
-            x = inner[r.sink]
-            if inner[r.source] is not x or waited(self.plan.graph, r, loop).exact != 0:
-                return False
-            if isinstance(x, Loop) and waited(self.plan.graph, r, x).exact != 0:
-                return False
-        return True
 
     def turned(self, loop: Loop, seg: Segment) -> list[HostItem]:
         """A stretch with its loops over counted dims outside; what else there is, step by step."""
@@ -497,35 +465,3 @@ class _Lower:
         rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)
         tail = past_end(self.plan, self.name(around, loop.dim), loop, e, active, around, left)
         return HostEnd(e.going, e.points, late, asks, k == 0, tail, rest)
-
-
-def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
-    """A power of two of steps that fill a launch."""
-    size = CHUNK
-    while size < MOST and 2 * size * items_ns(plan, loop.body, prices) <= LAUNCH_NS:
-        size *= 2
-    return size
-
-
-def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
-    """A power of two of steps beside which the cost of their launch is small.
-
-    A launch is given all that travels and all that is read: every array of it costs.
-    """
-    arrays = len(stores_of(plan, members(loop.body))) + len(plan.carried.get(id(loop), ()))
-    step, size = items_ns(plan, loop.body, prices), ASKED
-    while size < ASKED_MOST and size * step * SHARE < launch_ns(arrays):
-        size *= 2
-    return size
-
-
-def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
-    """Every statement once, and the steps of every loop."""
-    total = 0.0
-    for it in items:
-        if isinstance(it, Exec):
-            node = plan.graph[equation(it.name)]
-            total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
-        else:
-            total += trips(plan.graph, it, plan.sizes) * items_ns(plan, it.body, prices)
-    return total
