@@ -192,8 +192,8 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    dims, why = by_cost(p, prices) if counted is None else (frozenset(counted), [])
-    stages.decisions += why
+    dims, told = by_cost(p, prices) if counted is None else (frozenset(counted), [])
+    stages.decisions += told
     program = lower(p, chunk, prices=prices, counted=dims)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
