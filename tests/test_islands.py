@@ -12,7 +12,8 @@ import recurra as rc
 from recurra.cost.prices import PRICES
 from recurra.executable import Executable
 from recurra.program.execute import Execution
-from recurra.program.lower import HostLoop, items_ns, lower
+from recurra.program.launch import items_ns
+from recurra.program.lower import HostLoop, lower
 from recurra.program.steps import members
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train

@@ -163,6 +163,22 @@ def test_samples_of_all_rows_or_of_each_worker(own: bool) -> None:
         np.testing.assert_allclose(got[name], x, rtol=1e-6, err_msg=name)
 
 
+def test_numbers_of_all_rows_are_told_apart() -> None:
+    """A constant has those of all, on every worker; what a call gives has its own."""
+
+    def made(workers: int) -> Any:
+        ctx = rc.Context(num_dims=2)
+        with ctx as ((b, B), (t, T)):
+            x = rc.like(rc.f32, domain=(b, t))
+            x[b, 0] = rc.constant(np.array([3.0, 9.0, 5.0, 2.0], np.float32)).index(b)
+            x[b, t + 1] = x * 2.0
+            rc.output(x=x)
+        return ctx.compile({B: 4, T: 3}, backend="numpy", workers=workers).run()["x"]
+
+    np.testing.assert_array_equal(made(2), made(1))
+    assert made(2)[:, 0].tolist() == [3, 9, 5, 2]
+
+
 def test_no_dim_can_be_split() -> None:
     ctx = rc.Context(dims="b t")
     with ctx as ((b, B), (t, T)):

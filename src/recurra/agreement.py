@@ -76,10 +76,12 @@ def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
     for n in graph.nodes.values():
         if isinstance(n.op, Input):
             assert isinstance(n.type, Type)
-            shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))
-            rng = np.random.default_rng(list(n.name.encode()))
+            name, along = n.op.of or n.name, n.op.along
+            lead = (n.op.points if r.dim == along else r.size(sizes) for r in n.domain)
+            shape = (*lead, *n.type.sizes(sizes))
+            rng = np.random.default_rng(list(name.encode()))
             x = rng.normal(size=shape) * 2
-            out[n.name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
+            out[name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
                 NUMPY_NAME[n.type.dtype]
             )
     return out

@@ -20,9 +20,10 @@ import numpy as np
 from tyro.conf import arg
 
 from recurra import processor
+from recurra.backend.choose import backend_of
 from recurra.cost import prices as priced
 from recurra.cost.prices import PRICES, Prices
-from recurra.executable import Executable, backend_of
+from recurra.executable import Executable
 from recurra.ir.types import Type
 from recurra.lang.dims import Index
 from recurra.lang.functions import constant, like, output, uniform

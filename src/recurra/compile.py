@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -16,6 +16,7 @@ from recurra.lang.safety import check, known_bounds
 from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
+from recurra.program.apart import by_cost
 from recurra.program.lower import Program, lower
 from recurra.program.rotate import rotated
 from recurra.program.shards import Shards, shards
@@ -39,6 +40,7 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.place import place
 from recurra.rewrite.prefix import prefixes
+from recurra.rewrite.rounds import in_rounds
 from recurra.rewrite.shard import choose, shard
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
@@ -85,6 +87,7 @@ def compile_graph(
     diagonals: float = GAIN,
     scheduler: str = "own",
     workers: int = 1,
+    counted: Sequence[str] | None = (),
     prices: Prices = PRICES,
     behind: float = inf,
 ) -> Compiled:
@@ -99,9 +102,10 @@ def compile_graph(
     cells that wait for neighbours go by diagonals where that is so many times cheaper (0: always).
     `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
     "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
-    orders nothing are split over as many; each runs the program on its own. `prices` of work:
-    what choices by cost are made with. What no host call waits for runs behind it, in a launch of
-    its own, if it takes `behind` nanoseconds.
+    orders nothing are split over as many; each runs the program on its own. Loops over dims that
+    are `counted` run on the host, each point a launch, with buffers of its own (None: by cost).
+    `prices` of work: what choices by cost are made with. What no host call waits for runs behind
+    it, in a launch of its own, if it takes `behind` nanoseconds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -127,6 +131,7 @@ def compile_graph(
     if any(isinstance(n.op, Permutation) for n in g.nodes.values()):
         g = stages.run("unshuffle", unshuffle, g)
         g = stages.run("simplify again", simplify, g)
+    g = stages.run("rounds", lambda g, n: _noted(stages, in_rounds(g, n)), g)
     g = stages.run("lift", lift, g)
     g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, rows)), g)
     g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
@@ -188,7 +193,9 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = lower(p, chunk, prices=prices, behind=behind)
+    dims, told = by_cost(p, prices) if counted is None else (frozenset(counted), [])
+    stages.decisions += told
+    program = lower(p, chunk, prices=prices, counted=dims, behind=behind)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)

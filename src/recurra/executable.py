@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from recurra import cache
+from recurra.backend.choose import backend_of, mesh_of, one_of
 from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
@@ -37,47 +37,7 @@ from recurra.rewrite.granularity import restore_order
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
-BACKENDS = {
-    "jax": "recurra.backend.jax.region:JaxBackend",
-    "numpy": "recurra.backend.numpy:NumpyBackend",
-    "torch": "recurra.backend.torch.region:TorchBackend",
-    "jax+nest": "recurra.backend.jax.tuned:TunedJax",
-}
-DOORS = {"jax+nest": "recurra.nest.door"}  # what makes kernels for a backend
-MESHES = {
-    "jax": "recurra.backend.jax.mesh:JaxMesh",
-    "numpy": "recurra.backend.numpy_mesh:NumpyMesh",
-}
 OnStep = Callable[[int, dict[str, Any]], None]
-
-
-def backend_of(backend: str | Backend) -> Backend:
-    """A backend by its name; imported only then."""
-    if not isinstance(backend, str):
-        return backend
-    _one_of("backend", backend, BACKENDS)
-    module, _, name = BACKENDS[backend].partition(":")
-    try:
-        given = [importlib.import_module(DOORS[backend])] if backend in DOORS else []
-        return getattr(importlib.import_module(module), name)(*given)
-    except ModuleNotFoundError as error:
-        hint = f"pip install recurra[{backend}]"
-        raise RecurraError(
-            f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
-        ) from None
-
-
-def mesh_of(backend: Backend, workers: int) -> Backend:
-    """The backend on several workers."""
-    if backend.name not in MESHES:
-        raise RecurraError(
-            f"the backend {backend.name!r} runs on one worker, not {workers}",
-            facts=f"{' and '.join(MESHES)} run on several",
-            hint="leave workers out, or choose one of these",
-            loc=here(),
-        )
-    module, _, name = MESHES[backend.name].partition(":")
-    return getattr(importlib.import_module(module), name)(workers)
 
 
 class Executable:
@@ -91,7 +51,7 @@ class Executable:
         options: dict[str, Any],
     ):
         self.backend = backend_of(backend)
-        _one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
+        one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
         _known_options(options, [r.dim.upper() for r in tracer.dims])
         graph, self.logs, self.sizes = bounded(tracer, sizes)
         self.check, options = _checked(options)
@@ -122,6 +82,7 @@ class Executable:
         known = {
             "asking": self.backend.asking,
             "behind": self.backend.behind,
+            "counted": self.backend.counted,
             "prices": prices.of_machine(self.backend.name),
         }
         options = {**known, **options}
@@ -449,16 +410,6 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
     rest = {k: v for k, v in options.items() if k != "check"}
     return check, {"chunk": 1, "rows": 0, **rest} if check else rest
-
-
-def _one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
-    if name not in table:
-        raise RecurraError(
-            f"there is no {what} {name!r}",
-            facts=f"there are {', '.join(table)}",
-            hint=f"{what}={next(iter(table))!r} is what is taken if none is named",
-            loc=here(),
-        )
 
 
 def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:

@@ -61,7 +61,8 @@ class Oracle:
             assert inside, f"{name} is asked for at {point}, outside {node.domain}"
         match node.op:
             case Input() as op:
-                given = np.asarray(self.inputs[name], NUMPY_NAME[op.dtype])
+                given = op.given(name, node.domain.dims, self.inputs)
+                given = np.asarray(given, NUMPY_NAME[op.dtype])
                 lows = (evaluate(r.lo, env) for r in node.domain)
                 return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]
             case Merge() as merge:

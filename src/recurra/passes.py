@@ -19,6 +19,7 @@ from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.prefix import prefix
+from recurra.rewrite.rounds import rounds
 from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import fewer_dims, single
 from recurra.rewrite.split import split
@@ -64,6 +65,7 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "single": without_single,
     "simplify": simplify,
     "unshuffle": unshuffle,
+    "rounds": rounds,
     "lift": lift,
     "split": split,
     "prefix": prefix,

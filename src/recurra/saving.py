@@ -32,7 +32,8 @@ from recurra.ir.graph import Graph
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
-from recurra.program.lower import CHUNK, Program
+from recurra.program.launch import CHUNK
+from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
@@ -162,7 +163,9 @@ class Saver:
         main = self.program.main
         if main is None:
             return set()
-        return {*self.program.travelling(main), *(f"{s}[]" for s in self.program.waiting(main))}
+        known = [main.end.border] if main.end else []
+        stores = (f"{s}[]" for s in self.program.waiting(main))
+        return {*self.program.travelling(main), *stores, *known}
 
     def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
         """The checkpoint must hold what the program carries."""

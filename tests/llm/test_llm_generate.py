@@ -128,36 +128,39 @@ def test_an_end_in_a_prompt_is_none(g: Generator):
 
 
 def test_it_stops_when_no_row_goes_on(g: Generator, monkeypatch: pytest.MonkeyPatch):
-    """All rows end within the first launch: there is no second one."""
+    """All rows end within the first launch: there is no second one, and it is cut short."""
     rows = prompts(3, 3)
     ends = tuple(row[0] for row in made(g, rows))
-    asked = Request(60, eos=ends)
+    asked = Request(200, eos=ends)
     program, inputs = g.prepared(rows, asked)
-    launches: list[int] = []
+    launches: list[tuple[int, int]] = []
     steps = program.executable.execution.steps
 
     def counted(*args: Any, **more: Any) -> Any:
         for step in steps(*args, **more):
-            launches.append(step.lo)
+            launches.extend({(step.lo, p.stop) for p in step.points.values()})
             yield step
 
     monkeypatch.setattr(program.executable.execution, "steps", counted)
     assert [c.tokens for c in g.generate(rows, asked)] == [(e,) for e in ends]
-    assert program.form.steps == 62
-    assert max(launches) == 0
+    assert program.form.steps == 202
+    assert launches == [(0, 3)]
 
 
 def test_ends_inside_the_program_are_those_of_the_stream(g: Generator):
-    """`rc.until`: one launch, which stops by itself; what is past a row's end is zero."""
+    """Beside a program that never ends by itself; what is past a row's end is zero."""
     rows = prompts(5, 3)
     free = made(g, rows)
     ends = (free[0][4],)
-    want = [c.tokens for c in g.generate(rows, Request(NEW, eos=ends))]
-    program, _ = g.prepared(rows, Request(NEW, eos=ends))
-    whole = write(g.config, replace(program.form, until=True), backend="jax")
-    found = whole.executable.run(inputs=whole.inputs(g.weights, rows, [Sampling()] * 2))
-    for row, tokens in enumerate(want):
-        new = found["next"][row, 4:]
+    program, inputs = g.prepared(rows, Request(NEW, eos=ends))
+    assert program.form.until
+    whole = write(g.config, replace(program.form, until=False), backend="jax")
+    pieces = whole.launches(0, whole.inputs(g.weights, rows, [Sampling()] * 2))
+    streamed = np.concatenate([made["next"] for _, made in pieces], axis=1)[:, 4:]
+    found = program.executable.run(inputs=inputs)
+    for row, c in enumerate(g.generate(rows, Request(NEW, eos=ends))):
+        new, tokens = found["next"][row, 4:], c.tokens
+        np.testing.assert_array_equal(streamed[row, : len(tokens)], tokens)
         np.testing.assert_array_equal(new[: len(tokens)], tokens)
         assert not new[len(tokens) :].any()
 

@@ -16,7 +16,7 @@ from recurra.errors import RecurraError
 from recurra.llm import oracle, patterns
 from recurra.llm.config import Config
 from recurra.llm.generate import with_patterns
-from recurra.llm.model import Model
+from recurra.llm.model import Model, turns
 from recurra.llm.weights import Weights
 
 ROWS, LENGTH = 3, 13
@@ -182,12 +182,44 @@ def test_stores_are_as_long_as_positions_are_waited_for():
         assert int(str(found["k_3"]).split()[-1]) >= length
 
 
+@pytest.mark.parametrize(
+    ("layers", "mix", "ragged"),
+    [
+        (4, "causal,window:5", True),
+        (5, "window:3,causal", False),
+        (6, "window:3,window:3,chunk:4", False),
+        (4, "sinks:2+3,dilated:2", False),
+        (4, "linear,causal", True),
+    ],
+)
+def test_layers_of_several_patterns_are_a_dim(layers: int, mix: str, ragged: bool):
+    """In rounds, also where the last is not whole."""
+    c, named, w = models.in_memory("llama-2", layers)
+    c = with_patterns(c, patterns.parse_mix(mix, layers))
+    made = case(Weights(c, w.arrays), unrolled=False, ragged=ragged)
+    close(made.run("numpy"), expected(c, named, ragged), ragged)
+
+
+def test_layers_of_two_frequencies_are_a_dim():
+    """Gemma 3: five windows with frequencies of their own, then one layer of all the past."""
+    c, named, w = models.in_memory("gemma-3", 12)
+    assert (turns(c.layers), len({x.rope for x in c.layers})) == (6, 2)
+    close(case(w, unrolled=False).run("numpy"), expected(c, named))
+
+
+def test_layers_of_two_patterns_keep_what_each_asks_for():
+    c, _, w = models.in_memory("llama-2", 4)
+    c = with_patterns(c, patterns.parse_mix("causal,window:5", 4))
+    written = case(Weights(c, w.arrays), unrolled=False, length=32)
+    program = written.ctx.compile(written.bounds, backend="numpy")
+    found = {r["store"]: r["slots"] for r in program.store_rows}
+    assert (found["k_0"], found["k_1"]) == ("t: 32", "t: 5 + 5")
+
+
 def test_what_cannot_be_written_is_refused():
     c, _, w = models.in_memory("gemma-2")
     linear = replace(with_patterns(c, [patterns.Linear()] * 2), sink_logits=True)
     with pytest.raises(RecurraError, match="linear attention has no softmax that a sink logit"):
         case(Weights(linear, w.arrays))
-    with pytest.raises(RecurraError, match="layers attend in 2 ways, and are one dim"):
-        case(w, unrolled=False)
     with pytest.raises(RecurraError, match="a prefix that sees all of itself cannot be compiled"):
         case(Weights(with_patterns(c, [patterns.Prefix(4)] * 2), w.arrays))

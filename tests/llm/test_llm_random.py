@@ -34,7 +34,7 @@ def any_model(
     rng: np.random.Generator, ragged: bool
 ) -> tuple[dict[str, np.ndarray], Weights, bool]:
     """Its tensors, ours, and whether its layers are unrolled."""
-    name, count = str(rng.choice(FAMILIES)), int(rng.integers(1, 4))
+    name, count = str(rng.choice(FAMILIES)), int(rng.integers(1, 5))
     more: dict[str, Any] = {"max_position_embeddings": 8}
     if name != "gemma-3":
         more |= {"rope_scaling": None, "rope_parameters": ROPES[rng.integers(len(ROPES))]}
@@ -43,7 +43,8 @@ def any_model(
     if unrolled := rng.random() < 0.7:
         c = with_patterns(c, [patterns.parse(word) for word in mix])
     else:
-        c = with_patterns(c, [patterns.parse(mix[0])] * count)
+        n = int(rng.integers(1, count // 2 + 1)) if count > 1 else 1  # in turns
+        c = with_patterns(c, [patterns.parse(mix[k % n]) for k in range(count)])
     if rng.random() < 0.3 and patterns.Linear() not in {layer.pattern for layer in c.layers}:
         c = replace(c, sink_logits=True)
         for k in range(count):

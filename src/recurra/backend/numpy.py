@@ -30,7 +30,7 @@ class NumpyMachine:
         return carry
 
     def until(
-        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         known = end
         for time in range(lo, hi):
@@ -80,6 +80,7 @@ class NumpyBackend:
 
     name = "numpy"
     rows, enough, asking, behind = 512, inf, 0.0, inf
+    counted: tuple[str, ...] | None = ()  # reads are views
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

@@ -16,6 +16,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold
 
 HELD = 1.3  # a byte that is held is worth so many times its traffic: of two that tie, the smaller
+LAUNCH_NS, ARRAY_NS = 2.5e3, 3.5e3  # of a launch, and of every array that it is given
 
 
 def compute_ns(
@@ -39,6 +40,11 @@ def compute_ns(
 def _sizes(t: object, sizes: Mapping[str, int]) -> tuple[int, ...]:
     shape: tuple[object, ...] = getattr(t, "shape", ())
     return tuple(evaluate(s, sizes) for s in shape)
+
+
+def launch_ns(arrays: int) -> float:
+    """What a launch costs beside its work."""
+    return LAUNCH_NS + ARRAY_NS * arrays
 
 
 def keep_ns(

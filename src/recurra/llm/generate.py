@@ -19,12 +19,14 @@ from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
 from recurra.llm.config import FILE, Config, Layer
+from recurra.llm.model import turns
 from recurra.llm.patterns import Chunk, Pattern, Sinks
 from recurra.llm.program import Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights
 
+TURNS = 12  # of layers, up to which they are compiled once for all rounds
 UNROLLED = 16  # layers, up to which they are equations of their own
 
 
@@ -66,7 +68,8 @@ class Generator:
     """A model in memory, its tokenizer and its compiled programs.
 
     `attention` is a mix of patterns for its layers, as `patterns.parse_mix` reads it; None: its
-    own. `unrolled`: layers are equations of their own (None: if they differ, or are few).
+    own. `unrolled`: layers are equations of their own (None: if they are few, or differ in no
+    short turns).
     Raises RecurraError where the folder is no model, or the tokenizer not its own.
     """
 
@@ -86,8 +89,8 @@ class Generator:
             c = with_patterns(c, patterns.parse_mix(attention, len(c.layers)))
         self.weights, self.config = Weights(c, loaded.arrays), c
         few = len(c.layers) <= UNROLLED
-        mixed = len({layer.pattern for layer in c.layers}) > 1
-        self.unrolled = (few or mixed) if unrolled is None else unrolled
+        apart = turns(c.layers) > min(TURNS, len(c.layers) // 2)
+        self.unrolled = (few or apart) if unrolled is None else unrolled
         self.programs: dict[Form, Written] = {}
 
     @cached_property
@@ -206,6 +209,7 @@ class Generator:
             ragged=len(set(map(len, rows))) > 1,
             logprobs=ask.logprobs,
             unrolled=self.unrolled,
+            until=bool(eos),
             eos=eos,
             pad=c.pad if c.pad is not None else next(iter(eos), 0),
         )

@@ -3,19 +3,21 @@
     x[b, 0, t] = emb[tok];   x[b, l + 1, t] = layer(x)[b, l, t];   logits = norm(x[b, L, t]) @ embᵀ
 
 Layers are a dim l, whose weights are tensors over l, or, with `unrolled`, equations of their own.
-The first compiles in constant time; the second may give each layer a store of its own length.
+The first compiles in constant time. Layers of several patterns are such a dim where these come in
+turns, as every other or every sixth: each turn has a store of its own length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import recurra as rc
-from recurra.errors import RecurraError
 from recurra.llm.attention import Past, Scores, attend
 from recurra.llm.config import Config, Layer
 from recurra.llm.patterns import Pattern
@@ -64,17 +66,10 @@ class Model:
             for at, layer in enumerate(c.layers):
                 x = self.layer(x, layer, at)
             return x
-        (only, *others) = dict.fromkeys(layer.pattern for layer in c.layers)
-        if others:
-            raise RecurraError(
-                f"layers attend in {1 + len(others)} ways, and are one dim",
-                facts="one tensor k over (b, l, t) has one store, as long as the longest read asks",
-                hint="let them be unrolled",
-            )
         b, l, t = self.dims  # noqa: E741
         h = rc.like(rc.f32[c.hidden_size], domain=self.dims, name="x")
         h[b, 0, t] = x
-        y = self.layer(h, Layer(only, c.layers[0].rope), None)
+        y = self.layer(h, c.layers[0], None)
         h[b, l + 1, t] = y
         return y[b, len(c.layers) - 1, t]
 
@@ -111,8 +106,21 @@ class Model:
         k, v = self.named(k, "k", at), self.named(v, "v", at)
         how = Scores(c.score_scale, c.score_cap, sinks)
         past = Past(self.dims, self.place, self.ragged)
-        y = attend(pattern, how, past, q, k, v)
+        if at is None and turns(c.layers) > 1:
+            y = self.by_turns(how, past, q, k, v)
+        else:
+            y = attend(pattern, how, past, q, k, v)
         return linear(y.reshape(heads * size), weight, "o")
+
+    def by_turns(self, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention by the pattern of each l: which of them it is depends on l % n only."""
+        l, n = self.dims[1], turns(self.config.layers)  # noqa: E741
+        y = rc.like(q.type, domain=self.dims)
+        for pattern in dict.fromkeys(layer.pattern for layer in self.config.layers[:n]):
+            mine = [m for m in range(n) if self.config.layers[m].pattern == pattern]
+            when = reduce(or_, [l % n == m for m in mine])
+            y[(*self.dims, when)] = attend(pattern, how, past, q, k, v)
+        return y
 
     def named(self, x: Tensor, name: str, at: int | None) -> Tensor:
         """The same equation by a name that its store will have: k_3"""
@@ -161,6 +169,14 @@ class Model:
 
 
 WHOLE = ("emb", "norm", "head")
+
+
+def turns(layers: Sequence[Layer]) -> int:
+    """After how many layers their patterns are the same again: 1, 2, ..; at most all of them."""
+    found = [layer.pattern for layer in layers]
+    return next(
+        n for n in range(1, len(found) + 1) if all(p == found[k % n] for k, p in enumerate(found))
+    )
 
 
 def rms_norm(x: Tensor, weight: Tensor, c: Config) -> Tensor:

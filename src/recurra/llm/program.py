@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from recurra.lang.tensor import RecurrentTensor as Tensor
 
 
+CHUNK = 16  # steps of a launch of programs that never end by themselves
+
+
 @dataclass(frozen=True)
 class Form:
     """What a program is written for; it is compiled once for each."""
@@ -41,8 +44,8 @@ class Form:
     logprobs: bool = False
     logits: bool = False  # of every position: [B, T, V]
     unrolled: bool = True
-    until: bool = False  # rows end by `eos` in one launch; else `chunk` steps in each
-    chunk: int = 16
+    until: bool = False  # a launch ends where the last row does, by `eos`
+    chunk: int | None = None  # steps of a launch (None: by their cost)
     eos: tuple[int, ...] = ()
     pad: int = 0
 
@@ -90,7 +93,7 @@ class Written:
         """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
 
         A program that runs in one launch, or makes some of it in a loop after the others, gives
-        everything at its end.
+        everything at its end. Where rows end before that, only what they have is given.
         """
         steps, streamed = self.executable.execution.steps(seed, inputs=inputs), False
         while True:
@@ -153,8 +156,8 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
     sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
     if not form.unrolled:
         sizes[bounds[1]] = len(c.layers)
-    options = {} if form.until else {"chunk": form.chunk}
-    return Written(form, model, settings, ctx.compile(sizes, backend=backend, **options))
+    chunk = form.chunk if form.until else form.chunk or CHUNK
+    return Written(form, model, settings, ctx.compile(sizes, backend=backend, chunk=chunk))
 
 
 def made(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:

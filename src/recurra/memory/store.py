@@ -4,6 +4,7 @@ block: every point has its slot.  window(n): the last n points, point q at slot 
 folded: only the current point (no axis).  tiled(n): as block, n points at a time side by side.
 ring(n): as window, one tile of n points; its first `room` have a second place behind the last, so
 that a range of as many lies in one piece wherever it starts.
+apart: as block, every point in a buffer of its own, which the host chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
-Kind = Literal["block", "window", "folded", "tiled", "ring"]
+Kind = Literal["block", "window", "folded", "tiled", "ring", "apart"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Axis:
                 return f"{self.dim}: {self.size}"
             case "tiled":
                 return f"{self.dim}: {self.size} in tiles of {self.tile}"
+            case "apart":
+                return f"{self.dim}: {self.size}, each apart"
             case "ring" if self.room:
                 return f"{self.dim}: window {self.slots}, {self.room} of it twice"
             case _:
@@ -67,8 +70,14 @@ class Store:
     def tiled(self) -> Axis | None:
         return next((a for a in self.axes if a.kind in ("tiled", "ring")), None)
 
+    @property
+    def apart(self) -> Axis | None:
+        return next((a for a in self.axes if a.kind == "apart"), None)
+
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return (*(a.slots // a.tile for a in self.kept), *self.behind(sizes))
+        """Of one buffer."""
+        lead = (1 if a.kind == "apart" else a.slots // a.tile for a in self.kept)
+        return (*lead, *self.behind(sizes))
 
     def behind(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The axes behind those of points."""

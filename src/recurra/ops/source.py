@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar, Self
@@ -46,10 +47,28 @@ class Data(Op):
 
 
 class Input(Op):
-    """y is given by the caller, at every point of its domain"""
+    """y is given by the caller, at every point of its domain
+
+    Or it is a part of what is given as `of`: along `along`, every n-th of its `points`, from
+    `first` on.
+    """
 
     dtype: str
     shape: tuple[Expr | int, ...] = ()
+    of: str = ""
+    along: str = ""
+    first: int = 0
+    every: int = 1
+    points: int = 0
+
+    def given(self, name: str, axes: Sequence[str], arrays: Mapping[str, Any]) -> Any:
+        """What the caller gave of it, [*axes, *shape]."""
+        whole = arrays[self.of or name]
+        if not self.of:
+            return whole
+        part = slice(self.first, None, self.every)
+        whole = whole if hasattr(whole, "shape") else np.asarray(whole)
+        return whole[tuple(part if d == self.along else slice(None) for d in axes)]
 
     def infer(self) -> Type:
         return Type(self.dtype, self.shape)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from recurra.errors import RecurraError, ShapeError
+from recurra.errors import RecurraError
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
-from recurra.memory.store import Store
-from recurra.program.lower import ChunkLoop, Program
+from recurra.program.given import Given, source
+from recurra.program.lower import ChunkLoop, HostLoop, Program
 from recurra.program.region import Region
 from recurra.program.shards import Shards
-from recurra.program.source import source
-from recurra.program.steps import times
+from recurra.program.source import source as written
+from recurra.program.steps import members, times
 from recurra.program.walk import Machine, State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
@@ -29,6 +29,7 @@ class Backend(Protocol):
     machine: Machine
     rows: int  # of a batch that fill a tile: a statement should do more than its start costs
     enough: float  # ns of a step which, with the batch as last axis, needs no tile
+    counted: tuple[str, ...] | None  # dims that the host counts; None: by cost
 
     @property
     def asking(self) -> float:
@@ -131,7 +132,7 @@ class Execution:
     regions: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.text = source(self.program)
+        self.text = written(self.program)
         scope: dict[str, Any] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
@@ -169,7 +170,7 @@ class _Run:
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
-        wanted = {n for n, s in self.plan.stores.items() if s.given}
+        wanted = {source(self.plan, n) for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
                 f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
@@ -188,10 +189,17 @@ class _Run:
         if self.resume is None:
             return lo, tuple(variables.values())
         time, saved = self.resume
-        return time, tuple(self.saved(saved[n]) for n in variables)
+        known = [isinstance(x, int) for x in variables.values()]  # where rows end
+        return time, tuple(
+            int(np.max(saved[n])) if k else self.saved(n, saved[n])
+            for n, k in zip(variables, known, strict=True)
+        )
 
-    def saved(self, x: Any) -> Any:
-        """An array of a run as a Step gave it."""
+    def saved(self, name: str, x: Any) -> Any:
+        """A variable, or a store `name[]`, of a run as a Step gave it."""
+        store = self.plan.stores.get(name.removesuffix("[]")) if name.endswith("[]") else None
+        if store is not None and store.apart:
+            return [self.saved("", y) for y in x]
         return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
 
     def whole(self, name: str, array: Any) -> Any:
@@ -219,28 +227,69 @@ class _Run:
         """Where rows end, as far as is known: the host waits for the launch that says it."""
         return end if np.any(self.backend.numpy(going)) else min(end, after)
 
+    def ended(self, end: Any) -> int:
+        """Where rows end, as a launch says it: all workers say the same."""
+        return int(np.max(self.backend.numpy(end)))
+
+    def rest(self, values: Mapping[str, Any], end: int) -> None:
+        """What outputs that left with every launch are past the end of all rows."""
+        for name, value in values.items():
+            axis, store = self.streamed[name], self.plan.stores[name]
+            shape, points = list(store.shape(self.plan.sizes)), self.span_of(name)
+            shape[axis] = points.stop - min(max(end, points.start), points.stop)
+            each = [np.zeros(shape, NUMPY_NAME[store.type.dtype]) for _ in range(self.workers)]
+            parts = self.backend.numpy(value) if self.shards and np.ndim(value) else None
+            for k, piece in enumerate(each):
+                piece[...] = self.backend.numpy(value) if parts is None else parts[k]
+            self.pieces[name].append(self.joined(name, each if self.shards else each[0], np))
+
+    def span_of(self, name: str) -> range:
+        """The points of an output along its outermost loop."""
+        _, lo, hi = self.span(name)
+        return self.points(name, lo, hi)
+
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
         return self.backend.array(self.walk.blank(step))
 
     def report(
-        self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Mapping[str, Any]
+        self,
+        dim: str,
+        lo: int,
+        hi: int,
+        outputs: Mapping[str, Any],
+        variables: Mapping[str, Any],
+        end: int | None = None,
     ) -> Step:
-        """Called after every launch of the outermost loop: takes the outputs that it made."""
+        """Called after every launch of the outermost loop: takes the outputs that it made.
+
+        Points from `end` on, where no row goes on, are none.
+        """
         seen: dict[str, Any] = {}
         made: dict[str, range] = {}
+
+        def new_points(name: str) -> range:
+            at = self.points(name, lo, hi)
+            return at if end is None else range(at.start, max(at.start, min(at.stop, end)))
+
         for name, array in outputs.items():
             axis, store = self.streamed.get(name), self.plan.stores[name]
             if axis is not None:
-                made[name] = self.points(name, lo, hi)
+                made[name] = new_points(name)
                 seen[name] = self.piece(name, array, axis, made[name])
                 self.pieces[name].append(seen[name])
             elif [a.dim for a in store.kept] == [dim] and not store.type.shape:
-                made[name] = at = self.points(name, lo, hi)
+                made[name] = at = new_points(name)
                 first = store.kept[0].lo
                 new = slice(at.start - first, at.stop - first)
                 seen[name] = self.whole(name, array[(*self.lead, new)])
-        return Step(dim, lo, hi, seen, _Copied(variables, self.backend.numpy), made)
+        return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
+
+    def numpy(self, x: Any) -> Any:
+        """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
+        if isinstance(x, list):
+            return np.stack([self.backend.numpy(y) for y in cast(list[Any], x)])
+        return self.backend.numpy(x)
 
     def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
         """The times lo..hi-1 in stretches that end at multiples of `size`."""
@@ -324,70 +373,8 @@ class _Run:
 
     def stores(self, *names: str) -> tuple[Any, ...]:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
-        return tuple(self.store(self.plan.stores[n]) for n in names)
-
-    def store(self, store: Store) -> Any:
-        """An input that lies as its store would is read where it lies."""
-        given = self.inputs.get(store.name)
-        if (
-            store.given
-            and self.shards is None
-            and hasattr(given, "__dlpack__")
-            and self.fits(store, given)
-        ):
-            return self.backend.borrow(_detached(given))
-        if self.shards is None or not store.given:
-            return self.backend.array(self.fill(store))
-        return _mesh(self.backend).spread([self.fill(store, k) for k in range(self.workers)])
-
-    def fits(self, store: Store, given: Any) -> bool:
-        """Has the array the layout of the store, and its element type, and can it be lent?"""
-        kept = tuple(a.dim for a in store.kept)
-        same = tuple(given.shape) == store.shape(self.plan.sizes)
-        dtype = str(given.dtype).rpartition(".")[2]
-        fits = same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
-        return fits and _row_by_row(given)
-
-    def dims(self, store: Store) -> tuple[str, ...]:
-        return self.plan.graph[store.name].domain.dims
-
-    def fill(self, store: Store, worker: int = 0) -> np.ndarray:
-        """The store of a worker before anything has run."""
-        array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
-        if not store.given:
-            return array
-        domain = self.plan.graph[store.name].domain
-        given = self.given(store.name, array.dtype)
-        dims = self.dims(store)
-        if self.shards is not None and self.shards.dim in dims:
-            rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
-            given = rows[worker]
-        lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
-        want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
-        if given.shape != want:
-            raise ShapeError(
-                f"the input {store.name} has the shape {given.shape}",
-                facts=f"it is {store.type} over {domain}, here {want}",
-            )
-        order = [domain.dims.index(a.dim) for a in store.kept]
-        given = np.transpose(given, (*order, *range(len(order), given.ndim)))
-        array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
-        return array
-
-    def given(self, name: str, dtype: Any) -> np.ndarray:
-        """An input as a NumPy array."""
-        given = _detached(self.inputs[name])
-        try:
-            array = np.asarray(given)
-            if array.dtype.kind == "f" and np.dtype(dtype).kind in "iub":
-                raise TypeError("its numbers would be cut off")
-            return np.asarray(array, dtype=dtype)
-        except (TypeError, ValueError) as error:
-            raise RecurraError(
-                f"the input {name} cannot be read as an array of {dtype}",
-                facts=f"it is a {type(given).__name__}: {error}",
-                hint="give an array of that type, on the CPU",
-            ) from None
+        given = Given(self.plan, self.backend, self.inputs, self.shards)
+        return tuple(given.store(self.plan.stores[n]) for n in names)
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""
@@ -436,27 +423,15 @@ def _mesh(backend: Any) -> Mesh:
     return backend
 
 
-def _detached(given: Any) -> Any:
-    """A tensor of torch without the graph that its gradients go through: that cannot be lent."""
-    return given.detach() if hasattr(given, "detach") else given
-
-
-def _row_by_row(given: Any) -> bool:
-    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
-    if isinstance(given, np.ndarray):
-        # aligned and writeable, too; numbers that NumPy was taught, bfloat16, it does not lend
-        return given.flags.carray and given.dtype.kind in "biuf"
-    return given.is_contiguous() if hasattr(given, "is_contiguous") else True
-
-
 def _streamed(program: Program) -> dict[str, int]:
     """Outputs that leave with every launch, and the axis that they leave along."""
     out: dict[str, int] = {}
     for it in program.items:
-        if isinstance(it, ChunkLoop):
-            for n in it.region.stores:
-                store = program.plan.stores[n]
-                for k, a in enumerate(store.kept):
-                    if store.output and a.dim == it.loop.dim and a.kind == "window":
-                        out[n] = k
+        if not isinstance(it, (ChunkLoop, HostLoop)):
+            continue
+        mine = it.region.stores if isinstance(it, ChunkLoop) else members(it.loop.body)
+        for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
+            for k, a in enumerate(store.kept):
+                if store.output and a.dim == it.loop.dim and a.kind == "window":
+                    out[store.name] = k
     return out

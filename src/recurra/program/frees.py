@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from recurra.ir.types import Tuple
+from recurra.program.ended import Kept
 from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.region import Region
 from recurra.schedule.tree import equation
@@ -26,6 +27,7 @@ def frees(program: Program) -> list[list[Thing]]:
         last |= dict.fromkeys(_things(it.region), k)
         if isinstance(it, ChunkLoop):
             last |= {("variable", name): k for pair in it.seeds for name in pair}
+            last |= dict.fromkeys(_past(it), k)
     for thing, k in last.items():
         if k + 1 < len(out) and not _asked_for(program, thing) and _bytes(program, thing) >= WORTH:
             out[k].append(thing)
@@ -35,6 +37,14 @@ def frees(program: Program) -> list[list[Thing]]:
 def _things(r: Region) -> list[Thing]:
     variables: list[Thing] = [("variable", x) for x in (*r.held, *r.carried, *r.gives)]
     return [*variables, *(("store", x) for x in (*r.stores, *r.reads))]
+
+
+def _past(it: ChunkLoop) -> list[Thing]:
+    """What the end of a loop reads and fills."""
+    if it.end is None:
+        return []
+    kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, Kept)]
+    return [*kept, *(_things(it.end.tail) if it.end.tail else [])]
 
 
 def _asked_for(program: Program, thing: Thing) -> bool:

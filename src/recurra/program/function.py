@@ -8,14 +8,14 @@ from typing import Any
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
 from recurra.program.region import Region, start_of
-from recurra.program.steps import members
+from recurra.program.steps import Segment, members
 from recurra.program.walk import Machine, State, Walk
 from recurra.schedule.tree import equation
 
 
 def times(r: Region) -> int:
     """How many loop times a launch is given, and ends of such."""
-    return 2 if r.chunk is not None else len(r.around) + len(r.ends)
+    return len(r.around) + (2 if r.chunk is not None else 0) + len(r.ends)
 
 
 def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
@@ -42,27 +42,30 @@ def function(
 ) -> Callable[..., tuple[Any, ...]]:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
 
-    `here` is asked, with every launch, which worker runs it and how workers join.
+    A region that asks where rows end gives that ahead of all. `here` is asked, with every launch,
+    which worker runs it and how workers join.
     """
     walk, ints, names = walker(plan, machine), times(r), (*r.held, *r.carried)
     stores = (*r.stores, *r.reads)
 
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:
-        at, arrays = given[:ints], given[ints:]
+        at, arrays = given[len(r.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
         state.env = {"seed": seed, **here()}
+        state.clocks = tuple(zip(r.around, given[: len(r.around)], strict=True))
         if r.chunk is not None:
-            lo, hi = at
-            walk.run(r.chunk, lo, hi, r.active, state)
+            lo, hi, *ends = at
+            state.ends = dict(zip(r.ends, ends, strict=True))
+            walk.stretch(r.chunk, Segment(lo, hi, r.active), state)
         else:
-            state.clocks = tuple(zip(r.around, at, strict=False))
-            state.ends = dict(zip(r.ends, at[len(r.around) :], strict=True))
+            state.ends = dict(zip(r.ends, at, strict=True))
             walk.begin(start_of(r.around), state, r.active & frozenset(members(r.items)))
             walk.items(r.items, state, r.active)
             if r.tail is not None:
                 walk.tail(r.ends[0], r.tail, r.active, state)
-        return (*(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
+        known = [state.ends[e] for e in r.ends if r.asks]
+        return (*known, *(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
 
     run.__name__ = r.name
     return run

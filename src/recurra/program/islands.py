@@ -16,7 +16,8 @@ from typing import Any
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan
 from recurra.program.execute import Backend, Execution
-from recurra.program.lower import items_ns, lower
+from recurra.program.launch import items_ns
+from recurra.program.lower import lower
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.steps import members

@@ -9,23 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
+from typing import Any
 
-from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.program.ahead import nobody_waits
-from recurra.program.ended import Ended, Kept, PastEnd, endings
-from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
-from recurra.program.steps import Segment, calls_host, members, segments, trips
-from recurra.schedule.tree import Exec, Item, Loop, equation, reads
+from recurra.program.apart import Places, divided, turns
+from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.launch import asked_steps, items_ns, launch_steps
+from recurra.program.region import (
+    Flow,
+    Region,
+    flow_of,
+    past_end,
+    region,
+    steps_below,
+)
+from recurra.program.steps import Segment, calls_host, members, segments
+from recurra.schedule.tree import Exec, Item, Loop, reads
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Runs a region."""
+    """Runs a region; of a chunk, the times `span`."""
 
     region: Region
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +63,10 @@ class HostLoop:
 class HostEnd:
     """A loop ends where no row goes on: the host asks `going` after each step that computes it.
 
-    Statements run up to `late` steps after their point. `first` and `tail` belong to the first and
-    the last stretch of the loop: after that one the stores are filled.
+    Of a loop in chunks, a launch that computes it says where rows ended. Statements run up to
+    `late` steps after their point. `first`, `tail` and `rest` belong to the first and the last
+    stretch of the loop: after that one the stores are filled, and outputs that left with every
+    launch get the `rest` of their points.
     """
 
     going: str
@@ -63,11 +75,20 @@ class HostEnd:
     asks: bool
     first: bool
     tail: Region | None
+    rest: tuple[tuple[str, float | Kept], ...] = ()
+
+    @property
+    def border(self) -> str:
+        """The name by which a resumed run is told where rows end, as far as is known."""
+        return f"{self.going}.end"
 
 
 @dataclass(frozen=True)
 class ChunkLoop:
-    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`."""
+    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`.
+
+    With `end`, the region stops by itself, and the host launches no other.
+    """
 
     loop: Loop
     lo: int
@@ -75,13 +96,10 @@ class ChunkLoop:
     size: int
     seeds: tuple[tuple[str, str], ...]
     region: Region
+    end: HostEnd | None = None
 
 
 HostItem = Launch | HostCall | HostLoop | ChunkLoop
-CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
-LAUNCH_NS = (
-    2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
-)
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,7 @@ class Program:
     plan: Plan
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
+    places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -140,8 +159,10 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
     for it in items:
         match it:
-            case Launch(region=r) | ChunkLoop(region=r):
+            case Launch(region=r):
                 out.append(r)
+            case ChunkLoop(region=r, end=end):
+                out += [r, *([end.tail] if end and end.tail else [])]
             case HostLoop(body=body, end=end):
                 out += [*_regions(body), *([end.tail] if end and end.tail else [])]
             case HostCall():
@@ -153,21 +174,25 @@ def lower(
     plan: Plan,
     chunk: int | None = None,
     apart: Loop | None = None,
+    counted: frozenset[str] = frozenset(),
     prices: Prices = PRICES,
     behind: float = inf,
 ) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
-    host, and every loop in it is a launch of its own. What no host call waits for is launched apart
-    where it takes `behind` nanoseconds: it runs while the host is in its call.
+    host, and every loop in it is a launch of its own. So do loops over dims that are `counted` by
+    the host, and what is kept of their points is in buffers of their own. What no host call waits
+    for is launched apart where it takes `behind` nanoseconds: it runs during the next call.
     """
-    cut = _Lower(plan, chunk, prices, behind, apart)
+    cut = _Lower(plan, chunk, prices, behind, apart, counted)
     every = frozenset(members(plan.schedule.items))
-    cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
+    cut.wanted = cut.collect(plan.schedule.items, every, ())
+    cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(0, plan.schedule.items, every)
-    return Program(replace(plan, stores=cut.stores), items, starts)
+    stores, places = divided(plan, _regions(items), cut.stores, counted)
+    return Program(replace(plan, stores=stores), items, starts, places)
 
 
 @dataclass
@@ -177,6 +202,7 @@ class _Lower:
     prices: Prices
     behind: float
     apart: Loop | None = None
+    counted: frozenset[str] = frozenset()
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
@@ -185,12 +211,15 @@ class _Lower:
         self.endings = endings(self.plan.graph, self.plan.sizes)
         self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
 
-    def asked(self, items: tuple[Item, ...]) -> set[str]:
+    def asked(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> set[str]:
         """What the host reads to end loops that it runs, and to fill stores past their end."""
         out: set[str] = set()
         for it in items:
-            if isinstance(it, Loop) and self.is_host(it):
-                out |= self.asked(it.body)
+            host = self.is_host(it)
+            if isinstance(it, Loop) and (host or self.chunked(it, active, around)):
+                out |= self.asked(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
                         past = PastEnd(self.plan.graph, e)
@@ -202,20 +231,34 @@ class _Lower:
         """What a loop finds out the end of."""
         return next((e for e in self.endings if e.sets(loop)), None)
 
+    def follows(self, loop: Loop) -> bool:
+        """Does an outermost loop end with another one? It is told so within one launch."""
+        others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x is not loop]
+        return any(loop.dim in e.units and any(map(e.sets, others)) for e in self.endings)
+
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        return it is self.apart or calls_host(self.plan.graph, it)
+        return it is self.apart or self.counts(it) or calls_host(self.plan.graph, it)
+
+    def counts(self, it: Item) -> bool:
+        """Is there a loop in it, or is it one, over a dim that the host counts?"""
+        return isinstance(it, Loop) and (
+            it.dim in self.counted or any(self.counts(x) for x in it.body)
+        )
 
     def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
         """The stretches of an outermost loop that runs in chunks, each by a region of its own.
 
-        Several, as their statements start at different times, where one launch is not enough.
+        Several, as their statements start at different times, where one launch is not enough. One
+        that ends by itself is in chunks only then.
         """
-        if around or isinstance(it, Exec) or self.is_host(it) or self.ends(it):
+        if around or isinstance(it, Exec) or self.is_host(it) or self.follows(it):
             return []
         parts = segments(self.plan.graph, it, active, self.plan.sizes)
         steps = parts[-1].hi - parts[0].lo if parts else 0
+        if self.ends(it) and steps <= self.size(it):
+            return []
         if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
             return parts if steps > 1 else []
         whole = all(x.hi == y.lo for x, y in pairwise(parts))
@@ -223,7 +266,9 @@ class _Lower:
 
     def size(self, loop: Loop) -> int:
         """Steps of a launch."""
-        return self.chunk or launch_steps(self.plan, loop, self.prices)
+        if self.chunk or not self.ends(loop):
+            return self.chunk or launch_steps(self.plan, loop, self.prices)
+        return asked_steps(self.plan, loop, self.prices)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -288,10 +333,7 @@ class _Lower:
             (first, *_) = group
             parts = self.chunked(first, active, around)
             if isinstance(first, Loop) and parts:
-                seeds = self.seeds(first, active)
-                for part in parts:
-                    out.append(self.chunk_loop(first, part, seeds, parts[-1].hi - parts[0].lo))
-                    seeds = ()
+                out += self.chunk_loops(first, parts, active)
             elif isinstance(first, Loop) and self.is_host(first):
                 out += self.host_loop(first, active, around)
             elif self.is_host(first):
@@ -310,16 +352,30 @@ class _Lower:
         place = "_".join([x.dim for x in around] + ([dim] if dim else []))
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
-    def chunk_loop(
-        self, loop: Loop, part: Segment, seeds: tuple[tuple[str, str], ...], steps: int
-    ) -> ChunkLoop:
-        """One stretch of a loop of so many steps."""
-        size = min(self.size(loop), steps)
-        r = region(self.plan, self.name((), loop.dim), (loop,), part.active, (), self.wanted, loop)
-        if loop.step > 0:
-            for n in r.stores:
-                self.stores[n] = self.window(n, loop.dim, size)
-        return ChunkLoop(loop, part.lo, part.hi, size, seeds, r)
+    def chunk_loops(
+        self, loop: Loop, parts: list[Segment], active: frozenset[str]
+    ) -> list[ChunkLoop]:
+        """The stretches of a loop."""
+        out: list[ChunkLoop] = []
+        size = min(self.size(loop), parts[-1].hi - parts[0].lo)
+        ending = self.ends(loop)
+        ends = () if ending is None else (ending.going,)
+        seeds = self.seeds(loop, active)
+        for part in parts:
+            name = self.name((), loop.dim)
+            r = region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
+            if loop.step > 0:
+                for n in r.stores:
+                    self.stores[n] = self.window(n, loop.dim, size)
+            out.append(ChunkLoop(loop, part.lo, part.hi, size, seeds, r))
+            seeds = ()
+        if ending is None:
+            return out
+        self.ended = (*self.ended, ending.going)
+        return [
+            replace(x, end=self.host_end(ending, loop, active, (), x.region.asks, k, len(out)))
+            for k, x in enumerate(out)
+        ]
 
     def window(self, name: str, dim: str, size: int) -> Store:
         """An output that only the host reads along the loop needs the slots of one launch."""
@@ -361,20 +417,45 @@ class _Lower:
         seeds = self.seeds(loop, active)
         parts = segments(self.plan.graph, loop, active, self.plan.sizes)
         ending = self.ends(loop)
+        if not around and loop.step > 0 and self.counts(loop):
+            for n in members(loop.body):
+                if n in self.stores:
+                    self.stores[n] = self.window(n, loop.dim, 1)
+        for seg in [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]:
+            out += self.turned(loop, seg)
+            parts.remove(seg)
         for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
             within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
             starts = tuple(s for s in within if s in seg.active)
             end = None
             if ending is not None:
-                tail = k == len(parts) - 1
                 asks = ending.going in seg.active
-                end = self.host_end(ending, loop, active, around, asks, k == 0, tail)
+                end = self.host_end(ending, loop, active, around, asks, k, len(parts))
             out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body, end))
             seeds = ()
         if ending is not None:
             self.ended = (*self.ended, ending.going)
         return out
+
+    def turned(self, loop: Loop, seg: Segment) -> list[HostItem]:
+        """A stretch with its loops over counted dims outside; what else there is, step by step."""
+        out: list[HostItem] = []
+        for x in loop.body:
+            if not isinstance(x, Loop) or x.dim not in self.counted:
+                continue
+            for part in segments(self.plan.graph, x, seg.active, self.plan.sizes):
+                inside = Loop(loop.dim, loop.step, loop.shifts, x.body)
+                outside = Loop(x.dim, x.step, x.shifts, (inside,))
+                name = self.name((outside,), loop.dim)
+                made = region(
+                    self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
+                )
+                body = (Launch(made, (seg.lo, seg.hi)),)
+                out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
+        rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
+        body = self.items(rest, seg.active, (loop,))
+        return [*out, HostLoop(loop, seg.lo, seg.hi, (), (), body)] if body else out
 
     def host_end(
         self,
@@ -383,31 +464,16 @@ class _Lower:
         active: frozenset[str],
         around: tuple[Loop, ...],
         asks: bool,
-        first: bool,
-        last: bool,
+        k: int,
+        parts: int,
     ) -> HostEnd:
-        """How the host ends one stretch of a loop."""
+        """How the host ends one stretch of a loop, the k-th."""
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
-        name = self.name(around, loop.dim) if last else ""
-        tail = past_end(self.plan, name, loop, e, active, around) if last else None
-        return HostEnd(e.going, e.points, late, asks, first, tail)
-
-
-def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
-    """A power of two of steps that fill a launch."""
-    size = CHUNK
-    while size < MOST and 2 * size * items_ns(plan, loop.body, prices) <= LAUNCH_NS:
-        size *= 2
-    return size
-
-
-def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
-    """Every statement once, and the steps of every loop."""
-    total = 0.0
-    for it in items:
-        if isinstance(it, Exec):
-            node = plan.graph[equation(it.name)]
-            total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
-        else:
-            total += trips(plan.graph, it, plan.sizes) * items_ns(plan, it.body, prices)
-    return total
+        if k < parts - 1:
+            return HostEnd(e.going, e.points, late, asks, k == 0, None)
+        past = PastEnd(self.plan.graph, e)
+        kept = fillable(self.plan, loop, active)
+        left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
+        rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)
+        tail = past_end(self.plan, self.name(around, loop.dim), loop, e, active, around, left)
+        return HostEnd(e.going, e.points, late, asks, k == 0, tail, rest)

@@ -5,7 +5,7 @@ region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g;
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from recurra.memory.plan import Plan
@@ -19,7 +19,8 @@ from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, 
 class Region:
     """`items` run once per launch; the times of the loops `around` come as arguments.
 
-    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments.
+    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments; if it
+    finds out there where rows end (`asks`), it gives that first.
     """
 
     name: str
@@ -32,8 +33,13 @@ class Region:
     gives: tuple[str, ...]  # variables given back, the carried first
     stores: tuple[str, ...]  # written here: donated
     reads: tuple[str, ...] = ()  # stores that are only read here
-    ends: tuple[str, ...] = ()  # what ended loops on the host: where, given after the times
+    ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
     tail: Loop | None = None  # it only fills stores where that loop left out points
+
+    @property
+    def asks(self) -> bool:
+        """Does a chunk compute what ends its loop?"""
+        return self.chunk is not None and any(e in self.active for e in self.ends)
 
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
@@ -41,6 +47,7 @@ class Region:
         )
         ints += [f"end by {e}" for e in self.ends]
         fresh = [v for v in self.gives if v not in self.carried]
+        fresh = [f"end by {e}" for e in self.ends if self.asks] + fresh
         parts = {
             "ints": ints,
             "held": self.held,
@@ -149,10 +156,16 @@ def lasting(plan: Plan, loop: Loop) -> frozenset[str]:
 
 
 def past_end(
-    plan: Plan, name: str, loop: Loop, e: Ended, active: frozenset[str], around: tuple[Loop, ...]
+    plan: Plan,
+    name: str,
+    loop: Loop,
+    e: Ended,
+    active: frozenset[str],
+    around: tuple[Loop, ...],
+    streamed: Container[str] = (),
 ) -> Region | None:
-    """Fills the stores of a loop that the host has ended; None: it has none."""
-    stores = tuple(fillable(plan, loop, active))
+    """Fills the stores of a loop that has ended, but for those `streamed`; None: it has none."""
+    stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
     past = PastEnd(plan.graph, e)
     kept = (past.value(n) for n in stores)
     held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))

@@ -15,8 +15,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from textwrap import wrap
 
+from recurra.ir.expr import Sym, substitute
+from recurra.program.ended import Kept
 from recurra.program.frees import frees
-from recurra.program.lower import ChunkLoop, HostCall, HostItem, HostLoop, Launch, Program
+from recurra.program.lower import (
+    ChunkLoop,
+    HostCall,
+    HostEnd,
+    HostItem,
+    HostLoop,
+    Launch,
+    Program,
+)
 from recurra.program.region import Region
 from recurra.program.steps import members
 from recurra.schedule.tree import ADD, Loop, equation
@@ -129,8 +139,9 @@ class _Writer:
     def items(self, items: tuple[HostItem, ...]) -> None:
         for it in items:
             match it:
-                case Launch(region=r):
-                    self.launch(r, self.ints(r))
+                case Launch(region=r, span=span):
+                    times = map(str, span) if span else map(self.end, r.ends)
+                    self.launch(r, [*map(self.clock, r.around), *times])
                 case HostCall():
                     self.call(it)
                 case ChunkLoop():
@@ -146,12 +157,19 @@ class _Writer:
         return self.spell("end", going, "_ended")
 
     def launch(self, r: Region, ints: list[str]) -> None:
-        stores = [self.store(s) for s in r.stores]
-        given = [*map(self.variable, r.gives), *stores]
+        stores = [self.buffer(s, r) for s in r.stores]
+        known = [self.end(e) for e in r.ends if r.asks]
+        given = [*known, *map(self.variable, r.gives), *stores]
         taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
-        taken += [*stores, *map(self.store, r.reads)]
+        taken += [*stores, *(self.buffer(s, r) for s in r.reads)]
         call = f"{r.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
+
+    def buffer(self, name: str, r: Region) -> str:
+        """A store as a launch is given it."""
+        at = self.program.places.get(r.name, {}).get(name)
+        clocks = {x.dim: Sym(self.clock(x)) for x in r.around}
+        return self.store(name) + ("" if at is None else f"[{substitute(at, clocks)}]")
 
     def call(self, it: HostCall) -> None:
         """Operands come as variables or as reads of stores; the results become a variable."""
@@ -183,7 +201,8 @@ class _Writer:
     def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
         """What lives on after a step of the main loop: x, a variable; x[], a store."""
         stores = {f"{n}[]": self.store(n) for n in self.program.waiting(it)}
-        return {n: self.variable(n) for n in self.program.travelling(it)} | stores
+        known = {it.end.border: self.end(it.end.going)} if it.end else {}
+        return {n: self.variable(n) for n in self.program.travelling(it)} | stores | known
 
     def border_dict(self, it: ChunkLoop | HostLoop) -> str:
         border = self.border(it) if any(it is x for x in self.program.stretches) else {}
@@ -194,42 +213,69 @@ class _Writer:
         outs = [s for s in stores if self.program.plan.stores[s].output]
         parts = [repr(it.loop.dim), self.clock(it.loop), end]
         parts += [self.dict(outs, self.store), self.border_dict(it)]
+        parts += [self.end(it.end.going)] if it.end else []
         self.line(f"yield run.report({', '.join(parts)})")
 
     def chunk_loop(self, it: ChunkLoop) -> None:
         self.seeds(it.seeds)
-        u = self.clock(it.loop)
+        u, end = self.clock(it.loop), it.end
+        self.points(end)
         self.line(f"for {u}, {u}_end in run.launches({self.enter(it)}, {it.hi}, {it.size}):")
         self.depth += 1
-        self.launch(it.region, [u, f"{u}_end"])
+        self.stop(u, end)
+        self.launch(it.region, [u, f"{u}_end", *([self.end(end.going)] if end else [])])
+        if end and end.asks:
+            known = self.end(end.going)
+            self.line(f"{known} = run.ended({known})")
         self.report(it, f"{u}_end", it.region.stores)
         self.depth -= 1
+        self.past(end)
 
-    def host_loop(self, it: HostLoop) -> None:
-        self.seeds(it.seeds)
-        u, outer = self.clock(it.loop), self.depth == 1
-        start, end = self.enter(it) if outer else str(it.lo), it.end
+    def points(self, end: HostEnd | None) -> None:
+        """Ahead of the first stretch of a loop that ends by itself: as many as there may be."""
         if end and end.first:
             self.line(f"{self.end(end.going)} = {end.points}")
-        self.line(f"for {u} in range({start}, {it.hi}):")
-        self.depth += 1
+
+    def stop(self, u: str, end: HostEnd | None) -> None:
+        """Ahead of a step."""
         if end:
             late = f" + {end.late}" if end.late else ""
             self.line(f"if {u} >= {self.end(end.going)}{late}:")
             self.lines.append("    " * (self.depth + 1) + "break")
+
+    def past(self, end: HostEnd | None) -> None:
+        """Behind the last stretch: what is past the end of all rows."""
+        if end and end.tail:
+            self.launch(end.tail, self.ints(end.tail))
+        if end and end.rest:
+            kept = {n: x for n, x in end.rest}
+            values = self.dict(kept, lambda n: self.value(kept[n]))
+            self.line(f"run.rest({values}, {self.end(end.going)})")
+
+    def value(self, x: float | Kept) -> str:
+        """A number, or the variable that has it."""
+        return self.variable(x.name) if isinstance(x, Kept) else repr(x)
+
+    def host_loop(self, it: HostLoop) -> None:
+        self.seeds(it.seeds)
+        u, outer, end = self.clock(it.loop), self.depth == 1, it.end
+        self.points(end)
+        start = self.enter(it) if outer else str(it.lo)
+        self.line(f"for {u} in range({start}, {it.hi}):")
+        self.depth += 1
+        self.stop(u, end)
         for x in it.starts:
             self.line(f"{self.variable(x)} = run.neutral({x!r})")
         self.items(it.body)
-        if outer:
-            mine = set(members(it.loop.body))
-            self.report(it, f"{u} + 1", [s for s in self.program.plan.stores if s in mine])
         if end and end.asks:
             after = f"{u} + {1 - it.loop.shift[end.going]}"
             known = self.end(end.going)
             self.line(f"{known} = run.end({self.variable(end.going)}, {known}, {after})")
+        if outer:
+            mine = set(members(it.loop.body))
+            self.report(it, f"{u} + 1", [s for s in self.program.plan.stores if s in mine])
         self.depth -= 1
-        if end and end.tail:
-            self.launch(end.tail, self.ints(end.tail))
+        self.past(end)
 
 
 def _state(program: Program) -> list[str]:

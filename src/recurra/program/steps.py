@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
@@ -18,10 +19,10 @@ from recurra.sets.extent import longest, varies
 
 @dataclass(frozen=True)
 class Segment:
-    """Times lo..hi-1 of a loop, in which exactly `active` run."""
+    """Times lo..hi-1 of a loop, in which exactly `active` run; of a launch, known when it runs."""
 
-    lo: int
-    hi: int
+    lo: Any
+    hi: Any
     active: frozenset[str]
 
 

@@ -43,7 +43,7 @@ def slot(axis: Axis, at: Any) -> Any:
             return at - axis.lo
         case "tiled":
             return (at - axis.lo) // axis.tile
-        case "ring":
+        case "ring" | "apart":
             return 0
         case _:
             return at % axis.slots

@@ -48,7 +48,7 @@ class Machine(Protocol):
         ...
 
     def until(
-        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
 
@@ -190,6 +190,14 @@ class Walk:
         return start, step, finish
 
     # ---- loops that the data end
+
+    def stretch(self, loop: Loop, seg: Segment, state: State) -> None:
+        """Times of an outermost loop that is launched in chunks, as far as rows go."""
+        ending = next((e for e in self.endings if e.going in state.ends), None)
+        if ending is None:
+            self.run(loop, seg.lo, seg.hi, seg.active, state)
+        else:
+            self.part(ending, loop, seg, state)
 
     def ending(self, loop: Loop, active: frozenset[str], state: State) -> Ended | None:
         """What ends a loop before its time: a statement of its own, or of a loop before it."""

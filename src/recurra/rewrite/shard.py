@@ -140,6 +140,8 @@ def shard(graph: Graph, sizes: Mapping[str, int], s: Shard) -> Graph:
     for n in graph.nodes.values():
         if isinstance(n.op, Symbolic) and n.op.mentions() & {s.dim, s.bound}:
             n = replace(n, op=n.op.at({s.dim: row, s.bound: rows}))
+        if isinstance(n.op, Pick) and not own_rows(graph, n, n.op, s.bound):
+            n = replace(n, op=n.op.at({s.dim: row}))
         if isinstance(n.op, Reduction) and reads_all(graph, n.args[0], s.dim):
             own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
             assert n.op.monoid is not None
@@ -149,6 +151,12 @@ def shard(graph: Graph, sizes: Mapping[str, int], s: Shard) -> Graph:
             n = replace(n, op=op, args=(Ref(own.name, own.domain.identity),))
         nodes[n.name] = n
     return Graph(nodes, graph.outputs, graph.dims)
+
+
+def own_rows(graph: Graph, n: Node, op: Pick, bound: str) -> bool:
+    """Is it picked from what a worker has, not from numbers of all rows that all workers have?"""
+    t = graph.read_type(n.args[0])
+    return bound in symbols(t.shape[op.axis])
 
 
 def reads_all(graph: Graph, a: Ref, dim: str) -> bool:

@@ -43,6 +43,8 @@ _JOINS: Mapping[str, Callable[[Any, str], Any]] = {
 class JaxMesh(JaxBackend):
     """XLA on `workers` devices."""
 
+    counted: tuple[str, ...] | None = ()  # a launch waits for all of them
+
     def __init__(self, workers: int):
         super().__init__()
         self.workers, devices = workers, devices_for(workers)

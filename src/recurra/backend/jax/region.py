@@ -37,7 +37,7 @@ class JaxMachine:
         return lax.fori_loop(lo, hi, body, carry)
 
     def until(
-        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         """Steps that are not asked about are loops of their own, of a length that XLA knows."""
 
@@ -57,9 +57,10 @@ class JaxMachine:
             return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
 
         start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), carry)
-        if start > lo:
+        known = isinstance(lo, int) and isinstance(hi, int)
+        if every > 1 and (not known or start > lo):
             state = lax.fori_loop(lo, start, one, state)
-        if start < hi:
+        if not known or start < hi:
             _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
         return state
 
@@ -100,6 +101,7 @@ class JaxBackend:
 
     name = "jax"
     rows = 512
+    counted: tuple[str, ...] | None = None
     enough = 20e3  # measured: a tile of such steps must first be turned, [te,f,b] → [f,te,b]
 
     def __init__(self) -> None:

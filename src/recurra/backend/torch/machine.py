@@ -115,7 +115,7 @@ class RecordingMachine:
         return self.looped(dim, lo, hi, step, carry)
 
     def until(
-        self, dim: str, lo: int, hi: int, end: Any, late: int, every: int, body: Until, carry: Any
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         name = self.recorder.fresh(f"{dim}_ends_")
         ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)

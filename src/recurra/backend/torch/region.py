@@ -40,6 +40,7 @@ class TorchBackend:
 
     name = "torch"
     rows, enough = 4096, inf
+    counted: tuple[str, ...] | None = ()  # reads are views
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
@@ -164,7 +165,7 @@ def recorded(
     with recorder:
         results = function(plan, region, machine)(seed, *given)
         recorder.close()
-    gives = [x.name if isinstance(x, StoreRef) else recorder.name_of(x) for x in results]
+    gives = [_spelt(recorder, x) for x in results]
     assert len(clocks) == times(region)
     takes = ["seed", *clocks, *names, *stores]
     finish(recorder.items, gives, region.name)
@@ -176,10 +177,21 @@ def recorded(
     return source, kernels(recorder.items), loops, recorder.given
 
 
+def _spelt(recorder: Recorder, x: Any) -> str:
+    """A result in the code: a store, a counted number or a tensor."""
+    match x:
+        case StoreRef():
+            return x.name
+        case Count():
+            return str(x)
+        case _:
+            return recorder.name_of(x)
+
+
 def _clocks(region: Region) -> list[str]:
-    if region.chunk is not None:
-        return [f"{region.chunk.dim}_from", f"{region.chunk.dim}_end"]
-    return [x.dim for x in region.around] + [f"{e}_ended" for e in region.ends]
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    return [*(x.dim for x in region.around), *span, *(f"{e}_ended" for e in region.ends)]
 
 
 def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:

@@ -1,0 +1,139 @@
+"""apart: a store whose points along a dim that the host counts are buffers of their own.
+
+    for l in range(0, 32):
+        x, k_store[l] = region_3_t_l(seed, t, l, x, k_store[l], w_store[l])
+
+A launch is given the one that it reads and writes: nothing is cut out of a larger array first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from recurra.cost.model import launch_ns
+from recurra.cost.prices import Prices
+from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
+from recurra.ir.graph import Slice
+from recurra.memory.plan import Plan, waited
+from recurra.memory.store import Store
+from recurra.ops.control import Call
+from recurra.program.region import Region, lasting, stores_of
+from recurra.program.steps import Segment, members, trips
+from recurra.schedule.tree import Loop, equation, is_step, reads
+
+Places = Mapping[str, Mapping[str, Expr | int]]  # of a region: store -> which of its buffers
+
+
+def divided(
+    plan: Plan, regions: Iterable[Region], stores: Mapping[str, Store], dims: Collection[str]
+) -> tuple[dict[str, Store], Places]:
+    """The stores that can be, along one of `dims`, and where each region finds its buffer.
+
+    So can those of which every launch touches one point.
+    """
+    found = list(regions)
+    out, where = dict(stores), dict[str, dict[str, Expr | int]]()
+    for name, store in stores.items():
+        axis = next((a for a in store.kept if a.dim in dims and a.kind == "block"), None)
+        if axis is None or store.output or _called(plan, name):
+            continue
+        mine = {
+            r.name: place(plan, r, name, axis.dim) for r in found if name in (*r.stores, *r.reads)
+        }
+        if None in mine.values():
+            continue
+        lone = tuple(replace(a, kind="apart") if a is axis else a for a in store.axes)
+        out[name] = replace(store, axes=lone)
+        for r, at in mine.items():
+            if at is not None:
+                where.setdefault(r, {})[name] = lin([(at, 1), (-axis.lo, 1)])
+    return out, where
+
+
+def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
+    """The dims of loops inside of loops that the host should count, and why.
+
+    One program cuts what a point is given out of a larger array before a product reads it (XLA
+    does on a CPU: a copy of each layer's weights, every token). A launch for each point does not.
+    """
+    found: dict[str, str] = {}
+    dims: set[str] = set()
+    for loop in (x for x in plan.schedule.items if isinstance(x, Loop)):
+        for x in (x for x in loop.body if isinstance(x, Loop) and x.step > 0):
+            stores = [plan.stores[n] for n in stores_of(plan, members(x.body))]
+            given = [s for s in stores if s.given and any(a.dim == x.dim for a in s.kept)]
+            bytes_ = sum(s.type.nbytes(plan.sizes) for s in given)
+            arrays = len(stores) + len(lasting(plan, x))
+            cut, launch = bytes_ * prices.traffic, launch_ns(arrays)
+            if not given or trips(plan.graph, x, plan.sizes) < 2:
+                continue
+            host = cut > launch
+            dims |= {x.dim} if host else set()
+            who = "the host counts it" if host else "counted inside of a launch"
+            why = f"to cut {bytes_ / 1e6:.2g} MB out costs {cut / 1e3:.3g} µs a point"
+            found[x.dim] = f"{x.dim}: {who} ({why}, a launch {launch / 1e3:.3g} µs)"
+    return frozenset(dims), list(found.values())
+
+
+def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> bool:
+    """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
+
+    Each of their points is then one launch for all the times of the stretch.
+    """
+    mine = [x for x in loop.body if not seg.active.isdisjoint(members((x,)))]
+    inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
+    inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
+    steps = {loop.step, *(x.step for x in inward)}
+    handed = {*dict(plan.seeds.get(id(loop), ())), *lasting(plan, loop)}
+    if not inward or steps != {1} or any(map(is_step, seg.active)):
+        return False
+    if not handed.isdisjoint(seg.active):
+        return False
+    for r in reads(plan.graph):
+        if r.sink not in seg.active or r.source not in seg.active:
+            continue
+        x = inner[r.sink]
+        if inner[r.source] is not x or waited(plan.graph, r, loop).exact != 0:
+            return False
+        if isinstance(x, Loop) and waited(plan.graph, r, x).exact != 0:
+            return False
+    return True
+
+
+def place(plan: Plan, r: Region, name: str, dim: str) -> Expr | int | None:
+    """The one point along `dim` that a launch touches, by the time of the host's loop over it."""
+    loop = next((x for x in r.around if x.dim == dim and x.step > 0), None)
+    if r.tail is not None:
+        return None
+    found: set[Expr | int | None] = set()
+    for s in members(r.items):
+        if s in r.active:
+            found |= _points(plan, s, name, dim, loop)
+    (at,) = found if len(found) == 1 else (None,)
+    return at
+
+
+def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[Expr | int | None]:
+    """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
+    graph, own = plan.graph, equation(s)
+    read = [
+        a.index[graph[name].domain.dims.index(dim)]
+        for k, a in enumerate(graph[own].args)
+        if a.name == name and plan.accesses[s, k].how == "store"
+    ]
+    read += [Sym(dim)] if own == name else []
+    out: set[Expr | int | None] = set()
+    for e in read:
+        if isinstance(e, Slice) or symbols(e) - {dim} or (symbols(e) and loop is None):
+            out.add(None)
+        elif loop is None:
+            out.add(e)
+        else:
+            out.add(substitute(e, {dim: lin([(Sym(dim), 1), (-loop.shift[s], 1)])}))
+    return out
+
+
+def _called(plan: Plan, name: str) -> bool:
+    """Does the host read it, for a call?"""
+    return any(isinstance(n.op, Call) for n, _ in plan.graph.readers[name])

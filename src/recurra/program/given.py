@@ -1,0 +1,132 @@
+"""given: the stores of a run before anything has run: zeros, or what the caller gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recurra.errors import RecurraError, ShapeError
+from recurra.ir.types import NUMPY_NAME
+from recurra.memory.plan import Plan
+from recurra.memory.store import Store
+from recurra.ops.source import Input
+from recurra.program.shards import Shards
+
+if TYPE_CHECKING:
+    from recurra.program.execute import Backend
+
+
+def source(plan: Plan, name: str) -> str:
+    """The input that a given store is, or is a part of."""
+    op = plan.graph[name].op
+    return op.of or name if isinstance(op, Input) else name
+
+
+@dataclass(frozen=True)
+class Given:
+    """Makes stores for a backend. Raises RecurraError where an input is not what it should be."""
+
+    plan: Plan
+    backend: Backend
+    inputs: Mapping[str, Any]
+    shards: Shards | None
+
+    def store(self, store: Store) -> Any:
+        """The store; where its buffers are apart, all of them."""
+        given, axis = self.inputs.get(source(self.plan, store.name)), store.apart
+        if store.given:
+            given = self.part(store.name, given)
+        if axis is None:
+            return self.buffer(store, given)
+        if not store.given:
+            return [self.buffer(store, None) for _ in range(axis.slots)]
+        k = self.dims(store).index(axis.dim)
+        lead = (slice(None),) * k
+        whole: Any = given if hasattr(given, "shape") else np.asarray(given)
+        return [self.buffer(store, whole[(*lead, slice(p, p + 1))]) for p in range(axis.slots)]
+
+    def part(self, name: str, given: Any) -> Any:
+        """What is given of an input, or of the part of one that a store is."""
+        op = self.plan.graph[name].op
+        assert isinstance(op, Input)
+        return op.given(name, self.plan.graph[name].domain.dims, {op.of or name: given})
+
+    def buffer(self, store: Store, given: Any) -> Any:
+        """An input that lies as its store would is read where it lies."""
+        mesh: Any = self.backend
+        if (
+            store.given
+            and self.shards is None
+            and hasattr(given, "__dlpack__")
+            and self.fits(store, given)
+        ):
+            return self.backend.borrow(_detached(given))
+        if self.shards is None or not store.given:
+            return self.backend.array(self.fill(store, given))
+        return mesh.spread([self.fill(store, given, k) for k in range(self.shards.workers)])
+
+    def fits(self, store: Store, given: Any) -> bool:
+        """Has the array the layout of the store, and its element type, and can it be lent?"""
+        kept = tuple(a.dim for a in store.kept)
+        same = tuple(given.shape) == store.shape(self.plan.sizes)
+        dtype = str(given.dtype).rpartition(".")[2]
+        fits = same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+        return fits and _row_by_row(given)
+
+    def dims(self, store: Store) -> tuple[str, ...]:
+        return self.plan.graph[store.name].domain.dims
+
+    def fill(self, store: Store, given: Any, worker: int = 0) -> np.ndarray:
+        """The store of a worker before anything has run."""
+        array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
+        if not store.given:
+            return array
+        domain = self.plan.graph[store.name].domain
+        given = self.given(store.name, given, array.dtype)
+        dims = self.dims(store)
+        if self.shards is not None and self.shards.dim in dims:
+            rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
+            given = rows[worker]
+        lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
+        lengths |= {a.dim: 1 for a in store.axes if a.kind == "apart"}
+        want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
+        if given.shape != want:
+            raise ShapeError(
+                f"the input {store.name} has the shape {given.shape}",
+                facts=f"it is {store.type} over {domain}, here {want}",
+            )
+        order = [domain.dims.index(a.dim) for a in store.kept]
+        given = np.transpose(given, (*order, *range(len(order), given.ndim)))
+        array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
+        return array
+
+    def given(self, name: str, given: Any, dtype: Any) -> np.ndarray:
+        """An input as a NumPy array."""
+        given = _detached(given)
+        try:
+            array = np.asarray(given)
+            if array.dtype.kind == "f" and np.dtype(dtype).kind in "iub":
+                raise TypeError("its numbers would be cut off")
+            return np.asarray(array, dtype=dtype)
+        except (TypeError, ValueError) as error:
+            raise RecurraError(
+                f"the input {name} cannot be read as an array of {dtype}",
+                facts=f"it is a {type(given).__name__}: {error}",
+                hint="give an array of that type, on the CPU",
+            ) from None
+
+
+def _detached(given: Any) -> Any:
+    """A tensor of torch without the graph that its gradients go through: that cannot be lent."""
+    return given.detach() if hasattr(given, "detach") else given
+
+
+def _row_by_row(given: Any) -> bool:
+    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
+    if isinstance(given, np.ndarray):
+        # aligned and writeable, too; numbers that NumPy was taught, bfloat16, it does not lend
+        return given.flags.carray and given.dtype.kind in "biuf"
+    return given.is_contiguous() if hasattr(given, "is_contiguous") else True
