@@ -115,7 +115,8 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        options = {"asking": self.backend.asking, **options}
+        kernel = getattr(self.backend, "attention", None)
+        options = {"asking": self.backend.asking, "kernel": kernel, **options}
         if "rows" not in options:
             fill = {"rows": self.backend.rows, "enough": self.backend.enough}
             options = {**fill, **options}

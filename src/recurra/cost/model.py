@@ -11,6 +11,7 @@ from math import prod
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Tuple
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold
 
@@ -57,6 +58,11 @@ def compute_ns(graph: Graph, node: Node, sizes: Mapping[str, int]) -> float:
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
                 size[c] = evaluate(s, sizes)
         return 2.0 * prod(size.values()) / FLOPS_PER_NS
+    if isinstance(node.op, Attention):
+        q, k = (_sizes(graph.read_type(a), sizes) for a in node.args[:2])
+        roles = node.op.roles()
+        made = prod(q) + prod(_sizes(node.type, sizes))
+        return 2.0 * made * k[roles.k.index(roles.n)] / FLOPS_PER_NS
     read = [] if isinstance(node.op, Fold) else [graph.read_type(a) for a in node.args]
     work = max([node.type, *read], key=lambda t: prod(_sizes(t, sizes)))
     return _PER_ELEMENT.get(node.op.name, PLAIN) * prod(_sizes(work, sizes))

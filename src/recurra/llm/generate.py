@@ -19,7 +19,7 @@ from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
 from recurra.llm.config import FILE, Config, Layer
-from recurra.llm.patterns import Chunk, Pattern, Sinks
+from recurra.llm.patterns import Pattern
 from recurra.llm.program import Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
@@ -176,14 +176,6 @@ class Generator:
                 f"a prompt of {longest} tokens and {ask.new} new ones are {longest + ask.new}",
                 facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
-            )
-        fixed = [x for x in {layer.pattern for layer in c.layers} if isinstance(x, (Chunk, Sinks))]
-        if fixed and len(set(map(len, rows))) > 1:
-            raise RecurraError(
-                f"prompts of {len(set(map(len, rows)))} lengths side by side, with "
-                f"{patterns.text(fixed[0])}",
-                facts="shorter ones start later, and this pattern counts from the start",
-                hint="give prompts of one length, or one at a time",
             )
 
     def prepared(
