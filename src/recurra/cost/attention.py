@@ -8,7 +8,7 @@ EQUATIONS = 14  # of a tile: products, maximum, exponentials, sums, and what res
 
 
 @dataclass(frozen=True)
-class Kernel:
+class AttentionKernel:
     """A backend's kernel of attention, and what it is to be weighed against; nanoseconds.
 
     `exact`: it reads what there is of a range, else all that there may be.

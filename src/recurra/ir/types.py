@@ -22,7 +22,18 @@ NUMPY_NAME = {
     "bool": "bool",
 }
 SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
-_WIDTH = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "u32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1, "bool": 1}
+_WIDTH = {
+    "f64": 8,
+    "i64": 8,
+    "f32": 4,
+    "i32": 4,
+    "u32": 4,
+    "bf16": 2,
+    "f16": 2,
+    "i8": 1,
+    "u8": 1,
+    "bool": 1,
+}
 _ORDER = ("bool", "u8", "i8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
 
 

@@ -93,7 +93,6 @@ def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: T
 
 def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
     """What position t attends to, side by side."""
-    t = past.t
     for s in spans(pattern, past):
         seen = None
         if past.ragged:

@@ -255,7 +255,9 @@ def _room(
         raise RecurraError(
             f"the weights of {folder} do not fit into memory",
             facts=f"as {dtype} they take {need / 1e9:.2f} GB{have}",
-            hint={"f32": "take --dtype bf16, half of that", "bf16": "take --dtype i8"}.get(dtype, ""),
+            hint={"f32": "take --dtype bf16, half of that", "bf16": "take --dtype i8"}.get(
+                dtype, ""
+            ),
         ) from None
 
 

@@ -100,11 +100,15 @@ class Attention(Op):
         s = Einsum(labels=self.scores).infer(q, k)
         y = Einsum(labels=self.values).infer(s, v)
         if bool(seen) != bool(self.mask):
-            raise TypeError("attention: `mask` names the axes of a fourth operand, and there is none")
+            raise TypeError(
+                "attention: `mask` names the axes of a fourth operand, and there is none"
+            )
         for x in seen:
             whole = dict(zip(self.parts()[1], s.shape, strict=True))
             if x.dtype != "bool" or x.shape != tuple(whole[c] for c in self.mask):
-                raise TypeError(f"attention: what is seen is {x}, and is to be bool over {self.mask}")
+                raise TypeError(
+                    f"attention: what is seen is {x}, and is to be bool over {self.mask}"
+                )
         return y
 
     def run(self, xp: Any, env: Any, *xs: Array, **_: Any) -> Array:

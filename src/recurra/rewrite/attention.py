@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from recurra.cost.attention import Kernel
+from recurra.cost.attention import AttentionKernel
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Op
@@ -27,8 +27,8 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.softmax import Softmax
 from recurra.ops.source import Const
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.growing_axes import CACHE, LEAST, TILE
 from recurra.rewrite.granularity import loops
+from recurra.rewrite.growing_axes import CACHE, LEAST, TILE
 from recurra.sets.extent import at_sizes
 
 SAMPLES = 9  # steps of a loop at which lengths of ranges are looked at
@@ -53,7 +53,7 @@ class Choice:
     """What was decided of one attention, and why."""
 
     found: Found
-    kernel: Kernel
+    kernel: AttentionKernel
     alone: float  # nanoseconds
     tiled: float
     asked: bool | None
@@ -78,7 +78,7 @@ def attention(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def attended(
-    graph: Graph, sizes: Mapping[str, int], kernel: Kernel | None, asked: bool | None
+    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel | None, asked: bool | None
 ) -> tuple[Graph, list[Choice]]:
     """`attention` where the kernel costs less than tiles, or as asked; and what was decided."""
     if kernel is None or asked is False:
@@ -99,7 +99,7 @@ def lifted(graph: Graph, f: Found) -> Graph:
 
 
 def _in_a_loop(f: Found, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
-    """Is it made point by point? What orders nothing becomes an axis, and its products are large."""
+    """Is it made point by point? What orders nothing becomes an axis, of large products."""
     dims = (symbols(f.range.lo) | symbols(f.range.hi)) & ordered.keys()
     return bool(dims) and all(f.y.name in ordered[d] for d in dims)
 
@@ -224,7 +224,7 @@ def _by_number(graph: Graph, n: Node, a: Ref, kind: type[Op]) -> tuple[Node, flo
 
 
 def priced(
-    graph: Graph, sizes: Mapping[str, int], kernel: Kernel, f: Found, asked: bool | None
+    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, f: Found, asked: bool | None
 ) -> Choice:
     """What an attention costs at an average step, as one call and as equations."""
     points, most = lengths(graph, sizes, f)
@@ -244,7 +244,9 @@ def priced(
 def _side_by_side(graph: Graph, sizes: Mapping[str, int], f: Found, source: Node) -> int:
     """Points of a source that are read at one step: rows of a batch."""
     moving = symbols(f.range.lo) | symbols(f.range.hi)
-    along = {r.dim for r, e in zip(source.domain, f.args[1].index, strict=True) if isinstance(e, Slice)}
+    along = {
+        r.dim for r, e in zip(source.domain, f.args[1].index, strict=True) if isinstance(e, Slice)
+    }
     free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along]
     return prod(r.size({}) for r in free if not r.mentions())
 

@@ -23,7 +23,16 @@ from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
 
 BIG = 1 << 20  # elements of a constant that is rather made where it is used
-TAKEN = {"torch", "attention", "number", "foreign", "asked", "seed", *dir(builtins), *keyword.kwlist}
+TAKEN = {
+    "torch",
+    "attention",
+    "number",
+    "foreign",
+    "asked",
+    "seed",
+    *dir(builtins),
+    *keyword.kwlist,
+}
 VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",

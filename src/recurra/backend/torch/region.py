@@ -18,7 +18,7 @@ from recurra.backend.torch.graphs import Captured, Graph, Record, captured, on_c
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
-from recurra.cost.attention import Kernel
+from recurra.cost.attention import AttentionKernel
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.lang.until import NEVER
@@ -42,7 +42,7 @@ class TorchBackend:
 
     name = "torch"
     rows, enough = 4096, inf
-    attention = Kernel("scaled_dot_product_attention", 15e3, LINE_US * 1e3, 0.1, 0.2)
+    attention = AttentionKernel("scaled_dot_product_attention", 30e3, 5e3, 0.2, 0.3)
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
