@@ -23,7 +23,7 @@ from recurra.llm.patterns import Pattern
 from recurra.llm.program import Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
-from recurra.llm.weights import Weights
+from recurra.llm.weights import Weights, free_bytes
 
 UNROLLED = 16  # layers, up to which they are equations of their own
 
@@ -204,8 +204,11 @@ class Generator:
         if form not in self.programs:
             self.programs[form] = write(c, form, self.dtype, self.backend)
         program = self.programs[form]
-        if ask.memory is not None:
-            expect_room(program.stores, ask.memory, form.prompt, form.steps)
+        free = free_bytes() if ask.memory is None else None
+        budget = ask.memory if free is None else free
+        if budget is not None:
+            told = "that are free" if ask.memory is None else ""
+            expect_room(program.stores, budget, form.prompt, form.steps, told)
         return program, program.inputs(self.weights, rows, how)
 
 

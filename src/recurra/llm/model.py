@@ -50,8 +50,9 @@ class Model:
 
     def after(self, config: Config, dims: tuple[Any, ...], place: Tensor, end: Any) -> Model:
         """The same model over other positions, whose past is that of this one."""
-        more = {"inputs": self.inputs, "weights": self.weights}
-        return Model(config, dims, place, self.ragged, self.dtype, end, self, **more)
+        out = Model(config, dims, place, self.ragged, self.dtype, end, self)
+        out.inputs, out.weights = self.inputs, self.weights
+        return out
 
     @property
     def unrolled(self) -> bool:

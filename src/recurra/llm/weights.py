@@ -151,7 +151,8 @@ def rounded(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     w = np.asarray(w, np.float32)
     scale = np.abs(w).max(axis=1, initial=0.0) / np.float32(LEVELS)
     safe = np.where((scale > 0) & np.isfinite(scale), scale, np.float32(1))
-    return np.rint(np.nan_to_num(w / safe[:, None])).astype(np.int8), scale
+    steps = np.clip(np.nan_to_num(w / safe[:, None]), -LEVELS, LEVELS)
+    return np.rint(steps).astype(np.int8), scale
 
 
 def load(folder: str | Path, dtype: str = "f32") -> Weights:
@@ -290,9 +291,10 @@ def _left(group: Path) -> int | None:
     for limit, usage in LIMITS:
         try:
             most, used = ((group / x).read_text().strip() for x in (limit, usage))
-            stat = dict(x.split() for x in (group / "memory.stat").read_text().splitlines())
+            lines = (group / "memory.stat").read_text().splitlines()
         except OSError:
             continue
+        stat = dict(x.split() for x in lines if x.count(" ") == 1)
         if most.isdecimal():
             return max(0, int(most) - int(used) + int(stat.get("inactive_file", 0)))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ def attention(op: Attention, env: Mapping[str, Any], q: Any, k: Any, v: Any, *se
 
     def four(x: Any, mine: str, along: str, end: str) -> Any:
         """[batch, along, heads, end]"""
-        x = jnp.permute_dims(x, [mine.index(c) for c in (*first, *along, *last, *end)])
+        x = turned(x, mine, (*first, *along, *last, *end))
         lead, own = len(first), len(first) + len(along)
         shape = (prod(x.shape[:lead]), prod(x.shape[lead:own]), prod(x.shape[own:-1]), x.shape[-1])
         return x.reshape(shape)
@@ -37,7 +37,7 @@ def attention(op: Attention, env: Mapping[str, Any], q: Any, k: Any, v: Any, *se
         bias = jnp.where(there, 0.0, -jnp.inf)[None, None, None, :]
     for x in seen:
         order = [c for c in (*first, *last, *r.rows, r.n) if c in r.seen]
-        x = jnp.permute_dims(x, [r.seen.index(c) for c in order])
+        x = turned(x, r.seen, order)
         x = x.reshape([size[c] if c in order else 1 for c in (*first, *last, *r.rows, r.n)])
         whole = jnp.broadcast_to(x, [size[c] for c in (*first, *last, *r.rows, r.n)])
         shape = (prod(size[c] for c in first), prod(size[c] for c in last))
@@ -48,4 +48,9 @@ def attention(op: Attention, env: Mapping[str, Any], q: Any, k: Any, v: Any, *se
     y = jax.nn.dot_product_attention(*given, bias=more, scale=1.0)
     have = (*first, *r.rows, *last, *r.e)
     sizes = {**size, r.e: v.shape[r.v.index(r.e)]}
-    return jnp.permute_dims(y.reshape([sizes[c] for c in have]), [have.index(c) for c in r.y])
+    return turned(y.reshape([sizes[c] for c in have]), have, r.y)
+
+
+def turned(x: Any, have: Sequence[str], want: Sequence[str]) -> Any:
+    """An array with axes `have` as `want`."""
+    return jnp.permute_dims(x, tuple(have.index(c) for c in want))
