@@ -67,7 +67,7 @@ def decode(work: dict[str, Any], who: str, threads: int, launches: int | None) -
         ms.append((time.process_time() - since) * 1e3 / LAUNCH)
         held.append(resident() - before)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    return asdict(Decode(tuple(ms), tuple(held), peak))
+    return asdict(Decode(tuple(ms), tuple(held), max(peak, *held)))
 
 
 def resident() -> int:
