@@ -86,7 +86,9 @@ def test_names_do_not_lie_on_each_other() -> None:
     heights = sorted(found.values())
     assert all(b - a >= 15 for a, b in pairwise(heights))
     assert heights[-1] <= 260
-    assert "<title>x &amp; y</title>" in picture("x & y", [Panel("t", "x", "y", {"l": [(1, 2), (3, 4)]})])
+    assert "<title>x &amp; y</title>" in picture(
+        "x & y", [Panel("t", "x", "y", {"l": [(1, 2), (3, 4)]})]
+    )
 
 
 def test_compile_time_is_of_every_layer_count() -> None:

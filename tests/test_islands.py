@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.cost.prices import PRICES
 from recurra.executable import Executable
 from recurra.program.execute import Execution
 from recurra.program.lower import HostLoop, items_ns, lower
@@ -50,7 +51,7 @@ def test_every_loop_of_a_step_is_told_of(backend: str) -> None:
     (loop,) = (it for it in program.compiled.schedule.loops() if it.dim == "i")
     told = [s for island in found for s in island.statements]
     assert sorted(told) == sorted(s for s in members(loop.body) if s in told)
-    want = items_ns(program.compiled.plan, loop.body) / 1e6
+    want = items_ns(program.compiled.plan, loop.body, PRICES) / 1e6
     assert sum(island.predicted for island in found) == pytest.approx(want)
     row = found[0].row
     assert row["island"] == names[0]

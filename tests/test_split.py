@@ -92,6 +92,19 @@ def test_random_prompts(case: Case, chunk: int, rows: int) -> None:
     keeps(case, chunk, rows)
 
 
+@pytest.mark.parametrize("T", [1, 4])
+def test_rows_of_which_there_may_be_none(T: int) -> None:
+    text = """
+    dims i<I, t<T
+    u: f64[] = uniform(id=1, counter=(), shape=(), dtype='f64')
+    x[i<I,t<T-1]: f64[] = merge(u, y[i-1,t], when=(i == 0, i >= 1))
+    y[i<I,t<T-1]: f64[] = tanh(x)
+    return y
+    """
+    case = Case(verify(parse(text)), {"I": 2, "T": T})
+    compiled(case, NumpyBackend(), oracle(case), given=1)
+
+
 @pytest.mark.fuzz
 @given(prompts(), st.integers(1, 4), st.integers(0, 5))
 @LONG

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import recurra
+from recurra import processor
 from recurra.ir.graph import Graph
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
@@ -111,17 +112,7 @@ def this_code() -> str:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             versions.append(f"no {name}")
-    return f"{digest.hexdigest()} {versions} {platform.python_version()} {processor()}"
-
-
-def processor() -> str:
-    """Its architecture and instructions."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    told = sorted({x for x in lines if x.startswith(("flags", "model name", "Features"))})
-    return f"{platform.machine()} {platform.processor()} {told}"
+    return f"{digest.hexdigest()} {versions} {platform.python_version()} {processor.described()}"
 
 
 def prune(root: Path, largest: int) -> None:

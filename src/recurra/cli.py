@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "reduce": ("recurra.commands:Reduce", "shrink a graph that a compiler pass fails on"),
     "generate": ("recurra.llm.commands:Generate", "let a language model go on with a text"),
     "llm init": ("recurra.llm.commands:Init", "a language model of random weights, in a folder"),
+    "calibrate": ("recurra.calibrate:Calibrate", "measure what work costs on this machine"),
     "window run": ("recurra.window.commands:Run", "a PyTorch script, its operators side by side"),
     "window simulate": (
         "recurra.window.commands:Simulate",

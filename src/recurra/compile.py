@@ -9,6 +9,7 @@ from math import inf
 
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.model import HELD
+from recurra.cost.prices import PRICES, Prices
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
@@ -88,6 +89,7 @@ def compile_graph(
     diagonals: float = GAIN,
     scheduler: str = "own",
     workers: int = 1,
+    prices: Prices = PRICES,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
@@ -102,7 +104,8 @@ def compile_graph(
     where that is so many times cheaper (0: always).
     `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
     "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
-    orders nothing are split over as many; each runs the program on its own.
+    orders nothing are split over as many; each runs the program on its own. `prices` of work:
+    what choices by cost are made with.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -136,7 +139,7 @@ def compile_graph(
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
-    g = _diagonals(g, diagonals, stages) if axes else g
+    g = _diagonals(g, diagonals, stages, prices) if axes else g
     over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
     if over is not None:
         sizes = over.sizes(sizes)
@@ -147,7 +150,9 @@ def compile_graph(
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, choices = keep(g, sizes, phases(schedule(g, sizes, frozenset([*split, *batch]))), held)
+        new, choices = keep(
+            g, sizes, phases(schedule(g, sizes, frozenset([*split, *batch]))), held, prices
+        )
         stages.decisions += map(str, choices)
         return new
 
@@ -155,7 +160,7 @@ def compile_graph(
         at = phases(schedule(accumulate(g, sizes), sizes, frozenset([*split, *batch])))
         at = {n: phase for n, phase in at.items() if n in g.nodes}
         much = enough if batch_last(g, batch, last)[0] else inf
-        found = tiles(g, sizes, at, loops(g), {*split, *batch}, rows, much)
+        found = tiles(g, sizes, at, loops(g), {*split, *batch}, rows, much, prices)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -188,7 +193,7 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = lower(p, chunk)
+    program = lower(p, chunk, prices=prices)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)
@@ -224,13 +229,13 @@ def _in_blocks(g: Graph, batch: list[str], split: list[str], rows: int, stages: 
     return g
 
 
-def _diagonals(g: Graph, gain: float, stages: Stages) -> Graph:
+def _diagonals(g: Graph, gain: float, stages: Stages, prices: Prices) -> Graph:
     """Tables on their diagonals, where there are any."""
     if not any(fronts(g, stages.sizes)):
         return g
 
     def skewed(g: Graph, sizes: Mapping[str, int]) -> Graph:
-        new, found = on_diagonals(g, sizes, gain)
+        new, found = on_diagonals(g, sizes, gain, prices)
         stages.decisions += map(str, found)
         return new
 

@@ -7,6 +7,7 @@
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
 | `RECURRA_CACHE=dir` | compiled programs are kept there and found at the next start (backend jax, one worker); not with the four above |
+| `RECURRA_PRICES=prices.json` | what choices by cost are made with: `recurra calibrate` measures this machine |
 | `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
 """  # noqa: E501
@@ -31,6 +32,7 @@ class Config:
     check: bool = False
     fuel: int | None = None
     cache: Path | None = None
+    prices: Path | None = None
 
     @property
     def watches(self) -> bool:
@@ -50,13 +52,14 @@ def config() -> Config:
     if fuel and not fuel.isdecimal():
         raise _meaningless("RECURRA_FUEL", fuel, "it is a number of rewrites, such as 100")
     dump = os.environ.get("RECURRA_DUMP")
-    kept = os.environ.get("RECURRA_CACHE")
+    kept, prices = os.environ.get("RECURRA_CACHE"), os.environ.get("RECURRA_PRICES")
     return Config(
         log=log,
         dump=Path(dump) if dump else None,
         check=check == "1",
         fuel=int(fuel) if fuel else None,
         cache=Path(kept) if kept else None,
+        prices=Path(prices) if prices else None,
     )
 
 

@@ -19,6 +19,7 @@ from recurra import cache
 from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
+from recurra.cost import prices
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
@@ -115,12 +116,17 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        kernel = getattr(self.backend, "attention", None)
-        options = {"asking": self.backend.asking, "kernel": kernel, **options}
+        known = {
+            "asking": self.backend.asking,
+            "prices": prices.of_machine(self.backend.name),
+            "kernel": getattr(self.backend, "attention", None),
+        }
+        options = {**known, **options}
         if "rows" not in options:
             fill = {"rows": self.backend.rows, "enough": self.backend.enough}
             options = {**fill, **options}
         options["workers"] = workers
+        self.prices = options["prices"]
         kept = self.kept(graph, options)
         self.compiled: Compiled = cache.program(
             kept, lambda: compile_graph(graph, self.sizes, **options)
@@ -218,8 +224,8 @@ class Executable:
         plan, main = self.compiled.plan, self.compiled.program.main
         if main is None:
             return []
-        shards = self.compiled.shards
-        return islands(plan, main.loop, self.backend, shards, seed=seed, inputs=inputs, steps=steps)
+        at = (plan, main.loop, self.backend, self.compiled.shards)
+        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.prices)
 
     def expect(self, inputs: Mapping[str, Any]) -> None:
         """Raises where they are not the inputs that the program reads."""

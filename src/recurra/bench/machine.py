@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from recurra import processor
 from recurra.errors import RecurraError
 
 IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine counts as idle
@@ -20,7 +21,7 @@ IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine c
 def describe() -> dict[str, Any]:
     """Processor, usable cores, system, and the versions that decide speed."""
     return {
-        "cpu": _processor(),
+        "cpu": processor.name(),
         "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -86,13 +87,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def _version(package: str) -> str | None:

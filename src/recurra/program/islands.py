@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan
 from recurra.program.execute import Backend, Execution
 from recurra.program.lower import items_ns, lower
@@ -56,12 +57,13 @@ def islands(
     seed: int = 0,
     inputs: Mapping[str, Any] | None = None,
     steps: int = 8,
+    prices: Prices = PRICES,
 ) -> list[Island]:
     """Runs `steps` steps of an outermost loop, cut into islands.
 
     The first two launches of each are not counted, and what runs once for all steps is left out.
     """
-    cut = Execution(lower(plan, apart=loop), backend, shards)
+    cut = Execution(lower(plan, apart=loop, prices=prices), backend, shards)
     taken: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
 
     def timed(name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,14 +80,16 @@ def islands(
     for _ in islice(made, steps + 2):
         pass
     counted = {name: ms[2:] for name, ms in taken.items()}
-    return [_island(plan, r, counted[r.name]) for r in cut.program.regions if counted[r.name]]
+    return [
+        _island(plan, r, counted[r.name], prices) for r in cut.program.regions if counted[r.name]
+    ]
 
 
-def _island(plan: Plan, r: Region, taken: list[float]) -> Island:
+def _island(plan: Plan, r: Region, taken: list[float], prices: Prices) -> Island:
     (*rest, first) = reversed(r.items)
     loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in r.around]
     if not rest and isinstance(first, Loop):
         loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
     name = " / ".join(loops)
     active = tuple(s for s in members(r.items) if s in r.active)
-    return Island(name, active, items_ns(plan, r.items) / 1e6, min(taken))
+    return Island(name, active, items_ns(plan, r.items, prices) / 1e6, min(taken))

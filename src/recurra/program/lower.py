@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from recurra.cost.model import STATEMENT_NS, compute_ns
+from recurra.cost.model import compute_ns
+from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.program.ended import Ended, Kept, PastEnd, endings
@@ -146,13 +147,15 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     return out
 
 
-def lower(plan: Plan, chunk: int | None = None, apart: Loop | None = None) -> Program:
+def lower(
+    plan: Plan, chunk: int | None = None, apart: Loop | None = None, prices: Prices = PRICES
+) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
     host, and every loop in it is a launch of its own.
     """
-    cut = _Lower(plan, chunk, apart)
+    cut = _Lower(plan, chunk, prices, apart)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ()) | cut.asked(plan.schedule.items)
     items = cut.items(plan.schedule.items, every, ())
@@ -164,6 +167,7 @@ def lower(plan: Plan, chunk: int | None = None, apart: Loop | None = None) -> Pr
 class _Lower:
     plan: Plan
     chunk: int | None
+    prices: Prices
     apart: Loop | None = None
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
@@ -211,7 +215,7 @@ class _Lower:
 
     def size(self, loop: Loop) -> int:
         """Steps of a launch."""
-        return self.chunk or launch_steps(self.plan, loop)
+        return self.chunk or launch_steps(self.plan, loop, self.prices)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
@@ -374,27 +378,21 @@ class _Lower:
         return HostEnd(e.going, e.points, late, asks, first, tail)
 
 
-def launch_steps(plan: Plan, loop: Loop) -> int:
+def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps that fill a launch."""
     size = CHUNK
-    while size < MOST and 2 * size * step_ns(plan, loop) <= LAUNCH_NS:
+    while size < MOST and 2 * size * items_ns(plan, loop.body, prices) <= LAUNCH_NS:
         size *= 2
     return size
 
 
-def step_ns(plan: Plan, loop: Loop) -> float:
-    """One step of a loop, with the loops in it."""
-    return items_ns(plan, loop.body)
-
-
-def items_ns(plan: Plan, items: tuple[Item, ...]) -> float:
+def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
     """Every statement once, and the steps of every loop."""
     total = 0.0
     for it in items:
         if isinstance(it, Exec):
-            total += STATEMENT_NS + compute_ns(
-                plan.graph, plan.graph[equation(it.name)], plan.sizes
-            )
+            node = plan.graph[equation(it.name)]
+            total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
         else:
-            total += trips(plan.graph, it, plan.sizes) * step_ns(plan, it)
+            total += trips(plan.graph, it, plan.sizes) * items_ns(plan, it.body, prices)
     return total

@@ -11,7 +11,8 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
-from recurra.cost.model import PLAIN, STATEMENT_NS, compute_ns
+from recurra.cost.model import compute_ns
+from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.op import Elementwise, Reduction
@@ -61,7 +62,9 @@ class Front:
         return f"{self.axis.dim}, {self.other.dim}: diagonals of {self.length} cells for {cells}"
 
 
-def cost(graph: Graph, f: Front, sizes: Mapping[str, int], diagonal: bool) -> float:
+def cost(
+    graph: Graph, f: Front, sizes: Mapping[str, int], diagonal: bool, prices: Prices = PRICES
+) -> float:
     """Nanoseconds of one table, cell by cell or diagonal by diagonal.
 
     On a diagonal every choice is made for all cells, and what is read is moved first.
@@ -75,8 +78,8 @@ def cost(graph: Graph, f: Front, sizes: Mapping[str, int], diagonal: bool) -> fl
         rows = prod(r.size(sizes) for r in n.domain if r.dim in batch)
         moves = [a for a in n.args if a.name not in f.members or a.index != n.domain.identity]
         more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
-        total += STATEMENT_NS * (1 + more)
-        total += wide * rows * (compute_ns(graph, n, sizes) + more * PLAIN)
+        total += prices.statement * (1 + more)
+        total += wide * rows * (compute_ns(graph, n, sizes, prices) + more * prices.plain)
     return steps * total
 
 

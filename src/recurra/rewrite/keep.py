@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import HELD, compute_ns, keep_ns
+from recurra.cost.prices import PRICES, Prices
 from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
@@ -37,7 +38,11 @@ class Choice:
 
 
 def keep(
-    graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase], held: float = HELD
+    graph: Graph,
+    sizes: Mapping[str, int],
+    phases: Mapping[str, Phase],
+    held: float = HELD,
+    prices: Prices = PRICES,
 ) -> tuple[Graph, tuple[Choice, ...]]:
     """The graph with copies for later phases. `phases`: of each equation that runs in a loop.
 
@@ -46,7 +51,7 @@ def keep(
     choices: list[Choice] = []
     everywhere = _read_everywhere(graph, phases)
     for phase in dict.fromkeys(phases.values()):
-        work = _Phase(graph, sizes, phases, phase, everywhere, held)
+        work = _Phase(graph, sizes, phases, phase, everywhere, held, prices)
         again = work.cut()
         if again and not fuel().burn("stored → computed again", ", ".join(again)):
             again = []
@@ -81,6 +86,7 @@ class _Phase:
     phase: Phase
     free: set[str]
     held: float
+    prices: Prices
     needed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -143,12 +149,12 @@ class _Phase:
             n = self.graph[name]
             if name in self.needed:
                 network.edge(ONE, name)
-            stored = 0.0 if name in self.free else keep_ns(n, self.sizes, self.held)
+            stored = 0.0 if name in self.free else keep_ns(n, self.sizes, self.held, self.prices)
             network.edge(name, (name,), stored)
             if not self.again(n):
                 network.edge((name,), OTHER)
                 continue
-            network.edge((name,), OTHER, compute_ns(self.graph, n, self.sizes))
+            network.edge((name,), OTHER, compute_ns(self.graph, n, self.sizes, self.prices))
             for a in self.sources(n):
                 network.edge((name,), a.name)
         side, _ = network.one_side()

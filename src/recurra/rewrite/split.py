@@ -80,6 +80,8 @@ def _in_chunks(
 ) -> Made | None:
     """The points in chunks, where they are more than two, or read windows."""
     batch = prod(r.size(sizes) for r in m.domain.without(dim) if not r.mentions() - sizes.keys())
+    if not batch:
+        return None
     cut, size = sizes_of(cut, step, rows, batch)
     work = _Split(graph, sizes, m, dim, cut)
     few = cut <= 2 * size and work.whole()

@@ -16,6 +16,7 @@ from math import inf, prod
 from typing import Any
 
 from recurra.cost.model import compute_ns
+from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Type
@@ -67,6 +68,7 @@ def tiles(
     batch: set[str],
     rows: int = ROWS,
     enough: float = inf,
+    prices: Prices = PRICES,
 ) -> list[Tile]:
     """The phases worth tiling: nothing in them is `ordered` along their loop, under `rows` rows.
 
@@ -81,7 +83,7 @@ def tiles(
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
         if not alone or not inner:
             continue
-        if enough < inf and _step_ns(graph, sizes, names, batch) >= enough:
+        if enough < inf and _step_ns(graph, sizes, names, batch, prices) >= enough:
             continue
         t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
         if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
@@ -125,9 +127,13 @@ def _layer(n: Node) -> bool:
     return bool(set("".join(ins)) - set(out))
 
 
-def _step_ns(graph: Graph, sizes: Mapping[str, int], names: list[str], batch: set[str]) -> float:
+def _step_ns(
+    graph: Graph, sizes: Mapping[str, int], names: list[str], batch: set[str], prices: Prices
+) -> float:
     """A step of a phase, the batch as a whole."""
-    return sum(_batch(graph, sizes, n, batch) * compute_ns(graph, graph[n], sizes) for n in names)
+    return sum(
+        _batch(graph, sizes, n, batch) * compute_ns(graph, graph[n], sizes, prices) for n in names
+    )
 
 
 def _batch(graph: Graph, sizes: Mapping[str, int], name: str, batch: set[str]) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import (
     TRUE,
     Sym,
@@ -51,14 +52,14 @@ def wavefront(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def on_diagonals(
-    graph: Graph, sizes: Mapping[str, int], gain: float = GAIN
+    graph: Graph, sizes: Mapping[str, int], gain: float = GAIN, prices: Prices = PRICES
 ) -> tuple[Graph, tuple[Front, ...]]:
     """The graph with those tables on diagonals that are `gain` times cheaper so, and which."""
     made: list[Front] = []
     seen: set[tuple[str, ...]] = set()
     while f := next((f for f in fronts(graph, sizes) if f.cells not in seen), None):
         seen.add(f.cells)
-        dear, cheap = cost(graph, f, sizes, False), cost(graph, f, sizes, True)
+        dear, cheap = (cost(graph, f, sizes, diagonal, prices) for diagonal in (False, True))
         law = "cells that wait for neighbours → diagonals"
         if f.only or (dear >= gain * cheap and fuel().burn(law, f.cells[0])):
             graph = _Skew(graph, f, sizes).rewritten()

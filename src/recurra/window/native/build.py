@@ -7,14 +7,13 @@ PyTorch without annotations: the window in Python does the same.
 
 from __future__ import annotations
 
-import platform
 import sys
 import sysconfig
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from recurra import cxx
+from recurra import cxx, processor
 from recurra.cxx import BuildError
 
 HERE = Path(__file__).parent
@@ -103,15 +102,7 @@ def _undefined() -> list[str]:
 def _target(folder: Path, extension: Extension) -> Path:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     sources = [(HERE / name).read_text() for name in extension.sources]
-    parts = [suffix, *FLAGS, _processor(), *sources]
+    parts = [suffix, *FLAGS, processor.described(), *sources]
     if extension.package and util.find_spec(extension.package) is not None:
         parts.append(metadata.version(extension.package))
     return folder / cxx.digest(parts) / f"{extension.module}{suffix}"
-
-
-def _processor() -> str:
-    """What -march=native depends on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {platform.processor()} {flags}"

@@ -1,0 +1,117 @@
+"""What work costs on one core of a machine, under one backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from recurra import processor
+from recurra.config import config
+from recurra.errors import RecurraError
+
+SCHEMA = "recurra-prices/1"
+AGAIN = "`recurra calibrate --out {path}` measures this machine"
+ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a plain one
+    "tanh": 0.6,
+    "exp": 0.6,
+    "log": 0.8,
+    "sin": 4.0,
+    "cos": 4.0,
+    "sigmoid": 0.6,
+    "pow": 8.0,
+    "softmax": 0.9,
+    "log_softmax": 0.9,
+    "cumsum": 6.0,
+    "take": 0.5,
+    "argsort": 150.0,
+    "uniform": 2.6,
+    "permutation": 16.0,
+    "foreign": 50.0,
+}
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Nanoseconds; the defaults were measured on a server's core with AVX-512, under XLA.
+
+    `flops_per_ns`: of small matrix products. `traffic`: a byte written and read of a store that
+    does not fit the cache. `statement`: of any equation, whatever its size. `plain`: an element of
+    an operator that is not in `elements`.
+    """
+
+    flops_per_ns: float = 75.0
+    traffic: float = 0.33
+    statement: float = 17.0
+    plain: float = 0.06
+    elements: Mapping[str, float] = field(default_factory=lambda: ELEMENTS)
+
+    def of(self, operator: str) -> float:
+        """An element of an operator."""
+        return self.elements.get(operator, self.plain)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """As a table."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "elements"}
+        return [{"price": k, "value": round(v, 4)} for k, v in (flat | {**self.elements}).items()]
+
+
+PRICES = Prices()
+
+
+def of_machine(backend: str) -> Prices:
+    """Those of RECURRA_PRICES, if it names a file; raises RecurraError where that has none."""
+    path = config().prices
+    if path is None:
+        return PRICES
+    found = read(path, processor.name())
+    if backend not in found:
+        facts = f"it has those of {', '.join(found) or 'none'}"
+        hint = f"`recurra calibrate --backend {backend} --out {path}` adds them"
+        raise RecurraError(f"{path} has no prices of {backend}", facts=facts, hint=hint)
+    return found[backend]
+
+
+def write(path: Path, machine: str, prices: Mapping[str, Prices]) -> None:
+    """Prices by backend, of a machine; raises RecurraError where they cannot be written."""
+    made = {name: asdict(p) for name, p in prices.items()}
+    text = json.dumps({"schema": SCHEMA, "machine": machine, "prices": made}, indent=1)
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise RecurraError(f"{path} could not be written", facts=str(error)) from None
+
+
+def read(path: Path, machine: str) -> dict[str, Prices]:
+    """Prices by backend; raises RecurraError where they are not of this machine."""
+    hint = AGAIN.format(path=path)
+    try:
+        found = json.loads(path.read_text())
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {found['schema']!r}, not {SCHEMA!r}")
+        made = {name: _prices(p) for name, p in found["prices"].items()}
+        theirs = str(found["machine"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RecurraError(f"{path} holds no prices", facts=why, hint=hint) from None
+    if theirs != machine:
+        facts = f"they are of {theirs}; this is {machine}"
+        raise RecurraError(f"{path} holds prices of another machine", facts=facts, hint=hint)
+    return made
+
+
+def _prices(found: Mapping[str, Any]) -> Prices:
+    elements = {str(k): _positive(k, v) for k, v in found["elements"].items()}
+    flat = {
+        f.name: _positive(f.name, found[f.name]) for f in fields(Prices) if f.name != "elements"
+    }
+    return Prices(**flat, elements=elements)
+
+
+def _positive(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"{name} is {value!r}, not a positive number")
+    return float(value)
