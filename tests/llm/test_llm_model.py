@@ -48,7 +48,9 @@ def case(
     ragged: bool = False,
     dtype: str = "f32",
     length: int = LENGTH,
+    given: bool = False,
 ) -> Case:
+    """Logits of `tokens`; `given`: as of a prompt that is all there, read at once, and masked."""
     c = w.config
     ctx = rc.Context(dims="b t" if unrolled else "b l t")
     with ctx as pairs:
@@ -57,7 +59,7 @@ def case(
         place = rc.value(dims[-1], "i32")
         if ragged:
             place = place - rc.input(rc.i32, (dims[0],), name="pad")
-        model = Model(c, dims, place, ragged, dtype, pairs[-1][1])
+        model = Model(c, dims, place, ragged, dtype, pairs[-1][1] if given else None)
         rc.output(logits=model.logits(tok))
     inputs = model.arrays(w) | {"tok": tokens(c, length)}
     sizes = [ROWS, len(c.layers), length] if not unrolled else [ROWS, length]
@@ -112,8 +114,8 @@ def test_layers_with_their_own_angles_are_a_dim():
     close(case(w, False).run("numpy"), expected(w.config, named))
 
 
-PATTERNS = "causal window:4 chunk:4 sinks:2+3 dilated:3 prefix:5 linear"
-EDGES = "window:1 sinks:1+1 dilated:1 prefix:1 prefix:99"
+PATTERNS = "causal window:4 chunk:4 sinks:2+3 dilated:3 linear"
+EDGES = "window:1 sinks:1+1 dilated:1"
 
 
 @pytest.mark.parametrize("word", [*PATTERNS.split(), *EDGES.split()])
@@ -121,6 +123,15 @@ def test_patterns(word: str):
     _, named, w = models.in_memory("llama-3.2-1b")
     c = with_patterns(w.config, patterns.parse_mix(word, 2))
     close(case(Weights(c, w.arrays)).run("numpy"), expected(c, named))
+
+
+@pytest.mark.parametrize("word", [*PATTERNS.split(), "prefix:5", "prefix:1", "prefix:99"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_patterns_of_what_is_all_given(word: str, ragged: bool):
+    _, named, w = models.in_memory("llama-3.2-1b")
+    c = with_patterns(w.config, patterns.parse_mix(word, 2))
+    made = case(Weights(c, w.arrays), ragged=ragged, given=True)
+    close(made.run("numpy"), expected(c, named, ragged), ragged)
 
 
 @pytest.mark.parametrize("word", [*PATTERNS.split(), "chunk:3", "sinks:1+1", "sinks:6+2"])
@@ -270,5 +281,8 @@ def test_what_cannot_be_written_is_refused():
     linear = replace(with_patterns(c, [patterns.Linear()] * 2), sink_logits=True)
     with pytest.raises(RecurraError, match="linear attention has no softmax that a sink logit"):
         case(Weights(linear, w.arrays))
+    prefix = with_patterns(c, [patterns.Prefix(4)] * 2)
+    with pytest.raises(RecurraError, match="a prefix that sees all of itself is more than a past"):
+        case(Weights(prefix, w.arrays))
     with pytest.raises(RecurraError, match="layers attend in 2 ways, and are one dim"):
         case(w, unrolled=False)

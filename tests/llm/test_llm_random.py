@@ -58,7 +58,9 @@ def check(seed: int) -> None:
     ragged = bool(rng.random() < 0.5)
     named, w, unrolled = any_model(rng)
     length = int(rng.integers(PAD.max() + 1, 15))
-    got = case(w, unrolled, ragged, length=length).run("numpy")
+    prefix = any(isinstance(layer.pattern, Prefix) for layer in w.config.layers)
+    given = prefix or bool(rng.random() < 0.3)
+    got = case(w, unrolled, ragged, length=length, given=given).run("numpy")
     want = oracle.logits(
         w.config, named, tokens(w.config, length), PAD if ragged else np.zeros(ROWS, int)
     )

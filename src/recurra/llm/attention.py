@@ -5,7 +5,7 @@ window:W    k[b, max(t - W + 1, 0) : t + 1]
 chunk:C     k[b, t // C * C : t + 1]
 dilated:D   k[b, t % D : t + 1 : D]
 sinks:K+W   k[b, 0 : min(K, lo)] and k[b, lo : t + 1], where lo = max(t - W + 1, 0)
-prefix:N    k[b, 0 : max(t + 1, N)], where t is a place of a prompt
+prefix:N    k[b, 0 : P] of a prompt of P places, masked from max(t + 1, N) on
 linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
 
 Rows of their own length begin at places of their own: what a pattern counts from the beginning is
@@ -32,9 +32,10 @@ MASKED = -1e30  # a score that takes no weight, and is finite
 
 @dataclass(frozen=True)
 class Past:
-    """How positions are read: `dims` are those of k and v, of which the last is time, up to `end`.
+    """How positions are read: `dims` are those of k and v, of which the last is time.
 
     `place` is a position's place in its row, i32[]; with `ragged`, places below 0 are not there.
+    Where time ends is named of positions that are all given: all of them are read, and masked.
     """
 
     dims: tuple[Any, ...]
@@ -93,18 +94,18 @@ def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: T
 
 def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
     """What position t attends to, side by side."""
+    if past.end is not None:
+        every = slice(0, past.end)
+        seen = mask(pattern, past, past.places(every))
+        yield Part(past.read(k, every), past.read(v, every), seen)
+        return
     for s in spans(pattern, past):
         seen = None
         if past.ragged:
             there = past.places(s)
             seen = there >= 0
-            match pattern:
-                case Chunk(size):
-                    seen = seen & (there >= past.place - past.place % size)
-                case Prefix(length):
-                    seen = seen & ((there <= past.place) | (there < length))
-                case _:
-                    pass
+            if isinstance(pattern, Chunk):
+                seen = seen & (there >= past.place - past.place % pattern.size)
         yield Part(past.read(k, s), past.read(v, s), seen)
     if isinstance(pattern, Sinks) and past.ragged:
         outside = rc.constant(np.arange(pattern.count, dtype=np.int32)) <= (
@@ -113,10 +114,30 @@ def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
         yield Part(first(past, k, pattern.count), first(past, v, pattern.count), outside)
 
 
+def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
+    """Which of the places `there` [n] a place attends to, as data."""
+    here = past.place
+    before = (there >= 0) & (there <= here)
+    match pattern:
+        case Causal() | Linear():
+            return before
+        case Window(width):
+            return before & (there > here - width)
+        case Chunk(size):
+            return before & (there >= here - here % size)
+        case Dilated(step):
+            return before & ((here - there) % step == 0)
+        case Sinks(count, width):
+            return before & ((there < count) | (there > here - width))
+        case Prefix(length):
+            return (there >= 0) & ((there <= here) | (there < length))
+
+
 def spans(pattern: Pattern, past: Past) -> list[slice]:
     """The ranges of positions that position t attends to, none of them twice.
 
-    Rows of their own length attend to no more than these; sinks come from elsewhere.
+    Rows of their own length attend to no more than these; sinks come from elsewhere. Raises
+    RecurraError for `Prefix`: no range of the past has it.
     """
     t = past.t
     match pattern:
@@ -134,8 +155,12 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
             lo = rc.max(t - (width - 1), 0)  # sinks before the window are read apart
             window = slice(lo, t + 1)
             return [window] if past.ragged else [slice(0, rc.min(lo, count)), window]
-        case Prefix(length):
-            return [slice(0, past.end if past.ragged else rc.min(rc.max(t + 1, length), past.end))]
+        case Prefix():
+            raise RecurraError(
+                "a prefix that sees all of itself is more than a past",
+                facts="its positions read later ones, which must all be given",
+                hint="let the positions of the prompt have an end",
+            )
 
 
 def first(past: Past, x: Tensor, count: int) -> Tensor:
@@ -183,8 +208,10 @@ def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     features = phi(k.cast("f32") if k.dtype == "bf16" else k)
     if past.ragged:
         features = rc.where(past.place >= 0, features, 0.0)
-    (s,) = spans(Linear(), past)
+    (s,) = spans(Linear(), past) if past.end is None else [slice(0, past.end)]
     weights = rc.einsum("kgd,nkd->kgn", phi(q), past.read(features, s))
+    if past.end is not None:
+        weights = rc.where(mask(Linear(), past, past.places(s)), weights, 0.0)
     whole = weights.sum(axis=2)
     if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
         whole = rc.where(past.place >= 0, whole, 1.0)

@@ -33,8 +33,9 @@ class Model:
     """Weights as inputs of a program: `weights()` are the arrays to run it with.
 
     `dims` are (b, l, t), or (b, t) where layers are unrolled; `place` is t, or less where rows have
-    places that are not there (`ragged`); t is below `end`. With `dtype` bf16, keys and values are
-    kept in 16 bits, too. `kept` are those of this model, by the names of their stores.
+    places that are not there (`ragged`). Where positions are all given, t is below `end`. With
+    `dtype` bf16, keys and values are kept in 16 bits, too. `kept` are those of this model, by the
+    names of their stores.
     """
 
     config: Config
@@ -48,9 +49,9 @@ class Model:
     weights: dict[str, Tensor] = field(default_factory=dict[str, Any])
     kept: dict[str, Tensor] = field(default_factory=dict[str, Any])
 
-    def after(self, config: Config, dims: tuple[Any, ...], place: Tensor, end: Any) -> Model:
+    def after(self, config: Config, dims: tuple[Any, ...], place: Tensor) -> Model:
         """The same model over other positions, whose past is that of this one."""
-        out = Model(config, dims, place, self.ragged, self.dtype, end, self)
+        out = Model(config, dims, place, self.ragged, self.dtype, before=self)
         out.inputs, out.weights = self.inputs, self.weights
         return out
 

@@ -173,12 +173,12 @@ def decoder(
     Where a prompt's positions see later ones, they are over a dim of their own, p < P: none waits
     for a token that is made, and the positions over t take their keys and values from there.
     """
-    (b, _), (t, end) = axes["b"], axes["t"]
+    b, t = axes["b"][0], axes["t"][0]
     pad = rc.input(rc.i32, (b,), name="pad") if form.ragged else None
     place = place_of(t, pad)
     dims = (b, t) if form.unrolled else (b, axes["l"][0], t)
     if "p" not in axes:
-        model = Model(c, dims, place, form.ragged, dtype, end)
+        model = Model(c, dims, place, form.ragged, dtype)
         logits = model.logits(tok)
         return model, place, logits, logits
     p, P = axes["p"]
@@ -187,7 +187,7 @@ def decoder(
     late = tuple(
         replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in c.layers
     )
-    model = early.after(replace(c, layers=late), dims, place, end)
+    model = early.after(replace(c, layers=late), dims, place)
     logits = model.logits(tok)
     every = rc.like(logits.type, domain=(b, t))
     every[b, t, t < P] = first[b, t]
