@@ -257,11 +257,14 @@ def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert [line.split()[0] for line in err.splitlines() if line.startswith("k_")] == [
         "k_0", "k_1", "k_2", "k_3",
     ]  # fmt: skip
-    assert err.splitlines()[-1].startswith("total")
+    assert err.splitlines()[-2].startswith("total")
+    size = Generator(where).weights.nbytes
+    assert err.splitlines()[-1].split() == ["weights", "f32", f"{size:,}", "B"]
     more = ("--attention", "window:3", "--json", "--logprobs", "--temperature", 0.7)
     code, out, _ = run(capsys, "generate", "--model", where, "--prompt", "Once", "a", *FEW, *more)
     told = json.loads(out)
     assert [row["prompt"] for row in told["rows"]] == ["Once", "a"]
+    assert told["weights"] == {"type": "f32", "bytes": size}
     assert all(len(row["logprobs"]) == len(row["tokens"]) <= 6 for row in told["rows"])
     assert {s["slots"] for s in told["stores"] if s["store"].startswith("k_")} == {"t: 3 + 3"}
 
