@@ -63,7 +63,7 @@ def test_a_whole_decode_is_watched(who: str) -> None:
 
 def test_figures_have_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The picture of quick measurements: its numbers are made up, its lines are all there."""
-    one = Decode((9.0, 2.0, 3.0), (10**6, 2 * 10**6, 3 * 10**6), 3 * 10**6)
+    one = Decode((9.0, 9.0, 2.0, 3.0), (10**6, 2 * 10**6, 3 * 10**6), 3 * 10**6)
     monkeypatch.setattr(figures, "decoded", lambda work, who, threads: one)
     made = {
         "sweep": {"32": 3.0, "64": 2.0, "0": 4.0},

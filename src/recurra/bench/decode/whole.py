@@ -16,6 +16,7 @@ from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 
 PROMPT = 16  # tokens, of a whole decode
+COMPILES = 2  # launches
 SMALL = 96  # positions of the decode that loads libraries before anything is counted
 
 
@@ -33,8 +34,8 @@ class Decode:
 
     @property
     def mean(self) -> float:
-        """Between tokens, without the launch that compiles."""
-        return sum(self.ms[1:]) / max(1, len(self.ms) - 1)
+        """Between tokens, without the launches that compile: the prompt's, and the one after."""
+        return sum(self.ms[COMPILES:]) / max(1, len(self.ms) - COMPILES)
 
 
 def decoded(work: Work, who: str, threads: int, launches: int | None = None) -> Decode | None:
