@@ -159,7 +159,7 @@ def compile_graph(
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
         at = phases(schedule(accumulate(g, sizes), sizes, frozenset([*split, *batch])))
         at = {n: phase for n, phase in at.items() if n in g.nodes}
-        much = enough if batch_last(g, batch, last)[0] else inf
+        much = enough if at_end else inf
         found = tiles(g, sizes, at, loops(g), {*split, *batch}, rows, much, prices)
         for t in found:
             g = tile(g, t)
@@ -169,13 +169,14 @@ def compile_graph(
 
     def batched(g: Graph, sizes: Mapping[str, int]) -> Graph:
         nonlocal decided
-        new, decided = granularity(g, sizes, [*split, *batch], last)
+        new, decided = granularity(g, sizes, [*split, *batch], at_end, why)
         stages.decisions += map(str, decided)
         stages.axes = more_axes(written, g, decided)
         return new
 
     g = _questions(g, asking, stages)
     g = _in_blocks(g, batch, split, rows, stages)
+    at_end, why = batch_last(g, sizes, [*split, *batch], last)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
     before = g

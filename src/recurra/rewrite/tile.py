@@ -81,7 +81,7 @@ def tiles(
     for phase, names in groups.items():
         alone = not any(p != phase and p[:-1] == phase[:-1] for p in groups)
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
-        if not alone or not inner:
+        if not alone or not inner or f"{inner[-1][:-1]}e" in batch:  # what is inside is a tile
             continue
         if enough < inf and _step_ns(graph, sizes, names, batch, prices) >= enough:
             continue
