@@ -37,19 +37,9 @@ with ctx as ((b, B), (t, T)):
     x[b, t + 1] = (x + y.sum(axis=0)).tanh()  # like the next token of a model: it needs them all
     rc.output(x=x, y=y)
 
-
-def text(name, t):
-    """The reads of a pattern, as they are written: k[b,max(t-63,0):t+1]"""
-    parts = (f"{r.start}:{r.stop}" + (f":{r.step}" if r.step else "") for r in PATTERNS[name](t))
-    return " and ".join(f"k[b,{part}]" for part in parts)
-
-
 if __name__ == "__main__":
-    program = ctx.compile({B: 4, T: 500})
-    print(program.run()["y"][0, -1, :, :4].round(2))
-    kept = {row["store"]: row for row in program.store_rows}
-    for name in PATTERNS:
-        mine = [kept[k] for k in sorted(kept) if k.startswith(f"k_{name}")]
-        slots = " and ".join(str(row["slots"]) for row in mine)
-        size = sum(row["bytes"] for row in mine)
-        print(f"{name:<8} {text(name, t):<48} {slots:<18} {size:>8,} B")
+    rows = ctx.compile({B: 4, T: 500}).store_rows
+    for name, pattern in PATTERNS.items():  # what is read, and what is kept for it
+        read = [f"k[b,{r.start}:{r.stop}{f':{r.step}' if r.step else ''}]" for r in pattern(t)]
+        kept = [r for r in rows if r["store"].startswith(f"k_{name}")]
+        print(f"{name:<8}", *read, "|", *(f"{r['slots']}, {r['bytes']:,} B" for r in kept))
