@@ -38,7 +38,8 @@ with ctx as ((b, B), (t, T)):
     rc.output(x=x, y=y)
 
 if __name__ == "__main__":
-    program = ctx.compile({B: 4, T: 500})
-    print(program.run()["y"][0, -1, :, :4].round(2))
-    for row in program.store_rows:
-        print(f"{row['store']:<12} {row['slots']:<8} {row['bytes']:>9,} B")
+    rows = ctx.compile({B: 4, T: 500}).store_rows
+    for name, pattern in PATTERNS.items():  # what is read, and what is kept for it
+        read = [f"k[b,{r.start}:{r.stop}{f':{r.step}' if r.step else ''}]" for r in pattern(t)]
+        kept = [r for r in rows if r["store"].startswith(f"k_{name}")]
+        print(f"{name:<8}", *read, "|", *(f"{r['slots']}, {r['bytes']:,} B" for r in kept))

@@ -27,7 +27,7 @@ BENCHES = {  # our program, its suite
     "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
     "learning": ("recurra.bench.learning.suite", "recurra.bench.learning.suite"),
 }
-BENCH_OPTIONS = {"peers": "ppo", "only": "ppo", "out": "learning"}  # what only one suite has
+BENCH_OPTIONS = {"peers": "ppo", "only": "ppo", "out": "learning, decode"}  # what some suites have
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,8 @@ class Bench:
     only: str | None = None
     """With ppo: parts of the table, separated by commas: 1T, 2T, grid, memory, start."""
     out: Path | None = None
-    """With learning: a folder for every episode and the curves; runs/learning if left out."""
+    """With learning: a folder for every episode and the curves; runs/learning if left out. With
+    decode: a folder for decoding.svg and its numbers, which are measured where it is named."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
@@ -269,7 +270,7 @@ class Bench:
             )
         options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
         for option in options:
-            if self.name != BENCH_OPTIONS[option]:
+            if self.name not in BENCH_OPTIONS[option].split(", "):
                 raise RecurraError(
                     f"--{option} is for the bench {BENCH_OPTIONS[option]}, not for {self.name}",
                     hint="leave it out; `recurra bench --help` says what it does",

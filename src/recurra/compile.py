@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+from recurra.cost.attention import AttentionKernel
 from recurra.cost.model import HELD
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.bind import bind, without_negative
@@ -23,6 +24,7 @@ from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.asking import asked, open_questions
+from recurra.rewrite.attention import attended
 from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,
@@ -82,6 +84,8 @@ def compile_graph(
     enough: float = inf,
     held: float = HELD,
     strip: int | None = None,
+    kernel: AttentionKernel | None = None,
+    attention: bool | None = None,
     given: int = FEWEST,
     asking: float = 0.0,
     diagonals: float = GAIN,
@@ -96,10 +100,12 @@ def compile_graph(
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
     last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
     `strip`: points of a tile of a range that grows (None: by cost; 0: no tiles; isl's scheduler
-    takes none). `given`: points of a loop that wait for nothing of it are computed at once, if they
-    are so many (0: never). `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a
-    step of `enough` nanoseconds needs none. `held` weighs a kept byte (0: keep all). `diagonals`:
-    cells that wait for neighbours go by diagonals where that is so many times cheaper (0: always).
+    takes none). `kernel` is what the backend has for attention, which is one op where that costs
+    less (`attention` False: nowhere; True: wherever it can be). `given`: points of a loop that wait
+    for nothing of it are computed at once, if they are so many (0: never). `rows` of a batch fill a
+    tile (0: no tiles); where batch axes go last, a step of `enough` nanoseconds needs none. `held`
+    weighs a kept byte (0: keep all). `diagonals`: cells that wait for neighbours go by diagonals
+    where that is so many times cheaper (0: always).
     `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
     "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
     orders nothing are split over as many; each runs the program on its own. Loops over dims that
@@ -135,6 +141,8 @@ def compile_graph(
     g = stages.run("lift", lift, g)
     g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, rows)), g)
     g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
+    lift_attention = partial(attended, kernel=kernel, asked=attention)
+    g = stages.run("attention", lambda g, n: _noted(stages, lift_attention(g, n)), g)
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)

@@ -84,6 +84,7 @@ class Executable:
             "behind": self.backend.behind,
             "counted": self.backend.counted,
             "prices": prices.of_machine(self.backend.name),
+            "kernel": getattr(self.backend, "attention", None),
         }
         options = {**known, **options}
         if "rows" not in options:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from recurra.agreement import as_written
 from recurra.ir.graph import Graph
 from recurra.rewrite.accumulate import accumulate
+from recurra.rewrite.attention import attention
 from recurra.rewrite.granularity import (
     Decision,
     batches,
@@ -69,6 +70,7 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "lift": lift,
     "split": split,
     "prefix": prefix,
+    "attention": attention,
     "strip": strip,
     "pad": pad,
     "wavefront": wavefront,

@@ -15,7 +15,7 @@ from recurra.llm.checkpoint import entries
 from recurra.llm.config import Config
 from recurra.llm.init import random
 from recurra.llm.presets import preset, tiny
-from recurra.llm.weights import Weights, parts, shapes
+from recurra.llm.weights import DTYPES, Weights, held, parts, put
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -120,8 +120,9 @@ def in_memory(name: str, count: int = 2, **changed: Any) -> tuple[Config, dict[s
     return c, named, packed(c, named)
 
 
-def packed(c: Config, named: dict[str, Any], dtype: Any = np.float32) -> Weights:
-    arrays = {n: np.zeros(shape, dtype) for n, shape in shapes(c).items()}
+def packed(c: Config, named: dict[str, Any], dtype: str = "f32") -> Weights:
+    kinds = {**DTYPES, "i8": np.int8}
+    arrays = {n: np.zeros(shape, kinds[kind]) for n, (kind, shape) in held(c, dtype).items()}
     for part in parts(c):
-        part.place(arrays)[...] = named[part.name]
+        put(arrays, part, named[part.name])
     return Weights(c, arrays)

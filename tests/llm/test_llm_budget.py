@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recurra.errors import PlanError, RecurraError
-from recurra.llm import budget
+from recurra.llm import budget, generate
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
@@ -61,6 +61,16 @@ def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
     with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"):
         g.stream(PROMPT, memory=1000)
+
+
+def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    two_layers(tmp_path / "m")
+    g = Generator(tmp_path / "m", backend="numpy")
+    monkeypatch.setattr(generate, "free_bytes", lambda: 20_000)
+    with pytest.raises(PlanError, match=r"more than 20,000 that are free\n.*\n  hint: --attention"):
+        g.stream(PROMPT, Request(60, eos=()))
+    monkeypatch.setattr(generate, "free_bytes", lambda: None)
+    g.stream(PROMPT, Request(60, eos=()))
 
 
 def test_it_knows_which_windows_are_in_tiles():

@@ -16,8 +16,9 @@ from llm import models
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.llm import oracle, weights
-from recurra.llm.generate import Generator, Request
+from recurra.llm.generate import Generator, Request, with_patterns
 from recurra.llm.init import init
+from recurra.llm.patterns import Prefix
 from recurra.llm.program import write
 from recurra.llm.sampling import Sampling
 
@@ -86,20 +87,30 @@ def g(folder: Path) -> Generator:
     return Generator(folder, backend="numpy", unrolled=False)
 
 
-@pytest.mark.parametrize("mix", ["causal", "window:4", "dilated:3", "linear"])
+@pytest.mark.parametrize(
+    "mix", ["causal", "window:4", "dilated:3", "linear", "chunk:4", "sinks:2+3", "prefix:5"]
+)
 def test_a_row_is_what_it_is_alone(folder: Path, mix: str):
     g = Generator(folder, backend="numpy", attention=mix, unrolled=False)
     rows = prompts(9, 1, 4)
     assert made(g, rows) == [made(g, [row])[0] for row in rows]
 
 
-@pytest.mark.parametrize("mix", ["sinks:2+3", "chunk:4"])
-def test_patterns_that_count_from_the_start(folder: Path, mix: str):
-    g = Generator(folder, backend="numpy", attention=mix, unrolled=False)
-    rows = [models.tokens(1, 6, seed=k)[0].tolist() for k in range(2)]
-    assert made(g, rows) == [made(g, [row])[0] for row in rows]
-    with pytest.raises(RecurraError, match="prompts of 2 lengths side by side, with"):
-        made(g, prompts(3, 4))
+@pytest.mark.parametrize("mix", ["prefix:5", "prefix:99,window:4"])
+@pytest.mark.parametrize("lengths", [(7,), (9, 1, 4)])
+def test_a_prompt_that_sees_all_of_itself(folder: Path, mix: str, lengths: tuple[int, ...]):
+    """Each token is the most likely one by the reference, whose prefix ends with the prompt."""
+    g = Generator(folder, backend="numpy", attention=mix)
+    rows = prompts(*lengths)
+    named = models.tensors(folder)
+    for row, new in zip(rows, made(g, rows), strict=True):
+        layers = [
+            Prefix(min(x.length, len(row))) if isinstance(x, Prefix) else x
+            for x in (layer.pattern for layer in g.config.layers)
+        ]
+        c = with_patterns(g.config, layers)
+        logits = oracle.logits(c, named, np.array([row + new]))[0, len(row) - 1 : -1]
+        assert logits.argmax(-1).tolist() == new
 
 
 def test_one_token_of_one(g: Generator):
@@ -249,11 +260,14 @@ def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert [line.split()[0] for line in err.splitlines() if line.startswith("k_")] == [
         "k_0", "k_1", "k_2", "k_3",
     ]  # fmt: skip
-    assert err.splitlines()[-1].startswith("total")
+    assert err.splitlines()[-2].startswith("total")
+    size = Generator(where).weights.nbytes
+    assert err.splitlines()[-1].split() == ["weights", "f32", f"{size:,}", "B"]
     more = ("--attention", "window:3", "--json", "--logprobs", "--temperature", 0.7)
     code, out, _ = run(capsys, "generate", "--model", where, "--prompt", "Once", "a", *FEW, *more)
     told = json.loads(out)
     assert [row["prompt"] for row in told["rows"]] == ["Once", "a"]
+    assert told["weights"] == {"type": "f32", "bytes": size}
     assert all(len(row["logprobs"]) == len(row["tokens"]) <= 6 for row in told["rows"])
     assert {s["slots"] for s in told["stores"] if s["store"].startswith("k_")} == {"t: 3 + 3"}
 
@@ -308,7 +322,6 @@ def test_models_that_are_wrong_are_one_sentence(
         ("generate --model nowhere --prompt a", "there is no file nowhere/config.json"),
         ("generate --model FOLDER", "there is no prompt"),
         ("generate --model FOLDER --prompt a --attention windw:3", "is no attention pattern"),
-        ("generate --model FOLDER --prompt a --attention prefix:3", "a prefix that sees all of"),
         (
             "generate --model FOLDER --prompt a --top-p 2 --temperature 1",
             "top_p is 2.0, and must be",

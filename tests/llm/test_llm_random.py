@@ -11,7 +11,9 @@ import pytest
 from llm import models
 from llm.test_llm_model import FAMILIES, PAD, ROWS, case, close, tokens
 from recurra.llm import oracle, patterns
+from recurra.llm.config import Config
 from recurra.llm.generate import with_patterns
+from recurra.llm.patterns import Prefix
 from recurra.llm.program import Form, write
 from recurra.llm.sampling import Sampling
 from recurra.llm.weights import Weights
@@ -24,22 +26,20 @@ ROPES: list[dict[str, Any]] = [
 ]
 
 
-def any_pattern(rng: np.random.Generator, ragged: bool) -> str:
+def any_pattern(rng: np.random.Generator) -> str:
     a, b = (int(n) for n in rng.integers(1, 9, 2))
-    words = ["causal", f"window:{a}", f"dilated:{a}", "linear"]
-    return str(rng.choice(words if ragged else [*words, f"chunk:{a}", f"sinks:{a}+{b}"]))
+    words = ["causal", f"window:{a}", f"dilated:{a}", "linear", f"chunk:{a}", f"sinks:{a}+{b}"]
+    return str(rng.choice([*words, f"prefix:{a}"]))
 
 
-def any_model(
-    rng: np.random.Generator, ragged: bool
-) -> tuple[dict[str, np.ndarray], Weights, bool]:
+def any_model(rng: np.random.Generator) -> tuple[dict[str, np.ndarray], Weights, bool]:
     """Its tensors, ours, and whether its layers are unrolled."""
     name, count = str(rng.choice(FAMILIES)), int(rng.integers(1, 5))
     more: dict[str, Any] = {"max_position_embeddings": 8}
     if name != "gemma-3":
         more |= {"rope_scaling": None, "rope_parameters": ROPES[rng.integers(len(ROPES))]}
     c, named, w = models.in_memory(name, count, **more)
-    mix = [any_pattern(rng, ragged) for _ in range(count)]
+    mix = [any_pattern(rng) for _ in range(count)]
     if unrolled := rng.random() < 0.7:
         c = with_patterns(c, [patterns.parse(word) for word in mix])
     else:
@@ -57,9 +57,11 @@ def any_model(
 def check(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ragged = bool(rng.random() < 0.5)
-    named, w, unrolled = any_model(rng, ragged)
+    named, w, unrolled = any_model(rng)
     length = int(rng.integers(PAD.max() + 1, 15))
-    got = case(w, unrolled, ragged, length=length).run("numpy")
+    prefix = any(isinstance(layer.pattern, Prefix) for layer in w.config.layers)
+    given = prefix or bool(rng.random() < 0.3)
+    got = case(w, unrolled, ragged, length=length, given=given).run("numpy")
     want = oracle.logits(
         w.config, named, tokens(w.config, length), PAD if ragged else np.zeros(ROWS, int)
     )
@@ -70,7 +72,7 @@ def check_generation(seed: int) -> None:
     """Every token that follows is the most likely one by the reference, up to the row's end."""
     rng = np.random.default_rng(seed)
     ragged = bool(rng.random() < 0.5)
-    named, w, unrolled = any_model(rng, ragged)
+    named, w, unrolled = any_model(rng)
     c, longest, new = w.config, int(rng.integers(1, 8)), int(rng.integers(1, 8))
     lengths = [longest, *(int(n) for n in rng.integers(1, longest + 1, 2))]
     rows = [rng.integers(0, c.vocab_size, n if ragged else longest).tolist() for n in lengths]
@@ -85,9 +87,16 @@ def check_generation(seed: int) -> None:
         follows = follows[: ends[0] + 1] if ends else follows
         assert len(follows) == new or ends
         whole = np.array([row + follows])
-        logits = oracle.logits(c, named, whole)[0, len(row) - 1 : -1]
+        logits = oracle.logits(of_prompt(c, len(row)), named, whole)[0, len(row) - 1 : -1]
         chosen = logits[np.arange(len(follows)), follows]
         assert (chosen >= logits.max(-1) - 1e-4 * np.abs(logits).max()).all()
+
+
+def of_prompt(c: Config, length: int) -> Config:
+    """A prefix is no longer than the prompt: what is made later is not seen earlier."""
+    mix = [layer.pattern for layer in c.layers]
+    short = [Prefix(min(x.length, length)) if isinstance(x, Prefix) else x for x in mix]
+    return with_patterns(c, short)
 
 
 @pytest.mark.parametrize("seed", range(1, 3))

@@ -181,6 +181,51 @@ def test_memory_that_does_not_suffice(folder: Path, monkeypatch: pytest.MonkeyPa
     assert weights.load(folder).nbytes > 10_000
 
 
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"memory.max": "9000", "memory.current": "5000"}, 4300),
+        ({"memory.max": "max", "memory.current": "5000"}, None),
+        ({"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "6000"}, 0),
+        ({}, None),
+    ],
+)
+def test_a_container_has_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int | None
+):
+    """Its limit, less what it uses, but for copies of files that can be dropped."""
+    own = tmp_path / "group"
+    own.mkdir()
+    monkeypatch.setattr(weights, "GROUPS", ())
+    outside = weights.free_bytes()
+    for name, text in (files | {"memory.stat": "anon 9\ninactive_file 300\n"}).items():
+        (own / name).write_text(text + "\n")
+    monkeypatch.setattr(weights, "GROUPS", (str(own),))
+    found = weights.free_bytes()
+    if left is None:
+        assert (found is None) == (outside is None)
+    else:
+        assert found == left
+
+
+def test_matrices_of_8_bits_have_scales(folder: Path):
+    """w ≈ q · scale to half a step, a scale per output; vectors stay, bytes are a quarter."""
+    f, q = weights.load(folder), weights.load(folder, "i8")
+    for name, x in f.arrays.items():
+        if name not in weights.MATRICES:
+            np.testing.assert_array_equal(q.arrays[name], x)
+            continue
+        scale = q.arrays[f"{name}_scale"]
+        scale = scale[:, None] if name == "emb" else scale[..., None, :]
+        assert q.arrays[name].dtype == np.int8
+        assert np.abs(q.arrays[name]).max() == 127
+        assert (np.abs(q.arrays[name] * scale - x) <= 0.5001 * scale).all()
+    assert q.nbytes < 0.3 * f.nbytes
+    zero, one = weights.rounded(np.array([[0.0, 0.0], [np.inf, 1.0]], np.float32))
+    assert not zero[0].any()
+    assert np.isinf(one[1])  # what is not finite shows
+
+
 def test_the_files_are_not_kept_in_memory(tmp_path: Path):
     """Loading holds the result and one tensor; reading all files first would hold twice that."""
     given = preset("qwen-3") | {"vocab_size": 500, "num_hidden_layers": 4, "hidden_size": 128}

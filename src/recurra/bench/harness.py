@@ -17,7 +17,7 @@ from recurra.bench import machine
 from recurra.bench.pairs import Clock, interleaved, ratio
 from recurra.errors import RecurraError
 
-Checked = Literal["exact", "work", "none"]
+Checked = Literal["exact", "work", "none", "differs", "failed"]
 Answer = Mapping[str, NDArray[Any]]
 
 PAIRS, QUICK_PAIRS = 20, 6

@@ -12,6 +12,7 @@ from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Tuple
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold
 
@@ -32,6 +33,11 @@ def compute_ns(
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
                 size[c] = evaluate(s, sizes)
         return 2.0 * prod(size.values()) / prices.flops_per_ns
+    if isinstance(node.op, Attention):
+        q, k = (_sizes(graph.read_type(a), sizes) for a in node.args[:2])
+        roles = node.op.roles()
+        made = prod(q) + prod(_sizes(node.type, sizes))
+        return 2.0 * made * k[roles.k.index(roles.n)] / prices.flops_per_ns
     read = [] if isinstance(node.op, Fold) else [graph.read_type(a) for a in node.args]
     work = max([node.type, *read], key=lambda t: prod(_sizes(t, sizes)))
     return prices.of(node.op.name) * prod(_sizes(work, sizes))

@@ -17,12 +17,24 @@ NUMPY_NAME = {
     "i64": "int64",
     "i32": "int32",
     "u32": "uint32",
+    "i8": "int8",
     "u8": "uint8",
     "bool": "bool",
 }
 SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
-_WIDTH = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "u32": 4, "bf16": 2, "f16": 2, "u8": 1, "bool": 1}
-_ORDER = ("bool", "u8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
+_WIDTH = {
+    "f64": 8,
+    "i64": 8,
+    "f32": 4,
+    "i32": 4,
+    "u32": 4,
+    "bf16": 2,
+    "f16": 2,
+    "i8": 1,
+    "u8": 1,
+    "bool": 1,
+}
+_ORDER = ("bool", "u8", "i8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
 
 
 def is_float(dtype: str) -> bool:

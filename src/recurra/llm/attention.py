@@ -5,13 +5,20 @@ window:W    k[b, max(t - W + 1, 0) : t + 1]
 chunk:C     k[b, t // C * C : t + 1]
 dilated:D   k[b, t % D : t + 1 : D]
 sinks:K+W   k[b, 0 : min(K, lo)] and k[b, lo : t + 1], where lo = max(t - W + 1, 0)
+prefix:N    k[b, 0 : P] of a prompt of P places, masked from max(t + 1, N) on
 linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
+
+Rows of their own length begin at places of their own: what a pattern counts from the beginning is
+then said of places. A chunk is read as the window that it lies in, the first places are a state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import recurra as rc
 from recurra.errors import RecurraError
@@ -28,37 +35,36 @@ class Past:
     """How positions are read: `dims` are those of k and v, of which the last is time.
 
     `place` is a position's place in its row, i32[]; with `ragged`, places below 0 are not there.
+    Where time ends is named of positions that are all given: all of them are read, and masked.
     """
 
     dims: tuple[Any, ...]
     place: Tensor
     ragged: bool
+    end: Any = None
+
+    @property
+    def t(self) -> Any:
+        return self.dims[-1]
 
     def read(self, x: Tensor, span: slice) -> Tensor:
-        """`x` at a range of time, as a leading axis."""
-        last = self.dims[-1]
-        return x[tuple(span if d is last else d for d in self.dims if str(d) in x.domain.dims)]
+        """`x` at a range of time, as a leading axis; kept in 16 bits, reckoned with in 32."""
+        last = self.t
+        y = x[tuple(span if d is last else d for d in self.dims if str(d) in x.domain.dims)]
+        return y.cast("f32") if y.dtype == "bf16" else y
 
-    def hide(self, scores: Tensor, span: slice) -> Tensor:
-        """Scores [.., n] over a range, without those of places that are not there."""
-        if not self.ragged:
-            return scores
-        return rc.where(self.read(self.place, span) >= 0, scores, MASKED)
+    def places(self, span: slice) -> Tensor:
+        """Of positions of a range, i32 [n]"""
+        return self.read(self.place, span)
 
 
-def span(pattern: Pattern, t: Any) -> slice:
-    """The range of positions that position t attends to, where that is one."""
-    match pattern:
-        case Causal() | Linear():
-            return slice(0, t + 1)
-        case Window(width):
-            return slice(rc.max(t - (width - 1), 0), t + 1)
-        case Chunk(size):
-            return slice(t // size * size, t + 1)
-        case Dilated(step):
-            return slice(t % step, t + 1, step)
-        case Sinks() | Prefix():
-            raise RecurraError(f"{pattern} is no single range of the past")
+@dataclass(frozen=True)
+class Part:
+    """Keys and values [n, KV, HD] that are attended to, but for those that are not `seen` [n]."""
+
+    k: Tensor
+    v: Tensor
+    seen: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -73,50 +79,115 @@ class Scores:
 def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
 
-    Raises RecurraError for `Prefix`, whose order the compiler does not find yet, and for `Linear`
-    with sinks. `Linear` has no scores, so `how` does not touch it.
+    Raises RecurraError for `Linear` with sinks. `Linear` has no scores, so `how` does not touch it.
     """
-    t = past.dims[-1]
+    if not isinstance(pattern, Linear):
+        return _weighted(how, q, list(parts(pattern, past, k, v)))
+    if how.sinks is not None:
+        raise RecurraError(
+            "linear attention has no softmax that a sink logit could join",
+            facts="the model has learned sink logits",
+            hint="take another pattern",
+        )
+    return _linear(past, q, k, v)
+
+
+def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
+    """What position t attends to, side by side."""
+    if past.end is not None:
+        every = slice(0, past.end)
+        seen = mask(pattern, past, past.places(every))
+        yield Part(past.read(k, every), past.read(v, every), seen)
+        return
+    for s in spans(pattern, past):
+        seen = None
+        if past.ragged:
+            there = past.places(s)
+            seen = there >= 0
+            if isinstance(pattern, Chunk):
+                seen = seen & (there >= past.place - past.place % pattern.size)
+        yield Part(past.read(k, s), past.read(v, s), seen)
+    if isinstance(pattern, Sinks) and past.ragged:
+        outside = rc.constant(np.arange(pattern.count, dtype=np.int32)) <= (
+            past.place - pattern.width
+        )
+        yield Part(first(past, k, pattern.count), first(past, v, pattern.count), outside)
+
+
+def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
+    """Which of the places `there` [n] a place attends to, as data."""
+    here = past.place
+    before = (there >= 0) & (there <= here)
     match pattern:
+        case Causal() | Linear():
+            return before
+        case Window(width):
+            return before & (there > here - width)
+        case Chunk(size):
+            return before & (there >= here - here % size)
+        case Dilated(step):
+            return before & ((here - there) % step == 0)
         case Sinks(count, width):
-            first = rc.max(t - (width - 1), 0)  # of the window: sinks before it are read apart
-            spans = [slice(0, rc.min(first, count)), slice(first, t + 1)]
-            return _weighted(how, past, q, k, v, spans)
-        case Linear():
-            if how.sinks is not None:
-                raise RecurraError(
-                    "linear attention has no softmax that a sink logit could join",
-                    facts="the model has learned sink logits",
-                    hint="take another pattern",
-                )
-            return _linear(past, q, k, v)
+            return before & ((there < count) | (there > here - width))
+        case Prefix(length):
+            return (there >= 0) & ((there <= here) | (there < length))
+
+
+def spans(pattern: Pattern, past: Past) -> list[slice]:
+    """The ranges of positions that position t attends to, none of them twice.
+
+    Rows of their own length attend to no more than these; sinks come from elsewhere. Raises
+    RecurraError for `Prefix`: no range of the past has it.
+    """
+    t = past.t
+    match pattern:
+        case Causal() | Linear():
+            return [slice(0, t + 1)]
+        case Window(width):
+            return [slice(rc.max(t - (width - 1), 0), t + 1)]
+        case Chunk(size) if past.ragged:
+            return [slice(rc.max(t - (size - 1), 0), t + 1)]
+        case Chunk(size):
+            return [slice(t // size * size, t + 1)]
+        case Dilated(step):
+            return [slice(t % step, t + 1, step)]
+        case Sinks(count, width):
+            lo = rc.max(t - (width - 1), 0)  # sinks before the window are read apart
+            window = slice(lo, t + 1)
+            return [window] if past.ragged else [slice(0, rc.min(lo, count)), window]
         case Prefix():
             raise RecurraError(
-                "a prefix that sees all of itself cannot be compiled yet",
-                facts="a prompt's positions read later ones, and all of them are one loop over t",
-                hint="take causal, or a window",
+                "a prefix that sees all of itself is more than a past",
+                facts="its positions read later ones, which must all be given",
+                hint="let the positions of the prompt have an end",
             )
-        case _:
-            return _weighted(how, past, q, k, v, [span(pattern, t)])
 
 
-def _weighted(
-    how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor, spans: list[slice]
-) -> Tensor:
-    """Softmax over one or more ranges, side by side."""
-    parts: list[Tensor] = []
-    for s in spans:
-        scores = rc.einsum("kgd,nkd->kgn", q * how.scale, past.read(k, s))
+def first(past: Past, x: Tensor, count: int) -> Tensor:
+    """`x` at the first places of each row, [count, ..]: zeros where none of them has been yet."""
+    here = rc.constant(np.arange(count, dtype=np.int32)) == past.place
+    out = rc.like(rc.Type(x.dtype, (count, *x.shape)), domain=past.dims, name=f"first_{x.name}")
+    out[(*past.dims[:-1], 0)] = rc.constant(0.0).cast(x.dtype).broadcast_to((count, *x.shape))
+    now = rc.where(here.reshape(count, *(1 for _ in x.shape)), x, out)
+    out[(*past.dims[:-1], past.t + 1)] = now
+    return now.cast("f32") if x.dtype == "bf16" else now
+
+
+def _weighted(how: Scores, q: Tensor, parts: Sequence[Part]) -> Tensor:
+    """Softmax over what is attended to."""
+    found: list[Tensor] = []
+    for part in parts:
+        scores = rc.einsum("kgd,nkd->kgn", q * how.scale, part.k)
         if how.cap is not None:
             scores = (scores / how.cap).tanh() * how.cap
-        parts.append(past.hide(scores, s))
-    weights = softmax(parts[0] if len(parts) == 1 else rc.concat(parts, axis=2), how.sinks)
+        found.append(scores if part.seen is None else rc.where(part.seen, scores, MASKED))
+    weights = softmax(found[0] if len(found) == 1 else rc.concat(found, axis=2), how.sinks)
     out: list[Tensor] = []
     at: Any = 0
-    for s, part in zip(spans, parts, strict=True):
-        mine = weights if len(parts) == 1 else weights.cut(at, at + part.shape[2], axis=2)
-        out.append(rc.einsum("kgn,nkd->kgd", mine, past.read(v, s)))
-        at += part.shape[2]
+    for part, scores in zip(parts, found, strict=True):
+        mine = weights if len(found) == 1 else weights.cut(at, at + scores.shape[2], axis=2)
+        out.append(rc.einsum("kgn,nkd->kgd", mine, part.v))
+        at += scores.shape[2]
     return sum(out[1:], out[0])
 
 
@@ -134,11 +205,13 @@ def column(x: Tensor) -> Tensor:
 
 
 def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    features = phi(k)
+    features = phi(k.cast("f32") if k.dtype == "bf16" else k)
     if past.ragged:
         features = rc.where(past.place >= 0, features, 0.0)
-    s = span(Linear(), past.dims[-1])
+    (s,) = spans(Linear(), past) if past.end is None else [slice(0, past.end)]
     weights = rc.einsum("kgd,nkd->kgn", phi(q), past.read(features, s))
+    if past.end is not None:
+        weights = rc.where(mask(Linear(), past, past.places(s)), weights, 0.0)
     whole = weights.sum(axis=2)
     if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
         whole = rc.where(past.place >= 0, whole, 1.0)

@@ -28,10 +28,13 @@ def parse(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def expect_room(stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, steps: int) -> None:
+def expect_room(
+    stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, steps: int, told: str = ""
+) -> None:
     """Raises PlanError where the stores of a program of `steps` positions take more bytes.
 
-    It says by how much, and which window, or how many new tokens after `prompt`, would fit.
+    It says by how much, and which window, or how many new tokens after `prompt`, would fit; `told`,
+    what bytes the budget is of.
     """
     total = sum(s["bytes"] for s in stores)
     if total <= budget:
@@ -46,10 +49,11 @@ def expect_room(stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, s
     most = max(stores, key=lambda s: s["bytes"])
     raise PlanError(
         f"what is kept of {steps} positions takes {total:,} bytes, {total - budget:,} more than"
-        f" {budget:,}",
+        f" {budget:,}{f' {told}' if told else ''}",
         facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
         f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
-        hint=" or ".join(hints) or f"--memory {-(-total // 1024)}KiB",
+        hint=" or ".join(hints)
+        or ("fewer prompts" if told else f"--memory {-(-total // 1024)}KiB"),
     )
 
 

@@ -59,8 +59,9 @@ class Generate:
     prompt: tuple[str, ...] = ()
     """The text; several are gone on with side by side. - reads standard input."""
     attention: str | None = None
-    """Whom a position attends to: causal, window:W, chunk:C, sinks:K+W, dilated:D or linear;
-    several, joined by commas, are repeated over the layers. As the model says, if none is named."""
+    """Whom a position attends to: causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:N or
+    linear; several, joined by commas, are repeated over the layers. As the model says, if none is
+    named."""
     max_new_tokens: int = 64
     """Tokens at most, of each text."""
     temperature: float = 0.0
@@ -81,8 +82,9 @@ class Generate:
     """Tokens that end a row (as the model says, if none is named)."""
     logprobs: bool = False
     """Also give the logarithm of every token's probability; with --json."""
-    dtype: Literal["f32", "bf16"] = "f32"
-    """Type in which the weights are held."""
+    dtype: Literal["f32", "bf16", "i8"] = "f32"
+    """Type in which the weights are held: bf16 keeps keys and values in 16 bits, too; i8 rounds
+    matrices to 8 bits, with a scale per output channel."""
     backend: str = "jax"
     """What runs the compiled program: jax, torch or numpy."""
     memory: str | None = None
@@ -118,7 +120,8 @@ class Generate:
                 for p, c in zip(prompts, done, strict=True)
             ]
             (program,) = g.programs.values()
-            told = {"rows": rows, "seconds": seconds, "stores": program.stores}
+            held = {"type": self.dtype, "bytes": g.weights.nbytes}
+            told = {"rows": rows, "seconds": seconds, "stores": program.stores, "weights": held}
             print(json.dumps(told))
         elif len(prompts) > 1:
             for prompt, c in zip(prompts, g.generate(prompts, ask), strict=True):
@@ -132,6 +135,7 @@ class Generate:
         if self.stores:
             (program,) = g.programs.values()
             _show(program.stores)
+            print(f"{'weights':<12} {self.dtype:<41} {g.weights.nbytes:>12,} B", file=sys.stderr)
         return 0
 
 

@@ -20,11 +20,11 @@ from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
 from recurra.llm.config import FILE, Config, Layer
 from recurra.llm.model import turns
-from recurra.llm.patterns import Chunk, Pattern, Sinks
+from recurra.llm.patterns import Pattern
 from recurra.llm.program import Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
-from recurra.llm.weights import Weights
+from recurra.llm.weights import Weights, free_bytes
 
 TURNS = 12  # of layers, up to which they are compiled once for all rounds
 UNROLLED = 16  # layers, up to which they are equations of their own
@@ -180,14 +180,6 @@ class Generator:
                 facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
             )
-        fixed = [x for x in {layer.pattern for layer in c.layers} if isinstance(x, (Chunk, Sinks))]
-        if fixed and len(set(map(len, rows))) > 1:
-            raise RecurraError(
-                f"prompts of {len(set(map(len, rows)))} lengths side by side, with "
-                f"{patterns.text(fixed[0])}",
-                facts="shorter ones start later, and this pattern counts from the start",
-                hint="give prompts of one length, or one at a time",
-            )
 
     def prepared(
         self, rows: Sequence[Sequence[int]], ask: Request
@@ -216,8 +208,11 @@ class Generator:
         if form not in self.programs:
             self.programs[form] = write(c, form, self.dtype, self.backend)
         program = self.programs[form]
-        if ask.memory is not None:
-            expect_room(program.stores, ask.memory, form.prompt, form.steps)
+        free = free_bytes() if ask.memory is None else None
+        budget = ask.memory if free is None else free
+        if budget is not None:
+            told = "that are free" if ask.memory is None else ""
+            expect_room(program.stores, budget, form.prompt, form.steps, told)
         return program, program.inputs(self.weights, rows, how)
 
 

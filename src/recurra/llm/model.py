@@ -22,7 +22,7 @@ from recurra.llm.attention import Past, Scores, attend
 from recurra.llm.config import Config, Layer
 from recurra.llm.patterns import Pattern
 from recurra.llm.rope import Rope
-from recurra.llm.weights import Weights, shapes
+from recurra.llm.weights import Weights, held, of_all
 
 if TYPE_CHECKING:
     from recurra.lang.tensor import RecurrentTensor as Tensor
@@ -35,7 +35,9 @@ class Model:
     """Weights as inputs of a program: `weights()` are the arrays to run it with.
 
     `dims` are (b, l, t), or (b, t) where layers are unrolled; `place` is t, or less where rows have
-    places that are not there (`ragged`).
+    places that are not there (`ragged`). Where positions are all given, t is below `end`. With
+    `dtype` bf16, keys and values are kept in 16 bits, too. `kept` are those of this model, by the
+    names of their stores.
     """
 
     config: Config
@@ -43,7 +45,17 @@ class Model:
     place: Tensor
     ragged: bool = False
     dtype: str = "f32"
+    end: Any = None
+    before: Model | None = None  # of the positions t < before.end, over a dim of their own
     inputs: dict[str, tuple[str, int | None]] = field(default_factory=dict[str, Any])
+    weights: dict[str, Tensor] = field(default_factory=dict[str, Any])
+    kept: dict[str, Tensor] = field(default_factory=dict[str, Any])
+
+    def after(self, config: Config, dims: tuple[Any, ...], place: Tensor) -> Model:
+        """The same model over other positions, whose past is that of this one."""
+        out = Model(config, dims, place, self.ragged, self.dtype, before=self)
+        out.inputs, out.weights = self.inputs, self.weights
+        return out
 
     @property
     def unrolled(self) -> bool:
@@ -52,12 +64,16 @@ class Model:
     def logits(self, tok: Tensor) -> Tensor:
         """[V] of the token that follows, over (b, t)."""
         c = self.config
-        emb = self.weight("emb")
+        emb, norm = self.weight("emb"), self.weight("norm").cast("f32")
         x = emb.take(tok).cast("f32") * c.embedding_scale
-        x = self.stack(x)
-        x = rms_norm(x, self.weight("norm").cast("f32"), c)
-        head = emb if c.tied else self.weight("head")
-        return soft_cap(rc.einsum("d,vd->v", x, head.cast("f32")), c.logit_cap)
+        if self.dtype == "i8":
+            x = x * self.weight("emb_scale").take(tok)
+        x = rms_norm(self.stack(x), norm, c)
+        head = "emb" if c.tied else "head"
+        y = rc.einsum("d,vd->v", x, self.weight(head).cast("f32"))
+        if self.dtype == "i8":
+            y = y * self.weight(f"{head}_scale")
+        return soft_cap(y, c.logit_cap)
 
     def stack(self, x: Tensor) -> Tensor:
         """What comes out of the last layer, over (b, t)."""
@@ -76,7 +92,8 @@ class Model:
     def layer(self, x: Tensor, layer: Layer, at: int | None) -> Tensor:
         """x [D] → x [D]: attention, then the MLP, each added to what it reads."""
         c = self.config
-        weight = {n: self.weight(n, at).cast("f32") for n in shapes(c) if n not in WHOLE}
+        mine = [n for n in held(c, self.dtype) if not of_all(n)]
+        weight = {n: self.weight(n, at).cast("f32") for n in mine}
         h = rms_norm(x, weight["ln1"], c)
         a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
         x = x + (rms_norm(a, weight["ln1_post"], c) if c.sandwich else a)
@@ -105,7 +122,7 @@ class Model:
         sinks = weight["sinks"].reshape(kv, heads // kv) if c.sink_logits else None
         k, v = self.named(k, "k", at), self.named(v, "v", at)
         how = Scores(c.score_scale, c.score_cap, sinks)
-        past = Past(self.dims, self.place, self.ragged)
+        past = Past(self.dims, self.place, self.ragged, self.end)
         if at is None and turns(c.layers) > 1:
             y = self.by_turns(how, past, q, k, v)
         else:
@@ -123,9 +140,15 @@ class Model:
         return y
 
     def named(self, x: Tensor, name: str, at: int | None) -> Tensor:
-        """The same equation by a name that its store will have: k_3"""
-        out = rc.like(x.type, domain=self.dims, name=name if at is None else f"{name}_{at}")
+        """The same equation by a name that its store will have, k_3; in as many bits as weights."""
+        store = name if at is None else f"{name}_{at}"
+        x = x.cast("bf16") if self.dtype == "bf16" else x
+        out = rc.like(x.type, domain=self.dims, name=store)
+        if self.before is not None:
+            early = self.before.kept[store]
+            out[(*self.dims, self.dims[-1] < self.before.end)] = early[self.dims]
         out[self.dims] = x
+        self.kept[store] = out
         return out
 
     def mlp(self, h: Tensor, weight: Mapping[str, Tensor]) -> Tensor:
@@ -150,15 +173,17 @@ class Model:
 
     def weight(self, name: str, at: int | None = None) -> Tensor:
         """An input: a weight of all, of layer `at`, or of every point of l."""
-        shape = shapes(self.config)[name]
-        if name in WHOLE:
+        dtype, shape = held(self.config, self.dtype)[name]
+        if of_all(name):
             domain, own, key = (), shape, name
         elif self.unrolled:
             domain, own, key = (), shape[1:], f"{name}_{at}"
         else:
             domain, own, key = (self.dims[1],), shape[1:], name
-        self.inputs[key] = (name, at)
-        return rc.input(rc.Type(self.dtype, own), domain, name=key)
+        if key not in self.weights:
+            self.inputs[key] = (name, at)
+            self.weights[key] = rc.input(rc.Type(dtype, own), domain, name=key)
+        return self.weights[key]
 
     def arrays(self, weights: Weights) -> dict[str, np.ndarray]:
         """What the program's inputs of weights are to be: views, not copies."""
@@ -166,9 +191,6 @@ class Model:
             key: weights.arrays[name] if at is None else weights.arrays[name][at]
             for key, (name, at) in self.inputs.items()
         }
-
-
-WHOLE = ("emb", "norm", "head")
 
 
 def turns(layers: Sequence[Layer]) -> int:
@@ -190,6 +212,8 @@ def rms_norm(x: Tensor, weight: Tensor, c: Config) -> Tensor:
 
 def linear(x: Tensor, weight: Mapping[str, Tensor], name: str) -> Tensor:
     y = x @ weight[name]
+    if f"{name}_scale" in weight:
+        y = y * weight[f"{name}_scale"]
     return y + weight[f"{name}_bias"] if f"{name}_bias" in weight else y
 
 

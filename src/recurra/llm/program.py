@@ -20,7 +20,7 @@ import recurra as rc
 from recurra.fragments import code, folds_html, table
 from recurra.llm.config import Config, Layer
 from recurra.llm.model import Model
-from recurra.llm.patterns import Causal, Sinks
+from recurra.llm.patterns import Causal, Prefix, Sinks
 from recurra.llm.sampling import Kind, Sampling, Settings, choose
 from recurra.llm.weights import Weights
 
@@ -64,13 +64,18 @@ class Written:
     ) -> dict[str, np.ndarray]:
         """Of prompts that end at P: shorter ones have places before them."""
         form = self.form
-        tokens = np.full((form.rows, form.steps), form.pad, np.int32)
+        tokens = np.full((form.rows, form.prompt if self.apart else form.steps), form.pad, np.int32)
         for row, given in enumerate(prompts):
             tokens[row, form.prompt - len(given) : form.prompt] = given
         out = {"prompt": tokens, **self.model.arrays(weights), **self.settings.arrays(how)}
         if form.ragged:
             out["pad"] = np.array([form.prompt - len(p) for p in prompts], np.int32)
         return out
+
+    @property
+    def apart(self) -> bool:
+        """Are a prompt's positions over a dim of their own?"""
+        return self.model.before is not None
 
     @property
     def stores(self) -> list[dict[str, Any]]:
@@ -125,18 +130,16 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
     As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
     """
     c = replace(c, layers=tuple(within(layer, form.steps) for layer in c.layers))
-    ctx = rc.Context(dims="b t" if form.unrolled else "b l t")
+    apart = any(isinstance(layer.pattern, Prefix) for layer in c.layers)
+    words = ["b", *([] if form.unrolled else ["l"]), *(["p"] if apart else []), "t"]
+    ctx = rc.Context(dims=" ".join(words))
     with ctx as pairs:
-        dims, bounds = tuple(d for d, _ in pairs), tuple(n for _, n in pairs)
-        b, t = dims[0], dims[-1]
-        P = rc.bound("P")
-        place = rc.value(t, "i32")
-        if form.ragged:
-            place = place - rc.input(rc.i32, (b,), name="pad")
-        prompt = rc.input(rc.i32, (b, t), name="prompt")
+        axes = dict(zip(words, pairs, strict=True))
+        (b, rows), (t, end) = axes["b"], axes["t"]
+        P = axes["p"][1] if apart else rc.bound("P")
+        prompt = rc.input(rc.i32, (b, axes["p"][0] if apart else t), name="prompt")
         tok = rc.like(rc.i32, domain=(b, t), name="tok")
-        model = Model(c, dims, place, form.ragged, dtype)
-        logits = model.logits(tok)
+        model, place, logits, every = decoder(c, form, dtype, axes, prompt, tok)
         settings = Settings(form.kind, b)
         u = rc.uniform((b, t)) if form.kind.drawn else None
         seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
@@ -146,18 +149,59 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
             follows = rc.where(ended, form.pad, follows)
             if form.until:
                 steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
-        tok[b, t, t < P] = prompt
+        tok[b, t, t < P] = prompt[b, t]
         tok[b, t] = follows[b, t - 1]
         rc.output(next=made(follows, (b, t), P))
         if form.logprobs:
             rc.output(logprob=made(logits.log_softmax().take(follows), (b, t), P))
         if form.logits:
-            rc.output(logits=logits)
-    sizes: dict[Any, Any] = {bounds[0]: form.rows, bounds[-1]: steps, P: form.prompt}
+            rc.output(logits=every)
+    sizes: dict[Any, Any] = {rows: form.rows, end: steps, P: form.prompt}
     if not form.unrolled:
-        sizes[bounds[1]] = len(c.layers)
+        sizes[axes["l"][1]] = len(c.layers)
     chunk = form.chunk if form.until else form.chunk or CHUNK
     return Written(form, model, settings, ctx.compile(sizes, backend=backend, chunk=chunk))
+
+
+def decoder(
+    c: Config,
+    form: Form,
+    dtype: str,
+    axes: Mapping[str, tuple[Any, Any]],
+    prompt: Tensor,
+    tok: Tensor,
+) -> tuple[Model, Tensor, Tensor, Tensor]:
+    """The model over (b, t), the places of tokens in their rows, the logits, those of all of T.
+
+    Where a prompt's positions see later ones, they are over a dim of their own, p < P: none waits
+    for a token that is made, and the positions over t take their keys and values from there.
+    """
+    b, t = axes["b"][0], axes["t"][0]
+    pad = rc.input(rc.i32, (b,), name="pad") if form.ragged else None
+    place = place_of(t, pad)
+    dims = (b, t) if form.unrolled else (b, axes["l"][0], t)
+    if "p" not in axes:
+        model = Model(c, dims, place, form.ragged, dtype)
+        logits = model.logits(tok)
+        return model, place, logits, logits
+    p, P = axes["p"]
+    early = Model(c, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P)
+    first = early.logits(prompt)
+    late = tuple(
+        replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in c.layers
+    )
+    model = early.after(replace(c, layers=late), dims, place)
+    logits = model.logits(tok)
+    every = rc.like(logits.type, domain=(b, t))
+    every[b, t, t < P] = first[b, t]
+    every[b, t] = logits
+    return model, place, logits, every
+
+
+def place_of(t: Any, pad: Tensor | None) -> Tensor:
+    """i32[] of position t: of rows that begin later, less."""
+    place = rc.value(t, "i32")
+    return place if pad is None else place - pad
 
 
 def made(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:

@@ -1,7 +1,8 @@
 """A folder of Hugging Face → packed weights: [in, out], queries, keys and values side by side.
 
 All layers of one weight lie in one array [L, ..]; it is filled tensor by tensor from the files, so
-that beside the result no more than one tensor is in memory.
+that beside the result no more than one tensor is in memory. As i8, matrices are rounded to 8 bits,
+each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from recurra.llm.config import Config
 from recurra.report.progress import track
 
 DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+HELD = (*DTYPES, "i8")  # in what weights may be held
+MATRICES = ("emb", "head", "qkv", "o", "gate_up", "down")
+LEVELS = 127  # of 8 bits, to either side of 0
 LINE = 64  # bytes
 SLOW = 500_000_000  # bytes, above which reading is watched
 SHOWN = 4  # tensors named in a message; the others are counted
@@ -56,7 +60,7 @@ class Weights:
 
     `ln1`, `ln2` [D], `qkv` [D, (H + 2 KV) HD], `o` [H HD, D], `gate_up` [D, 2 F], `down` [F, D];
     where the model has them, `.._bias` [out], `q_norm` and `k_norm` [HD], `ln1_post` and `ln2_post`
-    [D], `sinks` [H].
+    [D], `sinks` [H]. Of matrices in 8 bits, `.._scale` [out], of `emb` and `head` [V].
     """
 
     config: Config
@@ -68,7 +72,7 @@ class Weights:
 
     def of_layer(self, layer: int) -> dict[str, np.ndarray]:
         """Views of the weights of one layer."""
-        return {n: self.arrays[n][layer] for n in self.arrays if n not in ("emb", "norm", "head")}
+        return {n: self.arrays[n][layer] for n in self.arrays if not of_all(n)}
 
 
 def parts(c: Config) -> Iterator[Part]:
@@ -125,19 +129,45 @@ def shapes(c: Config) -> dict[str, tuple[int, ...]]:
     return out
 
 
+def of_all(name: str) -> bool:
+    """Is it a weight of no layer?"""
+    return name.removesuffix("_scale") in ("emb", "norm", "head")
+
+
+def held(c: Config, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of each of our weights, held as `dtype`; of 8 bits, only matrices are."""
+    if dtype != "i8":
+        return {name: (dtype, shape) for name, shape in shapes(c).items()}
+    out: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, shape in shapes(c).items():
+        out[name] = ("i8" if name in MATRICES else "f32", shape)
+        if name in MATRICES:
+            out[f"{name}_scale"] = ("f32", shape[:-1] if of_all(name) else (shape[0], shape[-1]))
+    return out
+
+
+def rounded(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(i8 [out, in], scale f32 [out]) of [out, in]; what is not finite stays so, in its scale."""
+    w = np.asarray(w, np.float32)
+    scale = np.abs(w).max(axis=1, initial=0.0) / np.float32(LEVELS)
+    safe = np.where((scale > 0) & np.isfinite(scale), scale, np.float32(1))
+    steps = np.clip(np.nan_to_num(w / safe[:, None]), -LEVELS, LEVELS)
+    return np.rint(steps).astype(np.int8), scale
+
+
 def load(folder: str | Path, dtype: str = "f32") -> Weights:
-    """The weights of a folder, as f32 or bf16.
+    """The weights of a folder, as f32, bf16, or i8 with scales.
 
     Raises RecurraError, before anything is read: config.json as in `config.load`; tensors that are
     missing, superfluous or mis-shaped, with their file and shapes; memory that would not suffice.
     """
     c = configs.load(folder)
-    if dtype not in DTYPES:
-        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
+    if dtype not in HELD:
+        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(HELD)}")
     found = entries(folder)
     wanted = {p.name: p for p in parts(c)}
     _expect(Path(folder), c, wanted, found)
-    arrays = _room(folder, shapes(c), dtype)
+    arrays = _room(folder, held(c, dtype), dtype)
     _fill(arrays, wanted, found)
     if c.tied and "lm_head.weight" in found:
         _expect_tied(found["lm_head.weight"], found["model.embed_tokens.weight"])
@@ -152,10 +182,20 @@ def _fill(
     with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
         done = 0
         for name, part in wanted.items():
-            part.place(arrays)[...] = found[name].read()
+            put(arrays, part, found[name].read())
             done += found[name].nbytes
             if progress is not None:
                 progress.update(done // 10**6)
+
+
+def put(arrays: Mapping[str, np.ndarray], part: Part, values: np.ndarray) -> None:
+    """Writes one tensor of the files into its place, rounded as that is."""
+    scales = arrays.get(f"{part.into}_scale")
+    if scales is not None:
+        values, scale = rounded(values)
+        mine = scales if part.layer is None else scales[part.layer]
+        mine[part.at : part.at + len(scale)] = scale
+    part.place(arrays)[...] = values
 
 
 def _expect(
@@ -201,21 +241,24 @@ def _expect_tied(head: Entry, table: Entry) -> None:
 
 
 def _room(
-    folder: str | Path, wanted: Mapping[str, tuple[int, ...]], dtype: str
+    folder: str | Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]], dtype: str
 ) -> dict[str, np.ndarray]:
-    kind = np.dtype(DTYPES[dtype])
-    need = kind.itemsize * sum(map(prod, wanted.values()))
+    kinds = {**DTYPES, "i8": np.int8}
+    room = {name: (shape, np.dtype(kinds[kind])) for name, (kind, shape) in wanted.items()}
+    need = sum(kind.itemsize * prod(shape) for shape, kind in room.values())
     free = free_bytes()
     try:
         if free is not None and need > free:
             raise MemoryError
-        return {name: aligned(shape, kind) for name, shape in wanted.items()}
+        return {name: aligned(shape, kind) for name, (shape, kind) in room.items()}
     except MemoryError:
         have = "" if free is None else f", {free / 1e9:.2f} GB are free"
         raise RecurraError(
             f"the weights of {folder} do not fit into memory",
             facts=f"as {dtype} they take {need / 1e9:.2f} GB{have}",
-            hint="take --dtype bf16, half of that" if dtype == "f32" else "",
+            hint={"f32": "take --dtype bf16, half of that", "bf16": "take --dtype i8"}.get(
+                dtype, ""
+            ),
         ) from None
 
 
@@ -228,13 +271,33 @@ def aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
 
 
 def free_bytes() -> int | None:
-    """Memory that could be had without swapping, where Linux says so."""
+    """Memory that could be had without swapping, where Linux says so, also inside a container."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
     found = next((x for x in lines if x.startswith("MemAvailable:")), None)
-    return None if found is None else 1024 * int(found.split()[1])
+    known = [] if found is None else [1024 * int(found.split()[1])]
+    known += [x for group in GROUPS if (x := _left(Path(group))) is not None]
+    return min(known, default=None)
+
+
+GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")  # of version 2, of version 1
+LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+
+
+def _left(group: Path) -> int | None:
+    """What a group of processes may still take, of pages that are not only copies of files."""
+    for limit, usage in LIMITS:
+        try:
+            most, used = ((group / x).read_text().strip() for x in (limit, usage))
+            lines = (group / "memory.stat").read_text().splitlines()
+        except OSError:
+            continue
+        stat = dict(x.split() for x in lines if x.count(" ") == 1)
+        if most.isdecimal():
+            return max(0, int(most) - int(used) + int(stat.get("inactive_file", 0)))
+    return None
 
 
 def _named(names: list[str]) -> str:

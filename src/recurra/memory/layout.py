@@ -19,6 +19,7 @@ from dataclasses import replace
 from recurra.ir.expr import Expr, Lin, Sym, evaluate
 from recurra.ir.graph import Graph, Index, Slice
 from recurra.memory.store import Store
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.schedule.tree import Read
 
@@ -108,8 +109,18 @@ def _multiple(e: Index, size: int) -> bool:
 
 
 def _wanted(graph: Graph, r: Read) -> tuple[int, ...] | None:
-    """The order of [place, *axes] that a product would like; None: no product, or of more."""
+    """The order of [place, *axes] that a product would like; None: no product, or of more.
+
+    A kernel of attention wants [.., place, elements], of keys and of values.
+    """
     op = graph[r.sink].op
+    if isinstance(op, Attention) and 1 <= r.k <= 2:
+        roles = op.roles()
+        mine = (roles.k, roles.v)[r.k - 1]
+        at = [
+            roles.batch.find(c) if c in roles.batch else len(mine) + k for k, c in enumerate(mine)
+        ]
+        return tuple(sorted(range(len(mine)), key=at.__getitem__))
     if not isinstance(op, Einsum) or len(graph[r.sink].args) != 2:
         return None
     ins, out = op.parts()

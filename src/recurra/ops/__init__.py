@@ -1,6 +1,7 @@
 """The primitives: adding one means adding one class in one of these files, nothing elsewhere."""
 
 from recurra.ops import (
+    attention,
     collective,
     contraction,
     control,
@@ -17,6 +18,7 @@ from recurra.ops import (
 )
 
 __all__ = [
+    "attention",
     "collective",
     "contraction",
     "control",

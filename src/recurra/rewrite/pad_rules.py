@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
@@ -117,6 +118,27 @@ def _softmax(p: Padding, x: Operand) -> Made:
     return Made(op, (x.ref,), fill)
 
 
+def _attention(p: Padding, *xs: Operand) -> Made:
+    """The padding of the range weighs nothing: the op is told how long that is."""
+    op: Any = p.n.op
+    roles = op.roles()
+    labels = (roles.q, roles.k, roles.v, roles.seen)[: len(xs)]
+    ops = p.agreed(xs, labels)
+    for x, mine in zip(ops, labels, strict=True):
+        if any(f is not None and c != roles.n for c, f in zip(mine, x.fill, strict=True)):
+            p.refuse("only the axis of what is attended to can have a length that changes")
+    at = roles.k.index(roles.n)
+    length = ops[1].valid[at]
+    if not p.never_empty(length):
+        p.refuse("its range may be empty, and then nothing has any weight")
+    for j in (1, 2):
+        f = ops[j].fill[labels[j].index(roles.n)]
+        if f is not None and not finite(f):
+            ops[j] = p.masked(ops[j], labels[j].index(roles.n), 0.0)
+    rank = len(roles.y)
+    return Made(replace(op, length=length), tuple(x.ref for x in ops), [None] * rank)
+
+
 def _cumsum(p: Padding, x: Operand) -> Made:
     """The padding comes last, so no valid element sees it; from the end it comes first."""
     op: Any = p.n.op
@@ -166,6 +188,7 @@ RULES: dict[type[Op], PadRule] = {
     Discounts: _discounts,
     Overlap: _windows,
     Softmax: _softmax,
+    Attention: _attention,
     LogSoftmax: _softmax,
     CumSum: _cumsum,
     ArgSort: _argsort,

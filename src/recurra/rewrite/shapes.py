@@ -9,6 +9,7 @@ from recurra.ir.expr import Sym, evaluate
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import Domain, Type
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand, Transpose
@@ -38,6 +39,29 @@ def _with_labels(n: Node, ins: tuple[str, ...], out: str, args: tuple[Ref, ...])
     op: Any = n.op
     labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
     return replace(n, op=replace(op, labels=labels), args=args)
+
+
+@rule(Attention)
+def attend_transposed(n: Node, g: Rewriting) -> Node | None:
+    """attention(transpose(x)) → attention(x) with labels reordered"""
+    op = n.op
+    assert isinstance(op, Attention)
+    for k, a in enumerate(n.args):
+        inner = g.producer(a, Transpose)
+        if inner is not None:
+            (q, mine), s, (p, v), y = op.parts()
+            labels = [q, mine, v, op.mask]
+            order = _transposed(inner)
+            labels[k] = "".join(c for _, c in sorted(zip(order, labels[k], strict=True)))
+            new = replace(
+                op,
+                scores=f"{labels[0]},{labels[1]}->{s}",
+                values=f"{p},{labels[2]}->{y}",
+                mask=labels[3],
+            )
+            args = (*n.args[:k], inner.args[0], *n.args[k + 1 :])
+            return replace(n, op=new, args=args)
+    return None
 
 
 @rule(Elementwise, Einsum)
@@ -222,6 +246,7 @@ def _inside(n: Node, g: Rewriting) -> bool:
 
 SHAPES = (
     no_transpose,
+    attend_transposed,
     absorb_transpose,
     reduce_transpose,
     discount_transpose,

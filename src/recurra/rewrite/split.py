@@ -72,6 +72,20 @@ def split_off(
                         return work.made(), [str(work)]
                     break
                 cut = (cut * 3 // 4) // step * step
+    return _begun_late(graph, sizes, chunk or 1, fewest)
+
+
+def _begun_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) -> Made:
+    """The graph where no product is asked for before a point: given ones are there already."""
+    for r in graph.dims:
+        if not any(_cut(graph, m, r.dim, sizes, step, fewest) for m in graph.nodes.values()):
+            continue
+        first = demands(graph, r.dim, sizes)
+        made = [x for n, x in first.items() if isinstance(graph[n].op, Einsum)]
+        cut = min(made, default=0)
+        cut -= cut % step
+        if cut >= fewest and fuel().burn("points that nothing reads → none", r.dim):
+            return narrowed(graph, r.dim, cut, sizes), [f"{r.dim}: begins at {cut}"]
     return graph, []
 
 

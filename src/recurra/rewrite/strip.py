@@ -23,6 +23,7 @@ from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
+from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold
 from recurra.ops.softmax import Softmax
@@ -102,7 +103,7 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     along = GrowingAxes(graph, sizes, None)
 
     def loose(n: Node, a: Ref) -> Ref:
-        if not isinstance(n.op, Einsum):
+        if not isinstance(n.op, Einsum | Attention):
             return a
         pairs = zip(a.index, graph[a.name].domain, strict=True)
         index = (

@@ -12,9 +12,12 @@ import numpy as np
 from jax import lax
 
 from recurra import processor
+from recurra.backend.jax.attention import attention
+from recurra.cost.attention import AttentionKernel
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
+from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
@@ -31,6 +34,8 @@ class JaxMachine:
             at := evaluate(op.start, env, jnp), int
         ):
             return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
+        if isinstance(node.op, Attention):
+            return attention(node.op, env, *args)
         return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
@@ -100,6 +105,7 @@ class JaxBackend:
     """XLA, on whatever device JAX finds."""
 
     name = "jax"
+    attention = AttentionKernel("dot_product_attention", 20e3, 50.0, 0.2, 0.1, exact=False)
     rows = 512
     counted: tuple[str, ...] | None = None
     enough = 20e3  # measured: a tile of such steps must first be turned, [te,f,b] → [f,te,b]

@@ -17,6 +17,7 @@ from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME
+from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
 from recurra.program.walk import Until
@@ -83,10 +84,24 @@ class RecordingMachine:
             return self.foreign(op, env, args)
         if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
             return drawn
+        if isinstance(op, Attention):
+            return self.attention(node, op, env, args)
         result = op.run(self.xp, env, *args)
         if not any(result is x for x in args):  # an operand that is known by its name
             self.recorder.rename(result, node.name)
         return result
+
+    def attention(
+        self, node: Node, op: Attention, env: Mapping[str, Any], args: Sequence[Tensor]
+    ) -> Tensor:
+        """One call, told how much of its range there is."""
+        length = args[1].shape[op.roles().k.index(op.roles().n)]
+        if op.length is not None:
+            length = extreme("min", evaluate(op.length, env, self.xp), length)
+        with self.recorder.silent():
+            shape = op.eval(self.xp, *args).shape
+        labels = (op.scores, op.values, op.axis, op.cap, op.mask)
+        return self.recorder.attend(labels, length, args, shape, node.name)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws of every step of the innermost loop, made before it; this step's are a row."""

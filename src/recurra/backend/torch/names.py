@@ -21,6 +21,7 @@ DTYPES: dict[str, torch.dtype] = {
     "int64": torch.int64,
     "int32": torch.int32,
     "uint32": torch.int32,
+    "int8": torch.int8,
     "uint8": torch.uint8,
     "bool": torch.bool,
 }

@@ -23,7 +23,16 @@ from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
 
 BIG = 1 << 20  # elements of a constant that is rather made where it is used
-TAKEN = {"torch", "number", "foreign", "asked", "seed", *dir(builtins), *keyword.kwlist}
+TAKEN = {
+    "torch",
+    "attention",
+    "number",
+    "foreign",
+    "asked",
+    "seed",
+    *dir(builtins),
+    *keyword.kwlist,
+}
 VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",
@@ -254,6 +263,19 @@ class Recorder(TorchFunctionMode):
             self.items.append(Bind(self.calls[known], text))
         self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{k}]"))
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def attend(
+        self, labels: Sequence[Any], length: Any, args: Sequence[Tensor], shape: Any, equation: str
+    ) -> Tensor:
+        """Attention over the first `length` points of a range: a line of the open kernel."""
+        kernel, n = self.block, str(length)
+        if isinstance(length, Count):
+            n = self.given_to(kernel, "n", n)
+        told = [*map(repr, labels), n, *(self.use(x, kernel) for x in args)]
+        kernel.lines.append((name := self.fresh(), f"attention({', '.join(told)})"))
+        made = self.bind(self.meta(shape, args[0].dtype), name, kernel, self.depth)
+        self.rename(made, equation)
+        return made
 
     # ---- structure
 

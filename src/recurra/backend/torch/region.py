@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.torch.attention import attention
 from recurra.backend.torch.code import Kernel, finish, kernels
 from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
@@ -17,6 +18,7 @@ from recurra.backend.torch.graphs import Captured, Graph, Record, captured, on_c
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.cost.attention import AttentionKernel
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.lang.until import NEVER
@@ -41,6 +43,7 @@ class TorchBackend:
     name = "torch"
     rows, enough = 4096, inf
     counted: tuple[str, ...] | None = ()  # reads are views
+    attention = AttentionKernel("scaled_dot_product_attention", 30e3, 5e3, 0.2, 0.3)
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
@@ -77,7 +80,7 @@ class TorchBackend:
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
         self.sources[region.name] = source
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"foreign": foreign, "asked": asked}
+        scope |= {"foreign": foreign, "asked": asked, "attention": attention}
         scope |= constants
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
         steps = steps_of(plan, region)
@@ -97,7 +100,12 @@ class TorchBackend:
         return launch
 
     def pays(self, k: Kernel, steps: int) -> bool:
-        """Is fusing a kernel worth its compilation, in one run of the program?"""
+        """Is fusing a kernel worth its compilation, in one run of the program?
+
+        Of another length at every step, attention would be compiled again at every step.
+        """
+        if any(text.startswith("attention(") for _, text in k.lines):
+            return False
         runs = k.runs * steps
         saved = len(k.lines) * runs * LINE_US * 1e-6
         known = runs < NEVER // 2  # rows without a limit may end at once

@@ -13,9 +13,9 @@ from recurra.bench.harness import Contestant
 from recurra.llm.program import Form, Written, write
 
 
-def written(work: Work, logprobs: bool) -> Written:
-    form = Form(work.B, work.prompt, work.T, logprobs=logprobs, chunk=LAUNCH)
-    return write(work.config, form)
+def written(work: Work, logprobs: bool, unrolled: bool = True, backend: str = "jax") -> Written:
+    form = Form(work.B, work.prompt, work.T, logprobs=logprobs, chunk=LAUNCH, unrolled=unrolled)
+    return write(work.config, form, backend=backend)
 
 
 def inputs(work: Work, program: Written) -> dict[str, NDArray[Any]]:
@@ -27,9 +27,11 @@ def inputs(work: Work, program: Written) -> dict[str, NDArray[Any]]:
     return {"prompt": work.tokens, **named}
 
 
-def launches(work: Work, logprobs: bool) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+def launches(
+    work: Work, logprobs: bool, backend: str
+) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
     """What launches make from the end of the prompt on, and where they start."""
-    program = written(work, logprobs)
+    program = written(work, logprobs, backend=backend)
     for lo, made in program.launches(0, inputs(work, program)):
         if lo + LAUNCH > work.prompt - 1:
             yield lo, made
@@ -37,18 +39,27 @@ def launches(work: Work, logprobs: bool) -> Iterator[tuple[int, dict[str, NDArra
 
 def ours(work: Work) -> Contestant:
     """The compiled program as a contestant."""
+    return on(work, "jax", "ours")
+
+
+def ours_on_torch(work: Work) -> Contestant:
+    """The same on PyTorch, where attention is a call of its kernel."""
+    return on(work, "torch", "ours on PyTorch")
+
+
+def on(work: Work, backend: str, name: str) -> Contestant:
     running: Iterator[Any] | None = None
 
     def run(k: int) -> Any:
         nonlocal running
         if running is None:
-            running = launches(work, False)
+            running = launches(work, False, backend)
         return [next(running) for _ in range(-(-k // LAUNCH))]
 
     def answer() -> Mapping[str, NDArray[Any]]:
         made: dict[str, list[NDArray[Any]]] = {"next": [], "logprob": []}
         first = None
-        for lo, one in launches(work, True):
+        for lo, one in launches(work, True, backend):
             first = lo if first is None else first
             for name, parts in made.items():
                 parts.append(one[name])
@@ -59,4 +70,4 @@ def ours(work: Work) -> Contestant:
         whole = {n: np.concatenate(x, axis=1)[:, skip : skip + STEPS] for n, x in made.items()}
         return {"tokens": whole["next"], "logprob": whole["logprob"]}
 
-    return Contestant("ours", run, answer)
+    return Contestant(name, run, answer)

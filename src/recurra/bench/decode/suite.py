@@ -1,21 +1,36 @@
 """Time per token at the middle of a text, ours beside decoders written by hand, in pairs.
 
 Before any time is taken the tokens that follow the prompt must be the same, and their
-log-probabilities close. Process CPU on two cores, where there are two.
+log-probabilities close; who differs or fails has a row without a time. Process CPU on two cores,
+where there are two. Peak memory is that of a process of its own, net of its libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from recurra.bench import machine
 from recurra.bench.core import row_of
+from recurra.bench.decode.contestants import LLAMA_CPP, US, Make, makers
+from recurra.bench.decode.figures import figures
+from recurra.bench.decode.whole import peaks
 from recurra.bench.decode.work import LAUNCH, Work
-from recurra.bench.harness import Case, Contestant, Row, compare, progress
-from recurra.bench.worker import find, in_worker, name_of
+from recurra.bench.harness import (
+    Case,
+    Checked,
+    Contestant,
+    Disagreement,
+    Row,
+    check,
+    paired,
+    progress,
+)
+from recurra.bench.pairs import interleaved
+from recurra.bench.worker import in_worker
+from recurra.errors import RecurraError
 
 QUICK = (Work(1, 1024), Work(4, 1024), Work(4, 4096))
 FULL = (
@@ -25,35 +40,35 @@ FULL = (
 )
 PAIRS, QUICK_PAIRS = 20, 6
 
-Make = Callable[[Work], Contestant]
+MEMORY = (Work(4, 4096), Work(4, 4096, 256))
+QUICK_MEMORY = (Work(1, 1024),)
+FAILED = "failed"
 
 
-def suite(ours: Make, quick: bool = False) -> list[Row]:
-    """Rows of every case; each is measured in a process of its own."""
+def suite(ours: Any, quick: bool = False, out: Path | None = None) -> list[Row]:
+    """Rows of every case, each measured in a process of its own; with `out`, the figures, too."""
     threads = min(2, machine.cores())
     rows: list[Row] = []
     for work in QUICK if quick else FULL:
-        arguments = dict(ours=name_of(ours), work=work.json(), quick=quick, threads=threads)
-        rows += [row_of(row) for row in in_worker(measure, arguments, threads=threads)]
+        arguments = dict(work=work.json(), quick=quick, threads=threads)
+        try:
+            rows += [row_of(row) for row in in_worker(measure, arguments, threads=threads)]
+        except RecurraError as error:
+            progress(f"{work}: {error}")
+            rows.append(_without(work, "all of it", FAILED))
+    for work in QUICK_MEMORY if quick else MEMORY:
+        rows += peaks(work, threads)
+    progress(LLAMA_CPP)
+    if out is not None:
+        figures(out, quick)
     return rows
 
 
-def peers(work: Work) -> list[Contestant]:
-    """Those written by hand, in JAX and in PyTorch, and transformers where it is installed."""
-    from recurra.bench.decode.peers_jax import LAYOUTS, padded
-    from recurra.bench.decode.peers_torch import eager
+def measure(work: dict[str, Any], quick: bool, threads: int) -> list[dict[str, Any]]:
+    """The rows of one case, taken in this process.
 
-    by_hand = [*(padded(work, x) for x in LAYOUTS), *(eager(work, x) for x in (False, True))]
-    if find_spec("transformers") is None:
-        progress("transformers is not installed: its rows are left out")
-        return by_hand
-    from recurra.bench.decode.peers_transformers import CACHES, transformers_model
-
-    return [*by_hand, *(transformers_model(work, x) for x in CACHES)]
-
-
-def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[dict[str, Any]]:
-    """The rows of one case, taken in this process."""
+    Who fails, or does not agree with us, has a row that says so, and no time.
+    """
     import torch
 
     from recurra.bench.decode import memory
@@ -61,9 +76,42 @@ def measure(ours: str, work: dict[str, Any], quick: bool, threads: int) -> list[
     torch.set_num_threads(threads)
     given = Work(**work)
     case = Case(str(given), "token_ms", threads)
+    sound, rows = agreed(given, makers())
     pairs = QUICK_PAIRS if quick else PAIRS
     room = (given.T - given.prompt) // LAUNCH - 1  # launches until the text is full
-    rows = compare(
-        case, find(ours)(given), peers(given), pairs=min(pairs, room - 1), iterations=LAUNCH
-    )
+    everyone = [one.run for one, _ in sound]
+    ms = interleaved(everyone, iterations=LAUNCH, rounds=min(pairs, room - 1), clock=case.clock)
+    for (peer, how), theirs in zip(sound[1:], ms[:, 1:].T, strict=True):
+        rows.append(paired(case, peer.name, ms[:, 0], theirs, how))
     return [asdict(row) for row in (*rows, memory.row(given))]
+
+
+def agreed(
+    work: Work, make: Mapping[str, Make]
+) -> tuple[list[tuple[Contestant, Checked]], list[Row]]:
+    """Who gives our answer, ourselves first; rows of the others, without a time."""
+    sound: list[tuple[Contestant, Checked]] = []
+    rows: list[Row] = []
+    us = make[US](work)
+    answer = us.answer()
+    sound.append((us, "exact"))
+    for name, made in make.items():
+        if name == US:
+            continue
+        try:
+            peer = made(work)
+            how = check((us, answer), (peer, peer.answer()))
+            sound.append((peer, how))
+            progress(f"{work}: {name}: checked {how}")
+        except Disagreement as error:
+            progress(f"{work}: {error}")
+            rows.append(_without(work, name, "differs"))
+        except Exception as error:  # of whatever kind a peer raises: the others go on
+            progress(f"{work}: {name} fails: {type(error).__name__}: {error}")
+            rows.append(_without(work, name, FAILED))
+    return sound, rows
+
+
+def _without(work: Work, peer: str, why: Any) -> Row:
+    """A line of the report for who has no time."""
+    return Row(str(work), "token_ms", 0.0, peer, 0.0, 0.0, (0.0, 0.0), None, why)

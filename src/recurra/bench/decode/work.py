@@ -25,7 +25,7 @@ Arrays = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Work:
-    """B rows of a prompt of T / 2 tokens, of at most T, through the layers of a Llama.
+    """B rows of a prompt of T / 2 tokens, or `start`, of at most T, through the layers of a Llama.
 
     `window`: positions that a layer attends to (0: all of the past). Sizes: width D, heads H of
     which KV have keys and values, of HD elements, F in the MLP, V tokens.
@@ -41,6 +41,7 @@ class Work:
     HD: int = 64
     F: int = 1536
     V: int = 4096
+    start: int = 0  # tokens of the prompt, if not half of T
 
     def __str__(self) -> str:
         return f"T={self.T} B={self.B} {f'window {self.window}' if self.window else 'causal'}"
@@ -48,7 +49,7 @@ class Work:
     @property
     def prompt(self) -> int:
         """Tokens that are given."""
-        return self.T // 2
+        return self.start or self.T // 2
 
     @property
     def groups(self) -> int:

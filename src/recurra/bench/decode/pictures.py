@@ -1,0 +1,87 @@
+"""Numbers → one SVG: a panel per question, a line per program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import log2
+
+from recurra.report.curves import ticks
+
+Points = Sequence[tuple[float, float]]
+WIDE, HIGH, EDGE, TOP, ROOM = 420, 260, 60, 40, 190  # of a panel, around it, and of its names
+COLOURS = ("#d1495b", "#30638e", "#edae49", "#00798c", "#7a5195", "#5b8c5a", "#8d6a4f", "#666666")
+STYLE = "text{font:12px system-ui,sans-serif;fill:#444}.title{font-size:14px;font-weight:600}"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over x, whose axis doubles from tick to tick where `doubling`."""
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Points]
+    doubling: bool = False
+
+
+def picture(title: str, panels: Sequence[Panel]) -> str:
+    step = WIDE + EDGE + ROOM
+    body = "".join(
+        f'<g transform="translate({EDGE + k * step} {TOP})">{drawn(p)}</g>'
+        for k, p in enumerate(panels)
+    )
+    wide, high = len(panels) * step, TOP + HIGH + 50
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+        f'<rect width="{wide}" height="{high}" fill="#fff"/>{body}</svg>\n'
+    )
+
+
+def drawn(p: Panel) -> str:
+    """One panel; a line's name stands where it ends."""
+    xs = sorted({x for line in p.lines.values() for x, _ in line})
+    most = 1.05 * max(y for line in p.lines.values() for _, y in line)
+
+    def across(x: float) -> float:
+        first, last = xs[0], xs[-1]
+        if p.doubling:
+            first, last, x = log2(first), log2(last), log2(x)
+        return WIDE * (x - first) / ((last - first) or 1)
+
+    def down(y: float) -> float:
+        return HIGH * (1 - y / (most or 1))
+
+    parts = [f'<text class="title" x="0" y="-16">{escape(p.title)}</text>']
+    for tick in ticks(0, most):
+        parts.append(f'<path d="M0 {down(tick):.1f}H{WIDE}" stroke="#ddd"/>')
+        parts.append(f'<text x="-8" y="{down(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for x in xs if p.doubling else ticks(xs[0], xs[-1], 5):
+        label = f"{x / 1024:g}k" if x >= 1024 and x % 1024 == 0 else f"{x:g}"
+        place = f'x="{across(x):.1f}" y="{HIGH + 18}" text-anchor="middle"'
+        parts.append(f"<text {place}>{label}</text>")
+    parts.append(f'<text x="{WIDE / 2}" y="{HIGH + 38}" text-anchor="middle">{escape(p.x)}</text>')
+    parts.append(f'<text x="{-EDGE + 4}" y="-2">{escape(p.y)}</text>')
+    places = names({n: down(line[-1][1]) for n, line in p.lines.items() if line})
+    for k, (name, line) in enumerate(p.lines.items()):
+        colour = COLOURS[k % len(COLOURS)]
+        path = "M" + "L".join(f"{across(x):.1f} {down(y):.1f}" for x, y in line)
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        if len(line) < 20:
+            dots = (f'<circle cx="{across(x):.1f}" cy="{down(y):.1f}" r="3"/>' for x, y in line)
+            parts.append(f'<g fill="{colour}">{"".join(dots)}</g>')
+        at = f'x="{WIDE + 8}" y="{places[name] + 4:.1f}" style="fill:{colour}"'
+        parts.append(f"<text {at}>{escape(name)}</text>")
+    return "".join(parts)
+
+
+def names(wanted: Mapping[str, float]) -> dict[str, float]:
+    """Heights of names, near those wanted, none on another."""
+    out: dict[str, float] = {}
+    last = -15.0
+    for name, at in sorted(wanted.items(), key=lambda pair: pair[1]):
+        last = out[name] = max(at, last + 15)
+    over = max(0.0, last - HIGH)
+    return {name: at - over for name, at in out.items()}

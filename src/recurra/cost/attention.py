@@ -1,0 +1,31 @@
+"""What attention costs as one call of a backend's kernel, and as equations over tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EQUATIONS = 14  # of a tile: products, maximum, exponentials, sums, and what rescales them
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """A backend's kernel of attention, and what it is to be weighed against; nanoseconds.
+
+    `exact`: it reads what there is of a range, else all that there may be.
+    """
+
+    name: str
+    call: float  # of a call, and of what leads to it
+    line: float  # of an equation, whatever its size
+    byte: float  # of keys and values, by the kernel
+    tiled: float  # and by equations, in tiles
+    exact: bool = True
+
+    def alone(self, points: float, most: float, nbytes: float) -> float:
+        """One call over `points` of a range of at most `most`, of `nbytes` each."""
+        return self.call + self.byte * nbytes * (points if self.exact else most)
+
+    def in_tiles(self, points: float, tile: int, nbytes: float) -> float:
+        """The same as equations; of a range that is read whole, the tile is all of it."""
+        tiles = points / tile + 0.5 if points > tile else 1.0
+        return tiles * (self.line * EQUATIONS + self.tiled * nbytes * tile)

@@ -1,0 +1,169 @@
+"""Attention as one op, for backends that have a kernel for it; programs are not written with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from recurra.ir.expr import Expr, Sym, compare, evaluate
+from recurra.ir.op import LETTERS, Array, Op, align, join_labels
+from recurra.ir.types import Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.elementwise import Where
+from recurra.ops.softmax import Softmax
+from recurra.ops.source import Const, Value
+
+FAR = -1e30  # a score that takes no weight beside others, and is finite
+INSIDE = Sym("inside")  # the place along the range
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the axes of q, k, v and y are, as labels of one alphabet; `n` runs along the past.
+
+    `batch` are those that all have, `rows` those of q and y, `d` of q and k, `e` of v and y.
+    """
+
+    q: str
+    k: str
+    v: str
+    y: str
+    seen: str
+
+    @property
+    def batch(self) -> str:
+        return "".join(c for c in self.y if c in self.k)
+
+    @property
+    def rows(self) -> str:
+        return "".join(c for c in self.y if c in self.q and c not in self.k)
+
+    @property
+    def n(self) -> str:
+        return "".join(c for c in self.k if c in self.v and c not in self.q)
+
+    @property
+    def d(self) -> str:
+        return "".join(c for c in self.q if c in self.k and c not in self.y)
+
+    @property
+    def e(self) -> str:
+        return "".join(c for c in self.v if c in self.y and c not in self.k)
+
+    @property
+    def attend(self) -> bool:
+        """Is it what kernels of attention do: every axis has one of these roles?"""
+        known = len(self.n) == len(self.d) == len(self.e) == 1
+        return known and all(
+            set(mine) == set(roles) and len(set(mine)) == len(mine)
+            for mine, roles in (
+                (self.q, self.batch + self.rows + self.d),
+                (self.k, self.batch + self.n + self.d),
+                (self.v, self.batch + self.n + self.e),
+                (self.y, self.batch + self.rows + self.e),
+            )
+        )
+
+
+class Attention(Op):
+    """y = Σₙ softmaxₙ(s) · v, s = q·k over labels `scores`, weights and v over `values`
+
+    `axis` is that of n in s; `cap` makes s cap · tanh(s / cap) (0: none). A fourth operand, bool,
+    has the axes `mask` of s: where it is false, n takes no weight. From `length` on, n is padding.
+    """
+
+    scores: str
+    values: str
+    axis: int
+    cap: float = 0.0
+    mask: str = ""
+    length: Expr | int | None = None
+
+    def parts(self) -> tuple[tuple[str, str], str, tuple[str, str], str]:
+        """Labels of q, k and s, of the weights, v and y."""
+        (q, k), s = Einsum(labels=self.scores).parts()
+        (p, v), y = Einsum(labels=self.values).parts()
+        return (q, k), s, (p, v), y
+
+    def roles(self) -> Roles:
+        """The labels of `values` said by those of `scores`; those that are not there are new."""
+        (q, k), s, (p, v), y = self.parts()
+        same = dict(zip(p, s, strict=True))
+        spare = iter(c for c in LETTERS if c not in q + k + s)
+        for c in v + y:
+            if c not in same:
+                same[c] = next(spare)
+        v, y = ("".join(same[c] for c in x) for x in (v, y))
+        return Roles(q, k, v, y, self.mask)
+
+    def infer(self, q: Type, k: Type, v: Type, *seen: Type) -> Type:
+        s = Einsum(labels=self.scores).infer(q, k)
+        y = Einsum(labels=self.values).infer(s, v)
+        if bool(seen) != bool(self.mask):
+            raise TypeError(
+                "attention: `mask` names the axes of a fourth operand, and there is none"
+            )
+        for x in seen:
+            whole = dict(zip(self.parts()[1], s.shape, strict=True))
+            if x.dtype != "bool" or x.shape != tuple(whole[c] for c in self.mask):
+                raise TypeError(
+                    f"attention: what is seen is {x}, and is to be bool over {self.mask}"
+                )
+        return y
+
+    def run(self, xp: Any, env: Any, *xs: Array, **_: Any) -> Array:
+        length = None if self.length is None else evaluate(self.length, env, xp)
+        return self.weighed(xp, length, *xs)
+
+    def eval(self, xp: Any, *xs: Array, **_: Any) -> Array:
+        return self.weighed(xp, None, *xs)
+
+    def weighed(self, xp: Any, length: Any, q: Array, k: Array, v: Array, *seen: Array) -> Array:
+        s = Einsum(labels=self.scores).eval(xp, q, k)
+        if self.cap:
+            s = xp.tanh(s / self.cap) * self.cap
+        out = self.parts()[1]
+        for x in seen:
+            s = xp.where(align(xp, x, self.mask, out), s, xp.asarray(FAR, dtype=s.dtype))
+        if length is not None:
+            valid = align(xp, xp.arange(s.shape[self.axis]) < length, out[self.axis], out)
+            s = xp.where(valid, s, xp.asarray(-float("inf"), dtype=s.dtype))
+        p = Softmax(axis=self.axis).eval(xp, s)
+        return Einsum(labels=self.values).eval(xp, p, v)
+
+    def vjp(self, g: Any, y: Any, q: Any, k: Any, v: Any, *seen: Any) -> tuple[Any, ...]:
+        """Through the ops that it stands for."""
+        scores, softmax = Einsum(labels=self.scores), Softmax(axis=self.axis)
+        s = q.apply(scores, q, k)
+        x, out = (s / self.cap).tanh() * self.cap if self.cap else s, self.parts()[1]
+        hide = Where(labels=join_labels((self.mask, out, ""), out))
+        for m in seen:
+            x = x.apply(hide, m, x, x.apply(Const(value=FAR, dtype=q.dtype)))
+        if self.length is not None:
+            bind = ((INSIDE.name, s.shape[self.axis], 0),)
+            m = x.apply(Value(expr=compare("<", INSIDE, self.length), dtype="bool", bind=bind))
+            hide = Where(labels=join_labels((out[self.axis], out, ""), out))
+            x = x.apply(hide, m, x, x.apply(Const(value=-float("inf"), dtype=q.dtype)))
+        p = x.apply(softmax, x)
+        dp, dv = Einsum(labels=self.values).vjp(g, y, p, v)
+        (ds,) = softmax.vjp(dp, p, x)
+        if self.cap:
+            ds = ds * (1.0 - (s / self.cap).tanh().square())
+        dq, dk = scores.vjp(ds, s, q, k)
+        return (dq, dk, dv, *(None for _ in seen))
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
+        if not all(flags[:3]):
+            return None
+        scores = Einsum(labels=self.scores).batch((True, True), ranks[:2], last)
+        values = Einsum(labels=self.values).batch((True, True), ranks[1:3], last)
+        whole = scores.parts()[1]
+        new = whole[-1] if last else whole[0]
+        mask = self.mask if not any(flags[3:]) else self.mask + new if last else new + self.mask
+        return replace(
+            self,
+            scores=scores.labels,
+            values=values.labels,
+            axis=self.axis if last else self.axis + 1,
+            mask=mask,
+        )
