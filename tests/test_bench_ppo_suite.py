@@ -14,7 +14,7 @@ import pytest
 from ppo_contestants import TINY, broken, other, steady, tired, wrong
 from recurra import cli
 from recurra.bench import machine
-from recurra.bench.harness import Case, Disagreement, Row
+from recurra.bench.harness import Case, Row, failures
 from recurra.bench.ppo import contest as one_case
 from recurra.bench.ppo import starts, suite
 from recurra.bench.ppo.contest import Contest, contest, rounds_of, stretch
@@ -68,9 +68,17 @@ WALL = Case(str(TINY), threads=2, clock="wall")
 FEW = 3
 
 
-def test_no_time_is_taken_when_answers_disagree():
-    with pytest.raises(Disagreement, match="steady and wrong do not agree on reward"):
-        contest(peer(steady), [peer(wrong)], CASE, TINY, FEW)
+def test_no_time_is_taken_when_answers_disagree(capfd):
+    """What is written here has a row that says so, and the others go on."""
+    found = contest(peer(steady), [peer(wrong), peer(broken), peer(other)], CASE, TINY, FEW)
+    assert [(row.peer, row.checked) for row in found.rows] == [
+        ("wrong", "differs"), ("broken", "failed"), ("other", "exact"),
+    ]  # fmt: skip
+    assert [row.theirs for row in failures(found.rows)] == [0.0, 0.0]
+    assert list(found.theirs) == ["other"]
+    assert "steady and wrong do not agree on reward" in capfd.readouterr().err
+    with pytest.raises(Ended):
+        contest(peer(broken), [peer(other)], CASE, TINY, FEW)
 
 
 def test_a_real_peer_that_cannot_run_has_no_row(capfd):
@@ -79,19 +87,17 @@ def test_a_real_peer_that_cannot_run_has_no_row(capfd):
     assert [(row.peer, row.checked) for row in found.rows] == [("other", "exact")]
     assert found.theirs["other"].shape == (3,)
     err = capfd.readouterr().err
-    assert f"no row of {HERE}:broken" in err
-    assert f"no row of {HERE}:wrong: steady and wrong do not agree on reward" in err
-    with pytest.raises(Ended):
-        contest(peer(steady), [peer(broken)], CASE, TINY, FEW)
+    assert f"no time of {HERE}:broken" in err
+    assert f"no time of {HERE}:wrong: steady and wrong do not agree on reward" in err
 
 
 def test_a_real_peer_that_ends_while_it_is_timed_has_no_row(capfd):
     found = contest(peer(steady), [peer(tired, real=True), peer(other)], CASE, TINY, FEW)
     assert [row.peer for row in found.rows] == ["other"]
     assert list(found.theirs) == ["other"]
-    assert "no row of ppo_contestants:tired: tired has ended while" in capfd.readouterr().err
-    with pytest.raises(Ended, match="has ended while it was timed"):
-        contest(peer(steady), [peer(tired)], CASE, TINY, FEW)
+    assert "no time of ppo_contestants:tired: tired has ended while" in capfd.readouterr().err
+    found = contest(peer(steady), [peer(tired)], CASE, TINY, FEW)
+    assert [(row.peer, row.checked) for row in found.rows] == [("tired", "failed")]
 
 
 def test_wall_times_are_refused_on_a_busy_machine(monkeypatch, capfd):

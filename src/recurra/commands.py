@@ -281,9 +281,10 @@ class Bench:
         load = machine.load()
         rows = suite.suite(program.ours, self.quick, **options)
         report = harness.report(self.name, rows, load)
+        failed = 1 if harness.failures(rows) else 0
         if self.json:
             print(json.dumps(report))
-            return 0
+            return failed
         for row in report["rows"]:
             low, high = row["ci95"]
             print(
@@ -291,7 +292,7 @@ class Bench:
                 f"{row['peer']} {row['theirs']:.3g}  ratio {row['ratio']:.2f} "
                 f"[{low:.2f}, {high:.2f}]  checked {row['checked']}"
             )
-        return 0
+        return failed
 
 
 def _file(path: Path) -> Path:

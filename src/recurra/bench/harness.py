@@ -108,6 +108,16 @@ def paired(
     return Row(str(case), case.metric, ours_ms, peer, theirs_ms, middle, ci95, case.limit, how)
 
 
+def without(case: str, metric: str, peer: str, why: Literal["differs", "failed"]) -> Row:
+    """The row of who has no time: it does not compute what we do, or does not run."""
+    return Row(case, metric, 0.0, peer, 0.0, 0.0, (0.0, 0.0), None, why)
+
+
+def failures(rows: Sequence[Row]) -> list[Row]:
+    """Those without a time."""
+    return [row for row in rows if row.checked in ("differs", "failed")]
+
+
 def check(
     ours: tuple[Contestant, Answer], theirs: tuple[Contestant, Answer], tolerance: float = TOLERANCE
 ) -> Checked:

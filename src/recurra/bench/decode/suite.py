@@ -27,6 +27,7 @@ from recurra.bench.harness import (
     check,
     paired,
     progress,
+    without,
 )
 from recurra.bench.pairs import interleaved
 from recurra.bench.worker import in_worker
@@ -42,7 +43,6 @@ PAIRS, QUICK_PAIRS = 20, 6
 
 MEMORY = (Work(4, 4096), Work(4, 4096, 256))
 QUICK_MEMORY = (Work(1, 1024),)
-FAILED = "failed"
 
 
 def suite(ours: Any, quick: bool = False, out: Path | None = None) -> list[Row]:
@@ -55,7 +55,7 @@ def suite(ours: Any, quick: bool = False, out: Path | None = None) -> list[Row]:
             rows += [row_of(row) for row in in_worker(measure, arguments, threads=threads)]
         except RecurraError as error:
             progress(f"{work}: {error}")
-            rows.append(_without(work, "all of it", FAILED))
+            rows.append(without(str(work), "token_ms", "all of it", "failed"))
     for work in QUICK_MEMORY if quick else MEMORY:
         rows += peaks(work, threads)
     progress(LLAMA_CPP)
@@ -105,13 +105,8 @@ def agreed(
             progress(f"{work}: {name}: checked {how}")
         except Disagreement as error:
             progress(f"{work}: {error}")
-            rows.append(_without(work, name, "differs"))
+            rows.append(without(str(work), "token_ms", name, "differs"))
         except Exception as error:  # of whatever kind a peer raises: the others go on
             progress(f"{work}: {name} fails: {type(error).__name__}: {error}")
-            rows.append(_without(work, name, FAILED))
+            rows.append(without(str(work), "token_ms", name, "failed"))
     return sound, rows
-
-
-def _without(work: Work, peer: str, why: Any) -> Row:
-    """A line of the report for who has no time."""
-    return Row(str(work), "token_ms", 0.0, peer, 0.0, 0.0, (0.0, 0.0), None, why)

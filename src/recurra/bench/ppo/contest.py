@@ -23,6 +23,7 @@ from recurra.bench.harness import (
     check,
     paired,
     progress,
+    without,
 )
 from recurra.bench.ppo import limit
 from recurra.bench.ppo.installed import Peer
@@ -70,7 +71,10 @@ def case_of(work: Work, threads: int, rates: limit.Rates) -> Case:
 
 
 def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: int) -> Contest:
-    """Check all, then time all in turns; a real peer that cannot run is told and left out.
+    """Check all, then time all in turns.
+
+    A real peer that cannot run is told and left out; one that is written here has a row which says
+    that it failed, or differs. Ours has to run: else Ended is raised.
 
     Wall times are refused on a machine that is busy with something else.
     """
@@ -80,6 +84,7 @@ def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: i
         here: list[tuple[Peer, Process, Checked]] = []
         counts: list[int] = []
         peaks: dict[Peer, tuple[str, float]] = {}
+        rows: list[Row] = []
         us = None
         for peer in (mine, *peers):
             try:
@@ -91,22 +96,27 @@ def contest(mine: Peer, peers: Sequence[Peer], case: Case, work: Work, rounds: i
                 how = check((us, us.answer()), (them, them.answer()), TOLERANCE)
                 counts.append(stretch(process, 1 if here else LAUNCH))
             except (Ended, Disagreement) as error:
-                left_out(peer, case, error)
+                if us is None:
+                    raise
+                rows += left_out(peer, str(case), case.metric, error)
                 continue
             here.append((peer, process, how))
             progress(f"{case}: {them.name}: checked {how}")
         ms = interleaved([process for _, process, _ in here], counts, rounds, str(case))
     if case.clock == "wall" and refused(case):
-        return Contest(work, peaks=peaks)
+        return Contest(work, rows, peaks=peaks)
     taken: list[tuple[str, Checked, NDArray[np.float64]]] = []
     every = ms[..., 0 if case.clock == "cpu" else 1].T
     for (peer, process, how), times in zip(here, every, strict=True):
         if np.isnan(times).any():
-            left_out(peer, case, Ended(f"{process.name} has ended while it was timed"))
+            error = Ended(f"{process.name} has ended while it was timed")
+            if peer is mine:
+                raise error
+            rows += left_out(peer, str(case), case.metric, error)
         else:
             taken.append((process.name, how, times))
     (_, _, ours), *others = taken
-    rows = [paired(case, name, ours, times, how) for name, how, times in others]
+    rows += [paired(case, name, ours, times, how) for name, how, times in others]
     return Contest(work, rows, ours, {name: times for name, _, times in others}, peaks)
 
 
@@ -129,8 +139,8 @@ def stretch(process: Process, fewest: int) -> int:
     return count
 
 
-def left_out(peer: Peer, case: Case, error: RecurraError) -> None:
-    """Tell why a real peer has no row; what is written here has to run and to agree."""
-    if not peer.real:
-        raise error
-    progress(f"{case}: no row of {peer.make}: {error}")
+def left_out(peer: Peer, case: str, metric: str, error: RecurraError) -> list[Row]:
+    """Tell why a peer has no time; what is written here has to run and to agree: a row says so."""
+    progress(f"{case}: no time of {peer.make}: {error}")
+    why = "differs" if isinstance(error, Disagreement) else "failed"
+    return [] if peer.real else [without(case, metric, peer.make.partition(":")[2], why)]

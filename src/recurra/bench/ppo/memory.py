@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from recurra.bench.harness import Case, Row, progress
+from recurra.bench.harness import Row, progress
 from recurra.bench.ppo.contest import LAUNCH, left_out
 from recurra.bench.ppo.installed import Peer
 from recurra.bench.ppo.process import Ended
 from recurra.bench.ppo.work import Work
 from recurra.report.progress import track
 
+METRIC = "peak_rss_mb"
 Peaks = Mapping[Peer, tuple[str, float]]
 
 
@@ -19,23 +20,23 @@ def memory(mine: Peer, peers: Sequence[Peer], work: Work, known: Peaks) -> list[
     """One row per peer, 10⁶ bytes; `known` are peaks of that work that were taken before."""
     tiny = replace(work, B=2, T=2)
     net: dict[Peer, tuple[str, float]] = {}
+    rows: list[Row] = []
+    case = f"{work}, above the runtime's own"
     with track(1 + len(peers), "memory") as bar:
         for k, peer in enumerate((mine, *peers)):
             try:
                 name, whole = known.get(peer) or peak(peer, work)
                 net[peer] = name, whole - peak(peer, tiny)[1]
             except Ended as error:
-                left_out(peer, Case(f"{work}, memory"), error)
+                if peer is mine:
+                    raise
+                rows += left_out(peer, case, METRIC, error)
             bar.update(k + 1)
     ours = net.pop(mine)[1]
-    rows: list[Row] = []
     for name, theirs in net.values():
         ratio = theirs / ours
-        case = f"{work}, above the runtime's own"
         progress(f"{case}: {ours:.0f} MB, {name} {theirs:.0f} MB")
-        rows.append(
-            Row(case, "peak_rss_mb", ours, name, theirs, ratio, (ratio, ratio), None, "none")
-        )
+        rows.append(Row(case, METRIC, ours, name, theirs, ratio, (ratio, ratio), None, "none"))
     return rows
 
 
