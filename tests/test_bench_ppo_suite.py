@@ -275,7 +275,7 @@ def test_an_environment_that_cannot_be_made_is_told(tmp_path, capfd, monkeypatch
 
 def test_peers_are_for_this_bench_only(capsys):
     assert cli.main(["bench", "core", "--peers", "somewhere"]) == 2
-    assert "--peers is for the bench ppo, not for core" in capsys.readouterr().err
+    assert "--peers is for the bench ppo, not core" in capsys.readouterr().err
     assert cli.main(["bench", "ppo", "--only", "1T,3T"]) == 2
     assert "the bench ppo has no part 3T" in capsys.readouterr().err
     assert cli.main(["bench", "ppo", "--peers", __file__]) == 2

@@ -27,7 +27,11 @@ BENCHES = {  # our program, its suite
     "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
     "learning": ("recurra.bench.learning.suite", "recurra.bench.learning.suite"),
 }
-BENCH_OPTIONS = {"peers": "ppo", "only": "ppo", "out": "learning, decode"}  # what some suites have
+BENCH_OPTIONS = {  # what some suites have
+    "peers": ("ppo",),
+    "only": ("ppo",),
+    "out": ("learning", "decode"),
+}
 
 
 @dataclass(frozen=True)
@@ -270,9 +274,9 @@ class Bench:
             )
         options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
         for option in options:
-            if self.name not in BENCH_OPTIONS[option].split(", "):
+            if self.name not in BENCH_OPTIONS[option]:
                 raise RecurraError(
-                    f"--{option} is for the bench {BENCH_OPTIONS[option]}, not for {self.name}",
+                    f"--{option} is for the bench {' and '.join(BENCH_OPTIONS[option])}, not {self.name}",
                     hint="leave it out; `recurra bench --help` says what it does",
                 )
         program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
