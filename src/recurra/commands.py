@@ -275,8 +275,9 @@ class Bench:
         options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
         for option in options:
             if self.name not in BENCH_OPTIONS[option]:
+                theirs = " and ".join(BENCH_OPTIONS[option])
                 raise RecurraError(
-                    f"--{option} is for the bench {' and '.join(BENCH_OPTIONS[option])}, not {self.name}",
+                    f"--{option} is for the bench {theirs}, not {self.name}",
                     hint="leave it out; `recurra bench --help` says what it does",
                 )
         program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
