@@ -7,9 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from program_checks import compiled as checked
+from program_checks import oracle
+from random_programs import Case
 from recurra import interp
+from recurra.backend.numpy import NumpyBackend
 from recurra.compile import Compiled
+from recurra.errors import ScheduleError
+from recurra.ir.text import parse
+from recurra.ir.verify import verify
 from recurra.memory.validate import validate
+from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Exec, Item, Loop
 from reinforce import GRADIENTS, SEED, context, reinforce
 
@@ -96,3 +104,20 @@ def test_n_steps_by_the_oracle(n: int, backend: str):
     assert names.keys() == got.keys()
     for name, x in got.items():
         np.testing.assert_allclose(x, values[names[name]], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_an_order_that_there_is_for_these_bounds_only() -> None:
+    """sum8 reads all of merge2 after its first point: of two points that is its own."""
+    text = """
+    dims i<I, t<T
+    none: f64[2] = const(value=0.25, dtype='f64', shape=(2,))
+    x[i<I,t<T]: f64[2] = merge(none, y[0,t+1], when=(t == T-1, t != T-1))
+    s[i<I-1,1<=t<T]: f64[] = sum(x[I-1,1:T], axes=(0, 1))
+    z[i<I,t<T]: f64[2] = add(s[1,T-1], x, labels=',a->a')
+    y[i<I,t<T]: f64[2] = tanh(z)
+    return y
+    """
+    case = Case(verify(parse(text)), {"I": 4, "T": 2})
+    checked(case, NumpyBackend(), oracle(case), axes=False)
+    with pytest.raises(ScheduleError, match="have no order"):
+        schedule(case.graph, {"I": 4, "T": 3})

@@ -8,10 +8,12 @@ the loop carries is dropped and the inside is ordered in the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recurra.errors import ScheduleError
+from recurra.ir.bind import bind
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components, topological
 from recurra.ir.types import Tuple
@@ -42,18 +44,31 @@ def schedule(
 ) -> Schedule:
     """An order for every point of every equation; raises ScheduleError where there is none.
 
-    Dims in `axes` are about to become axes: no loop is made for them.
+    Dims in `axes` are about to become axes: no loop is made for them. What has no order for all
+    bounds may have one for those that are known.
     """
+    try:
+        return _ordered(graph, graph, sizes, axes)
+    except ScheduleError:
+        with suppress(ScheduleError):
+            return _ordered(graph, bind(graph, sizes), sizes, axes)
+        raise
+
+
+def _ordered(
+    graph: Graph, known: Graph, sizes: Mapping[str, int], axes: frozenset[str]
+) -> Schedule:
+    """The schedule of a graph, by the dependences of what is `known` of it."""
     while True:
-        work = _Levels(graph, sizes)
-        every = list(statements(graph))
-        left = {s: set(domain_of(graph, s).dims) - axes for s in every}
-        edges = [e for e in reads(graph) if happening(graph, e)]
+        work = _Levels(known, sizes)
+        every = list(statements(known))
+        left = {s: set(domain_of(known, s).dims) - axes for s in every}
+        edges = [e for e in reads(known) if happening(known, e)]
         found = Schedule(graph, work.order(every, edges, left))
         apart = stray(found, sizes)
         if not apart:
             return found
-        graph = graph.update(map(stored, apart))
+        graph, known = (g.update(stored(g[n.name]) for n in apart) for g in (graph, known))
 
 
 def happening(graph: Graph, e: Read) -> bool:
