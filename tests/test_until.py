@@ -244,3 +244,30 @@ def test_options_change_nothing(options: dict[str, object]) -> None:
     got = ctx.compile({B: 3, T: end}, backend="numpy", **options).run()
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value)
+
+
+@BACKENDS
+def test_a_loop_backwards_reads_what_is_past_all_ends(backend: str) -> None:
+    """The largest of negative numbers is not the zero of an empty store."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32, (b, t), name="x")
+        h, u = rc.like(rc.f32, domain=(b, t)), rc.like(rc.f32, domain=(b, t))
+        u[t == T - 1] = x * 0.5
+        u[b, t] = x * 0.5 + u[b, t + 1] * 0.1
+        h[t == T - 1] = x
+        h[b, t] = u[b, t:T].argmax().cast("f32") + 0.5 * h[b, t + 1]
+        rc.output(h=h, all=h[0:B, 0:T].sum())
+        end = rc.until(x > -0.2, max=9)
+    given = -np.linspace(0.3, 0.9, 18, dtype=np.float32).reshape(2, 9)[:, ::-1].copy()
+    given[:, 4] = -0.1  # both rows end there
+    program = ctx.compile({B: 2, T: end}, backend=backend)
+    want = np.zeros((2, 9))
+    for row in range(2):
+        own, u = given[row, :5], given[row, :5] * 0.5
+        for k in range(3, -1, -1):
+            u[k] += np.float32(0.1) * u[k + 1]
+        want[row, 4] = own[4]
+        for k in range(3, -1, -1):
+            want[row, k] = u[k:].argmax() + 0.5 * want[row, k + 1]
+    np.testing.assert_allclose(program.run(inputs={"x": given})["h"], want, rtol=1e-5)

@@ -75,6 +75,13 @@ def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
     return out
 
 
+def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
+    """Stores that a loop both writes and reads."""
+    inside = active & set(members(loop.body))
+    found = {(r.source, r.sink) for r in reads(plan.graph) if {r.source, r.sink} <= inside}
+    return frozenset(source for source, _ in found)
+
+
 def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
     """How many points of a store past its end are read; None: it may be all of them.
 

@@ -23,7 +23,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
-from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach
+from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach, read_inside
 from recurra.program.steps import Segment, members, open_ends, segments
 from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
 from recurra.schedule.tree import ADD, Exec, Item, Loop, domain_of, equation, is_constant, is_step
@@ -123,6 +123,8 @@ class Walk:
                     self.open(it, first, active, state)
                     continue
                 ending = self.ending(it, active, state)
+                if ending is not None and it.step < 0:  # what it reads of points that it leaves out
+                    self.fill(ending, it, read_inside(self.plan, it, active), state)
                 for seg in segments(self.graph, it, active, self.plan.sizes):
                     if ending is None:
                         self.run(it, seg.lo, seg.hi, seg.active, state)
