@@ -38,7 +38,7 @@ RUNS = 3
 FAR, TIMES = 400, 4  # values that no cache holds
 LEAST = 1e-3  # ns: no price is nothing, however fast the clock says it is
 Equation = Callable[[RecurrentTensor, Index], RecurrentTensor]  # of x[t], and t
-OPERATORS: Mapping[str, Equation] = {  # what else a step does is plain, PLAIN times
+OPERATORS: Mapping[str, Equation] = {  # what else a step does keeps x in range, and costs little
     "tanh": lambda x, t: x.tanh() + 1.0,
     "exp": lambda x, t: (0.0 - x).exp(),
     "log": lambda x, t: (x + 1.0).log(),
@@ -89,7 +89,6 @@ class Calibrate:
 
 def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Prices:
     """The prices of a backend here; `told` hears of each before it is measured."""
-
     idle = _ns(backend, _plain, _start(ROWS, WIDTH), 2)  # of a run that does next to nothing
 
     def element(name: str, step: Equation) -> float:

@@ -105,13 +105,13 @@ def compile_graph(
     for nothing of it are computed at once, if they are so many (0: never). `rows` of a batch fill a
     tile (0: no tiles); where batch axes go last, a step of `enough` nanoseconds needs none. `held`
     weighs a kept byte (0: keep all). `diagonals`: cells that wait for neighbours go by diagonals
-    where that is so many times cheaper (0: always).
-    `asking` a device whether rows go on costs so many steps of a loop (0: nothing). `scheduler`:
-    "own", or "isl" for the order that isl's scheduler finds. `workers`: the rows of a dim that
-    orders nothing are split over as many; each runs the program on its own. Loops over dims that
-    are `counted` run on the host, each point a launch, with buffers of its own (None: by cost).
-    `prices` of work: what choices by cost are made with. What no host call waits for runs behind
-    it, in a launch of its own, if it takes `behind` nanoseconds.
+    where that is so many times cheaper (0: always). `asking` a device whether rows go on costs so
+    many steps of a loop (0: nothing). `scheduler`: "own", or "isl" for the order that isl's
+    scheduler finds. `workers`: the rows of a dim that orders nothing are split over as many; each
+    runs the program on its own. Loops over dims that are `counted` run on the host, each point a
+    launch, with buffers of its own (None: by cost). `prices` of work: what choices by cost are made
+    with. What no host call waits for runs behind it, in a launch of its own, if it takes `behind`
+    nanoseconds.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """

@@ -78,8 +78,7 @@ def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
 def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
     """Stores that a loop both writes and reads."""
     inside = active & set(members(loop.body))
-    found = {(r.source, r.sink) for r in reads(plan.graph) if {r.source, r.sink} <= inside}
-    return frozenset(source for source, _ in found)
+    return frozenset(r.source for r in reads(plan.graph) if {r.source, r.sink} <= inside)
 
 
 def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
