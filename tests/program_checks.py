@@ -15,6 +15,7 @@ from recurra.interp import run
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
+from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
 from recurra.rewrite.accumulate import accumulate
@@ -172,7 +173,7 @@ def compiled(
     """The plan is valid, and the program gives what the oracle gives."""
     c = compile_graph(case.graph, case.sizes, **options)
     if check:
-        wrong = validate(c.plan)
+        wrong = validate(c.plan, allocate(c.plan))
         assert not wrong, f"{options}: {wrong[0]}\n{c.schedule}\n{c.plan}"
     steps = Execution(c.program, backend).steps()
     while True:

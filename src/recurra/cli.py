@@ -35,6 +35,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
     "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
+    "map pack": (
+        "recurra.mapping.commands:Pack",
+        "pack buffers with fixed lives, minimalloc's files",
+    ),
+    "map library": ("recurra.mapping.commands:Library", "the models that mappings are measured on"),
     "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }

@@ -30,7 +30,7 @@ BENCHES = {  # our program, its suite
 BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
     "only": ("ppo",),
-    "out": ("learning", "decode"),
+    "out": ("learning", "decode", "mapping"),
 }
 
 
@@ -265,7 +265,8 @@ class Bench:
     """With ppo: parts of the table, separated by commas: 1T, 2T, grid, memory, start."""
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
-    decode: a folder for decoding.svg and its numbers, which are measured where it is named."""
+    decode: a folder for decoding.svg and its numbers, which are measured where it is named. With
+    mapping: a folder for mapping.html and the paper's figures."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
@@ -275,7 +276,8 @@ class Bench:
         options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
         for option in options:
             if self.name not in BENCH_OPTIONS[option]:
-                theirs = " and ".join(BENCH_OPTIONS[option])
+                *some, last = BENCH_OPTIONS[option]
+                theirs = f"{', '.join(some)} and {last}" if some else last
                 raise RecurraError(
                     f"--{option} is for the bench {theirs}, not {self.name}",
                     hint="leave it out; `recurra bench --help` says what it does",

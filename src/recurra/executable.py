@@ -26,6 +26,7 @@ from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
+from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
@@ -359,6 +360,13 @@ class Executable:
         written = place(name)[1]
         return written if written == last[1] else f"{written} → {last[1]}"
 
+    def arena(self, solve: Solve | None = None) -> Arena:
+        """Where all stores lie if they share one block of memory, and what is lost between them.
+
+        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`.
+        """
+        return allocate(self.compiled.plan, solve)
+
     @property
     def chart(self) -> list[dict[str, Any]]:
         """When each inner loop's statements run: its steps, one loop after the other."""
@@ -395,6 +403,7 @@ class Executable:
         folds = {
             "schedule": code(self.schedule_text),
             "memory": table(self.store_rows, bar="bytes"),
+            "memory as one arena": code(str(self.arena())),
             "host program": code(self.source),
             "passes": table(self.pass_rows, bar="ms"),
             "contractions": table(getattr(self.backend, "contraction_rows", ())),

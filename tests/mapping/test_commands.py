@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recurra import cli
 from recurra.bench import mapping
-from recurra.mapping import engines, native
+from recurra.mapping import engines, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
 from recurra.mapping.solvers import solver_of
@@ -72,6 +74,11 @@ def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture
         (["solve", "some.csv"], 2, "how much fast memory there is"),
         (["solve", "some.csv", "--fast-size", "1KiB"], 2, "some.csv:2: buffer a of 4096 B"),
         (["solve", "ppo_step", "--solver", "greedy", "--out", "no/where"], 2, "cannot be written"),
+        (["pack", "--fast-size", "8B"], 2, "there is nothing to pack"),
+        (["pack", "some.csv", "--fast-size", "1KiB"], 2, "some.csv:2: buffer a of 4096 B"),
+        (["pack", "full.csv", "--fast-size", "8B"], 2, "full cannot be packed"),
+        (["library", "lenet"], 2, "there is no instance 'lenet'"),
+        (["library", "lenet", "--write"], 2, "there is no instance 'lenet'"),
         (["import", "nothing"], 2, "nothing is nothing to import"),
         (["import", "none.py:make"], 2, "none.py cannot be read"),
         (["import", "model.py:other"], 2, "model.py has no function other"),
@@ -91,6 +98,7 @@ def test_mistakes_are_told(
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("")
     Path("some.csv").write_text("id,lower,upper,size\na,0,2,4096\n")
+    Path("full.csv").write_text("id,lower,upper,size\na,0,2,6\nb,1,3,6\n")
     Path("broken.pb").write_bytes(b"\x0a\xff")
     Path("model.py").write_text(MODEL)
     found, _, told = run(capsys, *words)
@@ -125,6 +133,46 @@ def test_importing(
     assert read_problem(Path("pack.json")).total == 2
 
 
+def test_packing_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    Path("a.csv").write_text("id,lower,upper,size\nx,5,9,4\ny,0,6,4\nz,0,5,4\n")
+    Path("b.csv").write_text("lower,id,size,upper\n0,x,8,1\n")
+    words = ["pack", "a.csv", "b.csv", "--fast-size", "8B"]
+    code, shown, _ = run(capsys, *words, "--out", "out")
+    assert code == 0
+    assert [line.rpartition(",")[0] for line in shown.splitlines()] == [
+        "a.csv: 3 buffers, packed",
+        "b.csv: 1 buffers, packed",
+    ]
+    rows = [line.split(",") for line in Path("out/a.csv").read_text().splitlines()]
+    assert rows[0] == ["id", "lower", "upper", "size", "offset"]
+    at = {row[0]: int(row[4]) for row in rows[1:]}
+    assert at["x"] == at["z"] != at["y"]
+    assert {at["x"], at["y"]} == {0, 4}
+    code, shown, _ = run(capsys, *words, "--json")
+    found = [json.loads(line) for line in shown.splitlines()]
+    assert [(x["file"], x["placed"], x["packed"]) for x in found] == [
+        ("a.csv", 3, True),
+        ("b.csv", 1, True),
+    ]
+
+
+def test_the_library_is_shown_and_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown, _ = run(capsys, "library", "ppo_step")
+    assert (code, shown) == (0, f"{instance('ppo_step')}\n")
+    monkeypatch.setattr(library, "FOLDER", tmp_path / "made")
+    code, shown, _ = run(capsys, "library", "ppo_step", "--write")
+    assert (code, shown.startswith("ppo_step: ")) == (0, True)
+    assert instance("ppo_step").total == pytest.approx(10**6 * 243, rel=0.5)
+    monkeypatch.undo()
+    instance.cache_clear()
+
+
 def test_building(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -154,17 +202,50 @@ def test_pictures() -> None:
     assert len({colour(k) for k in range(1000)}) > 900
 
 
-def test_the_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(mapping, "LIBRARY", {"ppo_step": None})
     monkeypatch.setattr(mapping, "QUICK_SECONDS", 0.05)
     monkeypatch.setattr(mapping, "steps", few_steps)
-    assert cli.main(["bench", "mapping", "--json", "--quick"]) == 0
+    out = tmp_path / "figures"
+    assert cli.main(["bench", "mapping", "--json", "--quick", "--out", str(out)]) == 0
     report: Any = json.loads(capsys.readouterr().out)
     shares = [row for row in report["rows"] if row["metric"] == "reward_share"]
     assert [row["peer"] for row in shares] == list(mapping.PEERS)
     assert all(0 < row["ours"] <= row["limit"] for row in shares)
     (prod,) = (row for row in report["rows"] if "prod" in row["peer"])
     assert prod["ratio"] >= 1
+    (told,) = (row for row in report["rows"] if row["metric"] == "correlation")
+    assert -1 <= told["ours"] < -0.5
+    assert sorted(p.name for p in out.iterdir()) == [
+        "correlation.png",
+        "mapping.html",
+        "reward.png",
+    ]
+    for name in ("correlation.png", "reward.png"):
+        data = (out / name).read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert base64.b64encode(data).decode() in (out / "mapping.html").read_text()
+
+
+def test_a_folder_that_cannot_be_is_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.main(["bench", "mapping", "--out", str(tmp_path / "file" / "x")]) == 2
+    assert "x cannot be written" in capsys.readouterr().err
+
+
+def test_stages_are_apart() -> None:
+    problem = instance("ppo_step")
+    runs = [mapping.run_of(problem, "random", 0.2, seed, PYTHON) for seed in (0, 1)]
+    contest = mapping.Contest(problem, 0.2, 1.0, {"random": runs})
+    rewards = [s.reward(problem) for s in contest.stages()]
+    assert 1 < len(rewards) <= mapping.STAGES
+    gaps = np.diff(rewards)
+    assert (gaps >= mapping.APART * problem.total).all()
+    assert runs[0].curve[-1][1] == runs[0].answer.reward(problem)
 
 
 def few_steps(problem: Problem, chosen: engines.Engine) -> list[Any]:

@@ -23,7 +23,8 @@ from recurra.mapping.imports import from_jax, from_program
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.machine import TPU_V4I, Machine, machine_of
 from recurra.mapping.models.control import ppo_step
-from recurra.mapping.models.sequence import lstm, wavenet
+from recurra.mapping.models.recurrent import lstm
+from recurra.mapping.models.sequence import wavenet
 from recurra.memory.problem import ProblemError, Roofline
 
 F = jax.ShapeDtypeStruct

@@ -16,7 +16,6 @@ from recurra.mapping import engines
 from recurra.mapping.flat import flat
 from recurra.mapping.pack import Packed
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.pack import luby
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Problem, ProblemError
 from recurra.memory.problem_text import problem_from_csv, problem_to_csv
@@ -76,7 +75,7 @@ def test_packing_is_what_trying_everything_finds(random: Random) -> None:
 
     possible = any(map(fits, product(range(limit), repeat=count)))
     ranks = np.array(random.sample(range(count), count))
-    found, offsets = PYTHON.pack(f, ranks, 10**6)
+    found, offsets = PYTHON.pack(f, ranks, random.random() < 0.5, 10**6)
     assert found == (Packed.YES if possible else Packed.NO)
     assert not possible or fits(tuple(offsets))
 
@@ -91,8 +90,8 @@ def test_packers_are_equal(native_engine: engines.Engine, random: Random) -> Non
     f = flat(problem)
     count = len(problem.buffers)
     ranks = np.array(random.sample(range(count), count))
-    for nodes in (3, 50, 400):
-        ours, theirs = PYTHON.pack(f, ranks, nodes), native_engine.pack(f, ranks, nodes)
+    for by_load, nodes in product((False, True), (3, 50, 400)):
+        ours, theirs = (e.pack(f, ranks, by_load, nodes) for e in (PYTHON, native_engine))
         assert ours == theirs
 
 
@@ -108,7 +107,3 @@ def test_a_packing_goes_out_as_it_came_in() -> None:
     problem = tight(Random(0))
     again = problem_from_csv(problem_to_csv(problem), problem.fast_size)
     assert solver_of("pack")(again, 5, 0, None, PYTHON).reward(again) == problem.total
-
-
-def test_trials_grow_slowly() -> None:
-    assert [luby(k) for k in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]

@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
-from recurra.mapping.engines import Which
+from recurra.mapping.engines import Engine, Which
 from recurra.memory.problem import Problem, ProblemError, Solution
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -76,7 +77,7 @@ class Solve:
         curve: list[tuple[float, int]] = []
         with _Bar(self.seconds, problem, shown=not self.json) as bar:
 
-            def told(spent: float, reward: int) -> None:
+            def told(spent: float, reward: int, _: Solution) -> None:
                 curve.append((spent, reward))
                 bar.update(spent, reward)
 
@@ -236,6 +237,81 @@ class Import:
             loop=self.loop,
             supply=self.supply,
         )
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Pack buffers that all stay for their lives into fast memory: files of minimalloc's.
+
+    Example: recurra map pack challenging/*.csv --fast-size 1MiB
+    """
+
+    files: Positional[tuple[str, ...]]
+    """CSV files, with columns id, lower, upper, size."""
+    fast_size: str
+    """Fast memory, say 1MiB."""
+    seconds: float = 60.0
+    """CPU time for each file."""
+    seed: int = 0
+    """Of all random numbers."""
+    engine: Which = "auto"
+    """auto: the native one where it is built."""
+    out: Path | None = None
+    """A folder for the same files with a column of offsets."""
+    json: bool = False
+    """Print one JSON object per file."""
+
+    def __call__(self) -> int:
+        from recurra.mapping.engines import engine
+
+        if not self.files:
+            raise RecurraError("there is nothing to pack", hint="recurra map pack FILE.csv ..")
+        problems = [problem_of(file, nbytes(self.fast_size)) for file in self.files]
+        chosen = engine(self.engine)
+        print(chosen.told, file=sys.stderr)
+        done = [self.packed(*x, chosen) for x in zip(self.files, problems, strict=True)]
+        return 0 if all(done) else 1
+
+    def packed(self, file: str, problem: Problem, chosen: Engine) -> bool:
+        """One line of what was found; is everything placed?"""
+        from recurra.mapping.solvers import solver_of
+        from recurra.memory.problem_text import packing_to_csv
+
+        start = time.process_time()
+        answer = solver_of("pack")(problem, self.seconds, self.seed, None, chosen)
+        spent = time.process_time() - start
+        placed = sum(p is not None for p in answer.placements)
+        whole = placed == len(problem.buffers)
+        if self.json:
+            found = {"file": file, "buffers": len(problem.buffers), "placed": placed}
+            print(json.dumps({**found, "packed": whole, "cpu_s": spent}), flush=True)
+        else:
+            told = "packed" if whole else f"not packed, {placed} placed"
+            print(f"{file}: {len(problem.buffers)} buffers, {told}, {spent:.2f} s", flush=True)
+        if self.out is not None and whole:
+            path = self.out / Path(file).name
+            _write(path, lambda: packing_to_csv(Path(file).read_text(), problem, answer).encode())
+        return whole
+
+
+@dataclass(frozen=True)
+class Library:
+    """Show the library's instances; --write makes them anew, into the package.
+
+    Example: recurra map library
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """Instances; all of them if none is named."""
+    write: bool = False
+    """Compile the models and write what XLA makes of them: minutes."""
+
+    def __call__(self) -> int:
+        from recurra.mapping.library import LIBRARY, instance, write
+
+        for name in self.names or LIBRARY:
+            print(write(name) if self.write else instance(name), flush=True)
+        return 0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Engine:
     told: str
     game: Callable[[Flat], Game | native.NativeGame]
     arranger: Callable[[Flat], Arranger | native.NativeArranger]
-    pack: Callable[[Flat, Ints, int], tuple[Packed, list[int]]]  # ranks, nodes
+    pack: Callable[[Flat, Ints, bool, int], tuple[Packed, list[int]]]  # ranks, by load, nodes
 
 
 def engine(which: Which = "auto") -> Engine:
@@ -47,12 +47,12 @@ def native_engine(path: native.Path) -> Engine:
         f"engine: native, {path}",
         lambda flat: native.NativeGame(library, flat),
         lambda flat: native.NativeArranger(library, flat),
-        lambda flat, ranks, nodes: native.pack(library, flat, ranks, nodes),
+        lambda flat, *order: native.pack(library, flat, *order),
     )
 
 
-def pack_in_python(flat: Flat, ranks: Ints, nodes: int) -> tuple[Packed, list[int]]:
+def pack_in_python(flat: Flat, ranks: Ints, by_load: bool, nodes: int) -> tuple[Packed, list[int]]:
     """Packs the buffers of a problem; the offsets, if it can."""
     columns = (x.tolist() for x in (flat.at, flat.life_end, flat.size, ranks))
-    packer = Packer(len(flat.supply), flat.problem.fast_size, *columns)
+    packer = Packer(len(flat.supply), flat.problem.fast_size, *columns, by_load)
     return packer.pack(nodes), packer.offset

@@ -7,7 +7,7 @@ its version; the files are what figures are quoted for.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -47,8 +47,17 @@ LIBRARY: Mapping[str, Entry] = {
     "alexnet_train": Entry("vision", "alexnet"),
     "resnet50_infer": Entry("vision", "resnet_inference"),
     "wavenet": Entry("sequence", "wavenet", 64),
+    "transformer_infer": Entry("sequence", "transformer_inference", 32),
+    "mnasnet_infer": Entry("mobile", "mnasnet_inference", 32),
+    "bilstm_infer": Entry("recurrent", "bidirectional", 16),
+    "alphatensor": Entry("tensors", "alphatensor", 32),
     "gpt_decode": Entry("sequence", "gpt_decode"),
-    "lstm": Entry("sequence", "lstm", 32),
+    "gru_infer": Entry("recurrent", "gru", 16),
+    "rnn_train": Entry("recurrent", "elman_training", 8),
+    "lstm": Entry("recurrent", "lstm", 32),
+    "lstm_lm_train": Entry("recurrent", "language_model_training", 32),
+    "nmt_train": Entry("recurrent", "translation_training", 64),
+    "mnasnet_train": Entry("mobile", "mnasnet_training", 64),
     "resnet50_train": Entry("vision", "resnet_training"),
     "transformer_train": Entry("sequence", "transformer_training"),
 }
@@ -65,11 +74,13 @@ def instance(name: str) -> Problem:
     return problem_from_json(gzip.decompress(path.read_bytes()).decode(), path.name)
 
 
-def write(names: list[str], told: Callable[[str], None]) -> None:
-    """Makes instances anew, into the package."""
+def write(name: str) -> str:
+    """Makes an instance anew, into the package; a line that says what it is."""
+    if name not in LIBRARY:
+        instance(name)
     FOLDER.mkdir(exist_ok=True)
-    for name in names:
-        problem = LIBRARY[name].problem(name)
-        data = gzip.compress(problem_to_json(problem).encode(), mtime=0)
-        (FOLDER / f"{name}.json.gz").write_bytes(data)
-        told(f"{problem}; {len(data) / 1e3:.0f} kB")
+    problem = LIBRARY[name].problem(name)
+    data = gzip.compress(problem_to_json(problem).encode(), mtime=0)
+    (FOLDER / f"{name}.json.gz").write_bytes(data)
+    instance.cache_clear()
+    return f"{problem}; {len(data) / 1e3:.0f} kB"

@@ -27,7 +27,7 @@ from recurra.memory.problem import Placement, Solution
 
 SOURCES = Path(__file__).parent / "engine"
 OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
-VERSION = 1
+VERSION = 2
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -46,7 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "game_play_on": (_INT, (_POINTER, _POINTER)),
     "game_play_random": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "game_moves": (None, (_POINTER, _POINTER)),
-    "pack": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
+    "pack": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "arranger_clear": (None, (_POINTER,)),
     "arranger_arrange": (_INT, (_POINTER, _POINTER, _INT)),
     "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
@@ -101,13 +101,15 @@ class NativeFlat:
             self.library.flat_delete(self.address)
 
 
-def pack(library: ctypes.CDLL, flat: Flat, ranks: Ints, nodes: int) -> tuple[Packed, list[int]]:
+def pack(
+    library: ctypes.CDLL, flat: Flat, ranks: Ints, by_load: bool, nodes: int
+) -> tuple[Packed, list[int]]:
     """`pack.Packer.pack` of a problem's buffers, and the offsets."""
     there = NativeFlat(library, flat)
     rank = np.ascontiguousarray(ranks, np.int64)
     assert sorted(rank.tolist()) == list(range(len(flat.size))), "ranks are a permutation"
     offsets = np.empty(len(flat.size), np.int64)
-    found = library.pack(there.address, rank.ctypes.data, nodes, offsets.ctypes.data)
+    found = library.pack(there.address, rank.ctypes.data, by_load, nodes, offsets.ctypes.data)
     return Packed(found), offsets.tolist()
 
 

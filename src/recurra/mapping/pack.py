@@ -1,10 +1,9 @@
 """Packs items with fixed lives into one memory, or finds that it cannot: what minimalloc is asked.
 
-Branch and bound over the skyline, the height at each step below which nothing more goes. A valley
-is a run of steps of one height between higher ones. Either some item rests on it, and the leftmost
-such item decides: to its left nothing does. Or nothing rests on it, and it is raised to the lower
-of its neighbours. The valley with the fewest possibilities comes first; sets of items whose lives
-do not meet are packed one after another. The plain twin of `engine/pack.h`.
+Branch and bound over the packings in which everything is as low as it goes. Items are placed in
+order of their offsets, of equal ones by rank, each on top of what its life meets; every packing can
+be moved down to one of these (Moffitt, "MiniMalloc", ASPLOS 2023). Sets of items whose lives do not
+meet are packed one after another. The plain twin of `engine/pack.h`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+
+NEVER = 2**63 - 1
+
+Next = tuple[int, int, int]  # the lowest offset that is left to an item, its rank, the item
 
 
 class Packed(IntEnum):
@@ -22,20 +25,12 @@ class Packed(IntEnum):
     UNKNOWN = 2  # the nodes are used up
 
 
-@dataclass(frozen=True)
-class _Valley:
-    first: int
-    last: int
-    height: int
-    left: int
-    right: int
-    items: list[int]  # that may be the leftmost to rest on it
-    raised: bool  # may nothing rest on it?
-
-
 @dataclass
 class Packer:
-    """Items [N]: their first and last steps, sizes, and ranks (a permutation; lower goes first)."""
+    """Items [N]: their first and last steps, sizes, and ranks (a permutation; lower goes first).
+
+    With `by_load` first goes what lives in the fullest step of its part, and then by rank.
+    """
 
     steps: int
     limit: int
@@ -43,60 +38,51 @@ class Packer:
     end: Sequence[int]
     size: Sequence[int]
     rank: Sequence[int]
+    by_load: bool = False
     nodes: int = 0
     most: int = 0
     offset: list[int] = field(default_factory=list)
 
     def pack(self, most_nodes: int) -> Packed:
         """Looks at this many nodes at most; `offset` [N] holds the answer if there is one."""
+        items = list(range(len(self.start)))
         self.most, self.nodes = most_nodes, 0
-        self.offset = [-1] * len(self.start)
-        self._height, self._load = [0] * self.steps, [0] * self.steps
-        self._trail: list[tuple[int, int, list[int]]] = []  # item or -1, first step, heights
-        for i, size in enumerate(self.size):
-            for t in range(self.start[i], self.end[i] + 1):
-                self._load[t] += size
-        return self._visit(sorted(range(len(self.start)), key=lambda i: self.rank[i]))
+        self.offset = [-1] * len(items)
+        self._least = [0] * len(items)
+        self._rank = list(self.rank)
+        self._meets = [[j for j in items if j != i and self._meet(i, j)] for i in items]
+        return self._parts(items, (0, -1, -1))
 
-    def _visit(self, items: list[int]) -> Packed:
-        if not items:
-            return Packed.YES
-        self.nodes += 1
-        if self.nodes > self.most:
-            return Packed.UNKNOWN
-        parts = self._apart(items)
-        if len(parts) == 1:
-            return self._search(items)
-        mark = len(self._trail)
-        for part in parts:
-            found = self._visit(part)
+    def _meet(self, i: int, j: int) -> bool:
+        return self.start[i] <= self.end[j] and self.start[j] <= self.end[i]
+
+    def _parts(self, items: list[int], after: Next) -> Packed:
+        """Sets of items whose lives do not meet, not even over others, one after the other.
+
+        Each is ranked anew, unless they are one set still.
+        """
+        for part in self._apart(items):
+            if len(part) == len(items) and self.nodes:
+                return self._search(items, after)
+            before = self._rank.copy()
+            if self.by_load:
+                self._ranked(part)
+            found = self._search(part, (after[0], -1, -1))
             if found != Packed.YES:
-                self._undo(mark)
-                return found
+                self._rank = before
+                return found  # who called takes back what was placed
         return Packed.YES
 
-    def _search(self, items: list[int]) -> Packed:
-        if not self._possible(items):
-            return Packed.NO
-        v = self._narrowest(items)
-        mark = len(self._trail)
-        for i in v.items:
-            self._raise(v.first, self.start[i] - 1, min(v.left, v.height + self.size[i]))
-            self._place(i, v.height)
-            found = self._visit([j for j in items if j != i])
-            if found != Packed.NO:
-                return found
-            self._undo(mark)
-        if not v.raised:
-            return Packed.NO
-        self._raise(v.first, v.last, min(v.left, v.right))
-        found = self._visit(items)
-        if found == Packed.NO:
-            self._undo(mark)
-        return found
+    def _ranked(self, part: list[int]) -> None:
+        load = [0] * self.steps
+        for i in part:
+            for t in range(self.start[i], self.end[i] + 1):
+                load[t] += self.size[i]
+        fullest = {i: max(load[self.start[i] : self.end[i] + 1]) for i in part}
+        for k, i in enumerate(sorted(part, key=lambda i: (-fullest[i], self.rank[i]))):
+            self._rank[i] = k
 
     def _apart(self, items: list[int]) -> list[list[int]]:
-        """Sets of items whose lives do not meet, not even over others."""
         parts: list[list[int]] = []
         until = -1
         for i in sorted(items, key=lambda i: (self.start[i], i)):
@@ -104,70 +90,57 @@ class Packer:
                 parts.append([])
             parts[-1].append(i)
             until = max(until, self.end[i])
-        return [sorted(p, key=lambda i: self.rank[i]) for p in parts]
+        return parts
 
-    def _possible(self, items: list[int]) -> bool:
+    def _search(self, items: list[int], after: Next) -> Packed:
+        """Places what is left of a part; nothing goes before `after`."""
+        self.nodes += 1
+        if self.nodes > self.most:
+            return Packed.UNKNOWN
+        # An item at or above the lowest roof leaves a gap into which another one fits.
+        roof = min(self._least[i] + self.size[i] for i in items)
+        for placed in sorted((self._least[i], self._rank[i], i) for i in items):
+            if placed < after or placed[0] >= roof:
+                continue
+            i = placed[2]
+            rest = [j for j in items if j != i]
+            before = self._least.copy()
+            covered = self._place(placed)
+            found = Packed.NO
+            if self._possible(rest, placed):
+                found = self._parts(rest, placed)
+            if found == Packed.YES:
+                return found
+            for j in items:
+                self.offset[j] = -1
+            self._least = before
+            if found == Packed.UNKNOWN or not covered:
+                return found  # where nothing is above, no other place is better
+        return Packed.NO
+
+    def _place(self, placed: Next) -> bool:
+        """Is anything left that will lie above it?"""
+        at, _, i = placed
+        self.offset[i] = at
+        above = [j for j in self._meets[i] if self.offset[j] < 0]
+        for j in above:
+            self._least[j] = max(self._least[j], at + self.size[i])
+        return bool(above)
+
+    def _possible(self, rest: list[int], placed: Next) -> bool:
         """Does what is left fit, at each step, one above the other in order of lowest offsets?"""
-        lowest = {i: max(self._height[self.start[i] : self.end[i] + 1]) for i in items}
+        lowest = {i: self._lowest(i, placed) for i in rest}
+        if any(at + self.size[i] > self.limit for i, at in lowest.items()):
+            return False
         top = [0] * self.steps
-        for i in sorted(items, key=lambda i: lowest[i]):
+        for i in sorted(rest, key=lambda i: (lowest[i], self._rank[i])):
             for t in range(self.start[i], self.end[i] + 1):
                 top[t] = max(top[t], lowest[i]) + self.size[i]
         return max(top) <= self.limit
 
-    def _narrowest(self, items: list[int]) -> _Valley:
-        """The valley with the fewest possibilities; of equals the lowest."""
-        a = min(self.start[i] for i in items)
-        until = max(self.end[i] for i in items)
-        found: list[_Valley] = []
-        left = self.limit
-        while a <= until:
-            b, height = a, self._height[a]
-            while b < until and self._height[b + 1] == height:
-                b += 1
-            right = self._height[b + 1] if b < until else self.limit
-            if left > height < right:
-                found.append(self._valley(items, a, b, left, right))
-            a, left = b + 1, height
-        return min(found, key=lambda v: (len(v.items) + v.raised, v.height))
-
-    def _valley(self, items: list[int], a: int, b: int, left: int, right: int) -> _Valley:
-        height = self._height[a]
-
-        def leftmost(i: int) -> bool:
-            within = self.start[i] >= a and self.end[i] <= b
-            high = min(left, height + self.size[i])
-            return within and self._wasted(items, a, self.start[i] - 1, height, high)
-
-        raised = self._wasted(items, a, b, height, min(left, right))
-        return _Valley(a, b, height, left, right, list(filter(leftmost, items)), raised)
-
-    def _wasted(self, items: list[int], first: int, last: int, low: int, high: int) -> bool:
-        """May the room over these steps stay empty? Not if it is needed, or if an item fits there:
-        what can be moved down need not be looked at."""
-        if any(high + self._load[t] > self.limit for t in range(first, last + 1)):
-            return False
-        return not any(
-            self.start[i] >= first and self.end[i] <= last and low + self.size[i] <= high
-            for i in items
-        )
-
-    def _raise(self, first: int, last: int, height: int, item: int = -1) -> None:
-        if first <= last:
-            self._trail.append((item, first, self._height[first : last + 1]))
-            self._height[first : last + 1] = [height] * (last + 1 - first)
-
-    def _place(self, i: int, at: int) -> None:
-        self._raise(self.start[i], self.end[i], at + self.size[i], i)
-        self.offset[i] = at
-        for t in range(self.start[i], self.end[i] + 1):
-            self._load[t] -= self.size[i]
-
-    def _undo(self, mark: int) -> None:
-        while len(self._trail) > mark:
-            i, first, heights = self._trail.pop()
-            self._height[first : first + len(heights)] = heights
-            if i >= 0:
-                self.offset[i] = -1
-                for t in range(self.start[i], self.end[i] + 1):
-                    self._load[t] += self.size[i]
+    def _lowest(self, i: int, placed: Next) -> int:
+        """Who was passed over has to be lifted by something that is still to come."""
+        if (self._least[i], self._rank[i], i) >= placed:
+            return self._least[i]
+        lifts = (j for j in self._meets[i] if self.offset[j] < 0)
+        return min((max(self._least[j], placed[0]) + self.size[j] for j in lifts), default=NEVER)

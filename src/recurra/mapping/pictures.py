@@ -20,7 +20,7 @@ from recurra.memory.problem import Placement, Problem, Solution, copy_steps
 
 WIDE, HIGH = 1200, 520  # of the drawing
 GOLDEN = 0.618034
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1280px; padding: 0 1rem;
   color: light-dark(#1c1c1c, #e8e8e8); background: light-dark(#fdfcf9, #12151b);
   color-scheme: light dark; }
@@ -50,7 +50,7 @@ def page(
         parts += [reward_over_time(problem, curve, bound)]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(problem.name)}'
-        f"</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+        f"</title><style>{STYLE}</style><body>{''.join(parts)}</body></html>\n"
     )
 
 

@@ -23,7 +23,7 @@ from recurra.mapping.flat import flat
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Problem, Solution, nothing
 
-Progress = Callable[[float, int], None]  # seconds of CPU, best reward in picoseconds
+Progress = Callable[[float, int, Solution], None]  # CPU seconds, reward in picoseconds, answer
 
 
 FINALISTS = 6  # of the last best answers: the simulator may prefer another than the last
@@ -75,7 +75,7 @@ class Search:
         self.reward, self.solution = reward, solution()
         self.finalists.append(self.solution)
         if self._progress is not None:
-            self._progress(self.spent, reward)
+            self._progress(self.spent, reward, self.solution)
         return True
 
 

@@ -219,3 +219,28 @@ def copy_steps(buffer: Buffer, placement: Placement) -> range:
     if buffer.is_output:
         return range(buffer.target_time + 1, placement.end + 1)
     return range(placement.start, buffer.target_time)
+
+
+def packing(
+    name: str,
+    rows: Sequence[tuple[int, int, int]],
+    fast_size: int,
+    steps: Sequence[tuple[str, int]] | None = None,
+) -> Problem:
+    """What has to fit at once: (first step, last step, bytes) of each; buffers go by first step.
+
+    Each buffer gains 1 ps, so the reward counts what is placed. `steps`: their names and how long
+    they last. A copy takes longer than the program: nothing is copied, so all of it must fit.
+    """
+    count = 2 + max((last for _, last, _ in rows), default=-2)  # values die with their last step
+    told = list(steps or [(str(t), 1) for t in range(count)])
+    longer = 1 + sum(time for _, time in told)
+    return Problem(
+        name,
+        fast_size,
+        tuple(Instruction(x, time) for x, time in told),
+        tuple(
+            Buffer(size, True, first, i, None, (first, last), longer, 1)
+            for i, (first, last, size) in sorted(enumerate(rows), key=lambda row: row[1][0])
+        ),
+    )

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from recurra.memory.problem import (
     Roofline,
     Solution,
     Table,
+    packing,
 )
 
 PROBLEM = "recurra-mapping-problem/1"
@@ -177,8 +179,8 @@ def problem_from_csv(
 ) -> Problem:
     """What minimalloc packs: lives `lower` ≤ t < `upper`, all to be placed at once, no copies.
 
-    Steps are the distinct lowers: two lives meet if and only if they meet there. Each buffer gains
-    1 ps, so the reward counts what is placed.
+    A step lasts from one lower or upper to the next. Each buffer gains 1 ps, so the reward counts
+    what is placed.
     """
     rows = list(csv.reader(io.StringIO(text)))
     head = [c.strip() for c in rows[0]] if rows else []
@@ -191,18 +193,12 @@ def problem_from_csv(
     for line, row in enumerate(rows[1:], 2):
         if row:
             lives.append(_life(dict(zip(head, row, strict=False)), fast_size, f"{where}:{line}"))
-    lowers = sorted({lower for lower, _, _ in lives})
-    step = {lower: t for t, lower in enumerate(lowers)}
-    ends = {u: sum(x < u for x in lowers) - 1 for u in {upper for _, upper, _ in lives}}
-    buffers = [
-        Buffer(size, True, step[lower], i, None, (step[lower], ends[upper]), 1, 1)
-        for i, (lower, upper, size) in enumerate(lives)
-    ]
-    if any(b.live_range[1] == len(lowers) - 1 for b in buffers):
-        lowers.append(max(upper for _, upper, _ in lives))  # values die with their last step
-    order = sorted(range(len(buffers)), key=lambda i: buffers[i].target_time)
-    instructions = tuple(Instruction(str(x), 0) for x in lowers)
-    return Problem(name, fast_size, instructions, tuple(buffers[i] for i in order))
+    times = sorted({x for lower, upper, _ in lives for x in (lower, upper)})
+    step = {time: t for t, time in enumerate(times)}
+    lengths = [*(b - a for a, b in pairwise(times)), 0]
+    rows = [(step[lower], step[upper] - 1, size) for lower, upper, size in lives]
+    names = [(str(x), n) for x, n in zip(times, lengths, strict=bool(times))]
+    return packing(name, rows, fast_size, names)
 
 
 def problem_to_csv(problem: Problem) -> str:
@@ -217,6 +213,19 @@ def problem_to_csv(problem: Problem) -> str:
         last = min(problem.steps - 1, max(b.live_range[1] for b in members))
         lines.append(f"{k},{first},{last + 1},{members[0].size}")
     return "\n".join(lines) + "\n"
+
+
+def packing_to_csv(text: str, problem: Problem, solution: Solution) -> str:
+    """The rows of `problem_from_csv`'s text with a column `offset`: minimalloc's output."""
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    lower = [c.strip() for c in rows[0]].index("lower")
+    order = sorted(range(1, len(rows)), key=lambda k: int(rows[k][lower]))  # as the problem has it
+    out = [[*rows[0], "offset"], *rows[1:]]
+    for k, placed in zip(order, solution.placements, strict=True):
+        assert placed is not None, "everything is packed"
+        out[k] = [*rows[k], str(placed.offset)]
+    assert len(order) == len(problem.buffers)
+    return "\n".join(map(",".join, out)) + "\n"
 
 
 def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ reads only the schedule's tree, the accesses and the stores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Domain
+from recurra.memory.allocate import Arena
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
@@ -22,13 +23,25 @@ from recurra.schedule.tree import Exec, Item, Loop
 Point = tuple[int, ...]
 
 
-def validate(plan: Plan) -> list[str]:
-    """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds."""
-    run = _Simulation(plan)
+def validate(plan: Plan, arena: Arena | None = None) -> list[str]:
+    """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds.
+
+    With an `arena`, to write into a store is to forget all that lies in the same bytes.
+    """
+    run = _Simulation(plan, shared=_shared(arena) if arena else {})
     run.begin(0)
     run.items(plan.schedule.items, [])
     run.finish()
     return run.wrong
+
+
+def _shared(arena: Arena) -> dict[str, list[str]]:
+    """For each store those that have a byte in common with it."""
+    ends = {x.store: (at, at + x.nbytes) for x, at in zip(arena.lives, arena.offsets, strict=True)}
+    return {
+        x: [y for y, (c, d) in ends.items() if y != x and a < d and c < b]
+        for x, (a, b) in ends.items()
+    }
 
 
 @dataclass
@@ -40,6 +53,7 @@ class _Simulation:
     slots: dict[str, dict[Point, Point]] = field(default_factory=dict)
     sums: dict[str, list[Point]] = field(default_factory=dict)
     done: dict[str, set[Point]] = field(default_factory=dict)
+    shared: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def fail(self, text: str) -> None:
         if len(self.wrong) < 20:
@@ -104,6 +118,8 @@ class _Simulation:
         self.latest[statement] = point
         self.seeded.pop(statement, None)
         if statement in self.plan.stores:
+            for other in self.shared.get(statement, ()):
+                self.slots.pop(other, None)
             self.slots.setdefault(statement, {})[self.place(statement, point)] = point
 
     def add(self, statement: str, domain: Domain, point: Point, env: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ void write(const std::vector<Move>& moves, i64* out) {
 extern "C" {
 
 // A change of anything below is a change of this number, which native.py expects.
-i64 recurra_mapping_version() { return 1; }
+i64 recurra_mapping_version() { return 2; }
 
 void* flat_new(const i64* const* arrays, const i64* lengths) {
   Flat* f = new Flat;
@@ -86,10 +86,10 @@ void arranger_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->board.
 void arranger_best_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->best_moves, out); }
 
 // Packs the buffers of a problem; see pack.h. Offsets [N] if it can.
-i64 pack(void* flat, const i64* rank, i64 nodes, i64* offsets) {
+i64 pack(void* flat, const i64* rank, i64 by_load, i64 nodes, i64* offsets) {
   const Flat& f = *static_cast<Flat*>(flat);
   Packer packer(f.buffers(), f.steps(), f.fast_size(), f.at.data(), f.life_end.data(),
-                f.size.data(), rank);
+                f.size.data(), rank, by_load);
   const Packer::Result found = packer.pack(nodes);
   std::copy(packer.offset.begin(), packer.offset.end(), offsets);
   return found;

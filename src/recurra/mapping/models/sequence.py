@@ -1,4 +1,4 @@
-"""WaveNet, an LSTM, an encoder-decoder transformer, and decoding with a key-value cache."""
+"""WaveNet, an encoder-decoder transformer, and decoding with a key-value cache."""
 
 from __future__ import annotations
 
@@ -38,45 +38,12 @@ def wavenet(
     return logits, (parameters, shapes((batch, length, 1))), ()
 
 
-def lstm(
-    batch: int = 16, length: int = 64, width: int = 1024, layers: int = 2, scanned: bool = False
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """Hidden states of a stacked LSTM, its steps written out or in a loop."""
-    parameters = shapes([{"w": (2 * width, 4 * width), "b": (4 * width,)}] * layers)
-
-    def cell(q: Any, h: Any, c: Any, x: Any) -> Any:
-        gates = jnp.concatenate([x, h], axis=-1) @ q["w"] + q["b"]
-        i, f, g, o = jnp.split(gates, 4, axis=-1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return jax.nn.sigmoid(o) * jnp.tanh(c), c
-
-    def states(p: Any, xs: Any) -> Any:
-        def step(state: Any, x: Any) -> Any:
-            new: list[Any] = []
-            for q, (h, c) in zip(p, state, strict=True):
-                x, c = cell(q, h, c, x)
-                new.append((x, c))
-            return new, x
-
-        zero = jnp.zeros((batch, width))
-        state: Any = [(zero, zero)] * layers
-        if scanned:
-            return lax.scan(step, state, xs)[1]
-        outputs: list[Any] = []
-        for t in range(length):
-            state, y = step(state, xs[t])
-            outputs.append(y)
-        return jnp.stack(outputs)
-
-    return states, (parameters, shapes((length, batch, width))), ()
-
-
-def _normalised(x: Any, gain: Any) -> Any:
+def normalised(x: Any, gain: Any) -> Any:
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(variance + 1e-5) * gain
 
 
-def _attention(p: Any, x: Any, y: Any, heads: int, mask: Any = None) -> Any:
+def attention(p: Any, x: Any, y: Any, heads: int, mask: Any = None) -> Any:
     """Queries of x [B, T, D] over keys and values of y [B, S, D]."""
     b, t, d = x.shape
     q, k, v = (
@@ -101,12 +68,8 @@ def _block(width: int, attentions: int, inner: int) -> Any:
     }
 
 
-def transformer_training(
-    batch: int = 16, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """A training step (Adam) of the encoder-decoder transformer, base size."""
-    heads = width // 64
-    parameters = shapes(
+def _transformer(words: int, width: int, layers: int) -> Any:
+    return shapes(
         {
             "words": (words, width),
             "encoder": [_block(width, 1, 4 * width)] * layers,
@@ -114,21 +77,44 @@ def transformer_training(
         }
     )
 
+
+def _translated(p: Any, source: Any, target: Any) -> Any:
+    """Logits [B, T, words]."""
+    length, width = target.shape[1], p["words"].shape[1]
+    heads = width // 64
+
     def forward(q: Any, x: Any) -> Any:
-        return x + jax.nn.relu(_normalised(x, q["norms"][-1]) @ q["up"]) @ q["down"]
+        return x + jax.nn.relu(normalised(x, q["norms"][-1]) @ q["up"]) @ q["down"]
+
+    x, y = p["words"][source], p["words"][target]
+    for q in p["encoder"]:
+        z = normalised(x, q["norms"][0])
+        x = forward(q, x + attention(q["attention"][0], z, z, heads))
+    mask = jnp.tril(jnp.ones((length, length), bool))
+    for q in p["decoder"]:
+        z = normalised(y, q["norms"][0])
+        y = y + attention(q["attention"][0], z, z, heads, mask)
+        y = y + attention(q["attention"][1], normalised(y, q["norms"][1]), x, heads)
+        y = forward(q, y)
+    return y @ p["words"].T
+
+
+def transformer_inference(
+    batch: int = 32, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
+) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """Logits of the encoder-decoder transformer, base size."""
+    tokens = shapes((batch, length), jnp.int32)
+    return _translated, (_transformer(words, width, layers), tokens, tokens), ()
+
+
+def transformer_training(
+    batch: int = 16, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
+) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """A training step (Adam) of it."""
+    parameters = _transformer(words, width, layers)
 
     def loss(p: Any, source: Any, target: Any) -> Any:
-        x, y = p["words"][source], p["words"][target]
-        for q in p["encoder"]:
-            z = _normalised(x, q["norms"][0])
-            x = forward(q, x + _attention(q["attention"][0], z, z, heads))
-        mask = jnp.tril(jnp.ones((length, length), bool))
-        for q in p["decoder"]:
-            z = _normalised(y, q["norms"][0])
-            y = y + _attention(q["attention"][0], z, z, heads, mask)
-            y = y + _attention(q["attention"][1], _normalised(y, q["norms"][1]), x, heads)
-            y = forward(q, y)
-        return cross_entropy(y @ p["words"].T, target)
+        return cross_entropy(_translated(p, source, target), target)
 
     tokens = shapes((batch, length), jnp.int32)
     state = (parameters, parameters, parameters, shapes(()))
@@ -147,7 +133,7 @@ def gpt_decode(
     def decode(p: Any, caches: Any, token: Any, at: Any) -> Any:
         x, kept = p["words"][token], []
         for q, cache in zip(p["blocks"], caches, strict=True):
-            a, y = q["attention"][0], _normalised(x, q["norms"][0])
+            a, y = q["attention"][0], normalised(x, q["norms"][0])
             now = jnp.stack([y @ a["k"], y @ a["v"]])[:, :, None]
             cache = lax.dynamic_update_slice(cache, now, (0, 0, at, 0))
             kept.append(cache)
@@ -156,7 +142,7 @@ def gpt_decode(
             weights = jax.nn.softmax(jnp.where(jnp.arange(length) <= at, scores / 8, -1e9))
             mixed = jnp.einsum("bht,bthd->bhd", weights, values).reshape(batch, width)
             x = x + mixed @ a["o"]
-            x = x + jax.nn.gelu(_normalised(x, q["norms"][1]) @ q["up"]) @ q["down"]
+            x = x + jax.nn.gelu(normalised(x, q["norms"][1]) @ q["up"]) @ q["down"]
         return jnp.argmax(x @ p["words"].T, axis=-1), kept
 
     tokens = shapes((batch,), jnp.int32)

@@ -67,7 +67,7 @@ def _resnet_parameters() -> Any:
     return shapes({"stem": (7, 7, 3, 64), "blocks": blocks, "head": (2048, 1000)})
 
 
-def _normalised(x: Any, layer: Any, training: bool) -> Any:
+def normalised(x: Any, layer: Any, training: bool) -> Any:
     if training:
         mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
         x = (x - mean) * lax.rsqrt(variance + 1e-5)
@@ -82,7 +82,7 @@ def _resnet(p: Any, x: Any, training: bool) -> Any:
         y = x
         for j, layer in enumerate(block["conv"]):
             y = convolved(y, layer["w"], stride if j == 1 else 1)
-            y = _normalised(y, layer, training)
+            y = normalised(y, layer, training)
             y = jax.nn.relu(y) if j < 2 else y
         x = convolved(x, block["project"], stride) if k in first else x
         x = jax.nn.relu(x + y)

@@ -1,12 +1,10 @@
 """Packing: everything stays for its life, and has to fit at once; what minimalloc is asked.
 
-Branch and bound, first by load, life and size in each order of the three, then again and again with
-mixed, disturbed ranks and Luby's numbers of nodes: where one is stuck, another finds it at once.
+Branch and bound over orders in turn, with ever more nodes: where one is stuck, another finds it at
+once. The first three orders and the doubling are minimalloc's.
 """
 
 from __future__ import annotations
-
-from itertools import permutations
 
 import numpy as np
 
@@ -17,8 +15,15 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.memory.problem import Placement, ProblemError, Solution
 
-NODES = 200  # of the shortest trial
-ORDERS = tuple(permutations(range(3)))
+NODES = 2  # per buffer, in the first round
+LIFE, AREA, LOAD = range(3)
+ORDERS = (  # what is compared first, second, third; is load counted anew?
+    ((LIFE, AREA, LOAD), False),
+    ((LOAD, AREA, LIFE), False),
+    ((LOAD, LIFE, AREA), False),
+    ((AREA, LIFE, LOAD), True),
+    ((LIFE, AREA, LOAD), True),
+)
 NOISE = 1.0  # of the logarithm of a rank's key, at most
 
 
@@ -37,36 +42,37 @@ def solve(search: Search) -> None:
                 hint="--solver default",
             )
     place_by_keys(search)
-    trial, offsets = 0, None
+    nodes, offsets = NODES * len(problem.buffers), None
+    columns = _columns(search)
     while offsets is None and search.running():
-        trial += 1
-        nodes = NODES * (luby(trial - len(ORDERS)) if trial > len(ORDERS) else 10)
-        offsets = _tried(search, _ranks(search, trial), nodes)
+        for order, by_load in ORDERS:
+            ranks = _places(np.lexsort([-columns[k] for k in reversed(order)]))
+            offsets = offsets or _tried(search, ranks, by_load, nodes)
+        offsets = offsets or _tried(search, _disturbed(search, columns), True, nodes)
+        nodes *= 2
     if offsets is not None:
         packed = _solution(search, offsets)
         search.offer(problem.total, lambda: packed)
 
 
-def luby(k: int) -> int:
-    """1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..: the k-th, from 1 (Luby, Sinclair and Zuckerman 1993)."""
-    power = 1
-    while power * 2 - 1 < k:
-        power *= 2
-    return power if power * 2 - 1 == k else luby(k - power + 1)
+def _places(order: Ints) -> Ints:
+    return np.argsort(order).astype(np.int64)
 
 
-def _ranks(search: Search, trial: int) -> Ints:
-    f = search.flat
-    life = (f.life_end - f.at + 1).astype(float)
-    columns = np.stack([_load(search), life, f.size.astype(float)])
-    if trial <= len(ORDERS):
-        first, second, third = ORDERS[trial - 1]
-        order = np.lexsort((-columns[third], -columns[second], -columns[first]))
-        return np.argsort(order).astype(np.int64)
-    weights = search.random.random(3) * (3, 1, 1)
-    noise = NOISE * search.random.random() * search.random.standard_normal(len(f.size))
+def _disturbed(search: Search, columns: Floats) -> Ints:
+    """Ranks by a random mixture of the three, and noise."""
+    weights = search.random.random(3) * (1, 1, 3)
+    noise = NOISE * search.random.random() * search.random.standard_normal(columns.shape[1])
     key: Floats = weights @ np.log(columns) + noise
-    return np.argsort(np.argsort(-key, kind="stable")).astype(np.int64)
+    return _places(np.argsort(-key, kind="stable"))
+
+
+def _columns(search: Search) -> Floats:
+    """[3, N] how long each lives, that times its size, and the load of its fullest step."""
+    f = search.flat
+    passed = np.concatenate([[0], np.cumsum(np.maximum(1, f.supply))])
+    life = passed[f.life_end + 1] - passed[f.at]
+    return np.stack([life, life * f.size, _load(search)]).astype(float)
 
 
 def _load(search: Search) -> Floats:
@@ -79,8 +85,8 @@ def _load(search: Search) -> Floats:
     return np.array([load[t : end + 1].max() for t, end in lives])
 
 
-def _tried(search: Search, ranks: Ints, nodes: int) -> list[int] | None:
-    found, offsets = search.engine.pack(search.flat, ranks, nodes)
+def _tried(search: Search, ranks: Ints, by_load: bool, nodes: int) -> list[int] | None:
+    found, offsets = search.engine.pack(search.flat, ranks, by_load, nodes)
     if found == Packed.NO:
         raise ProblemError(
             f"{search.problem.name} cannot be packed",

@@ -1,0 +1,85 @@
+"""MnasNet-B1: depthwise convolutions between narrow ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from recurra.mapping.models.training import cross_entropy, momentum, shapes
+from recurra.mapping.models.vision import LAYOUT, convolved, normalised
+
+# output channels, size of the depthwise kernel, stride, expansion, blocks (MnasNet, table 1 of B1)
+STAGES = (
+    (24, 3, 2, 3, 3),
+    (40, 5, 2, 3, 3),
+    (80, 5, 2, 6, 3),
+    (96, 3, 1, 6, 2),
+    (192, 5, 2, 6, 4),
+    (320, 3, 1, 6, 1),
+)
+Step = tuple[int, int, int, int]  # kernel, input and output channels, stride; depthwise if negative
+
+
+def _steps() -> list[tuple[Step, ...]]:
+    """Convolutions of each block; a block of three may be skipped around."""
+    found: list[tuple[Step, ...]] = [((3, 3, 32, 2), (3, -32, 32, 1), (1, 32, 16, 1))]
+    channels = 16
+    for out, kernel, stride, expansion, count in STAGES:
+        for k in range(count):
+            wide = channels * expansion
+            middle = (kernel, -wide, wide, stride if k == 0 else 1)
+            found.append(((1, channels, wide, 1), middle, (1, wide, out, 1)))
+            channels = out
+    return [*found, ((1, channels, 1280, 1),)]
+
+
+def _parameters() -> Any:
+    def layer(kernel: int, inputs: int, outputs: int, _: int) -> Any:
+        w = (kernel, kernel, 1 if inputs < 0 else inputs, outputs)
+        return {"w": w, "scale": w[-1:], "shift": w[-1:]}
+
+    blocks = [[layer(*step) for step in block] for block in _steps()]
+    return shapes({"blocks": blocks, "head": (1280, 1000)})
+
+
+def depthwise(x: Any, kernel: Any, stride: int) -> Any:
+    channels = x.shape[-1]
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        "SAME",
+        dimension_numbers=LAYOUT,
+        feature_group_count=channels,
+    )
+
+
+def _logits(p: Any, x: Any, training: bool) -> Any:
+    for block, layers in zip(_steps(), p["blocks"], strict=True):
+        y = x
+        for k, ((_, inputs, _, stride), layer) in enumerate(zip(block, layers, strict=True)):
+            y = (depthwise if inputs < 0 else convolved)(y, layer["w"], stride)
+            y = normalised(y, layer, training)
+            y = y if k == 2 else jax.nn.relu(y)  # the narrow ends are linear
+        x = x + y if y.shape == x.shape else y
+    return x.mean((1, 2)) @ p["head"]
+
+
+def mnasnet_inference(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """Logits of 224 × 224 images."""
+    images = shapes((batch, 224, 224, 3))
+    return lambda p, x: _logits(p, x, False), (_parameters(), images), ()
+
+
+def mnasnet_training(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """A training step with batch normalisation."""
+    p = _parameters()
+    data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
+
+    def loss(p: Any, x: Any, labels: Any) -> Any:
+        return cross_entropy(_logits(p, x, True), labels)
+
+    return momentum(loss), (p, p, *data), (0, 1)
