@@ -140,7 +140,7 @@ def language_model_training(
 
 
 def translation_training(
-    batch: int = 64, length: int = 12, width: int = 512, layers: int = 2, words: int = 8192
+    batch: int = 64, length: int = 11, width: int = 512, layers: int = 2, words: int = 8192
 ) -> Made:
     """A training step (Adam) of an LSTM encoder and decoder with attention in between."""
     encoder = [lstm_layer(width, width) for _ in range(layers)]
