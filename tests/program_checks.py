@@ -11,6 +11,7 @@ import numpy as np
 from random_programs import Case, ragged
 from recurra.backend.numpy import NumpyBackend
 from recurra.compile import compile_graph
+from recurra.cost.target import PLAIN, aimed
 from recurra.interp import run
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
@@ -19,7 +20,7 @@ from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
 from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, restore_order
+from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, restored
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
@@ -156,7 +157,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
-            np.transpose(found[o], restore_order(case.graph[was].domain.dims, a))
+            restored(found[o], case.graph[was].domain.dims, a, np)
             for o, was, a in zip(g.outputs, case.graph.outputs, axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
@@ -171,7 +172,7 @@ def compiled(
     **options: Any,
 ) -> list[Any]:
     """The plan is valid, and the program gives what the oracle gives."""
-    c = compile_graph(case.graph, case.sizes, **options)
+    c = compile_graph(case.graph, case.sizes, **aimed(PLAIN, options))
     if check:
         wrong = validate(c.plan, allocate(c.plan))
         assert not wrong, f"{options}: {wrong[0]}\n{c.schedule}\n{c.plan}"
@@ -183,7 +184,7 @@ def compiled(
             results = end.value
             break
     got = [
-        np.transpose(results[c.outputs[o]], restore_order(case.graph[o].domain.dims, c.axes[o]))
+        restored(results[c.outputs[o]], case.graph[o].domain.dims, c.axes[o], np)
         for o in case.graph.outputs
     ]
     same(case, got, want, f"{backend.name} {options}", exact)

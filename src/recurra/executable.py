@@ -20,6 +20,7 @@ from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost import prices
+from recurra.cost.target import FIELDS, Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
@@ -34,7 +35,7 @@ from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.report.behind import Behind
-from recurra.rewrite.granularity import restore_order
+from recurra.rewrite.granularity import restored
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
@@ -70,7 +71,8 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
-        workers = _workers(options.get("workers", 1))
+        workers = _count("workers", "devices that each have some of the rows", options)
+        _count("groups", "rows that take turns at the host", options)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
             if self.check:
@@ -80,19 +82,10 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        known = {
-            "asking": self.backend.asking,
-            "behind": self.backend.behind,
-            "counted": self.backend.counted,
-            "prices": prices.of_machine(self.backend.name),
-            "kernel": getattr(self.backend, "attention", None),
-        }
-        options = {**known, **options}
-        if "rows" not in options:
-            fill = {"rows": self.backend.rows, "enough": self.backend.enough}
-            options = {**fill, **options}
+        of_machine = prices.of_machine(self.backend.name)
+        options = aimed(replace(self.backend.target, prices=of_machine), options)
         options["workers"] = workers
-        self.prices = options["prices"]
+        self.target: Target = options["target"]
         kept = self.kept(graph, options)
         self.compiled: Compiled = cache.program(
             kept, lambda: compile_graph(graph, self.sizes, **options)
@@ -191,7 +184,7 @@ class Executable:
         if main is None:
             return []
         at = (plan, main.loop, self.backend, self.compiled.shards)
-        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.prices)
+        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.target.prices)
 
     def expect(self, inputs: Mapping[str, Any]) -> None:
         """Raises where they are not the inputs that the program reads."""
@@ -247,9 +240,8 @@ class Executable:
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
         axes = self.compiled.axes[output]
-        order = restore_order(self.source_graph[output].domain.dims, axes)
         xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
-        return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
+        return restored(array, self.source_graph[output].domain.dims, axes, xp)
 
     def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""
@@ -423,7 +415,8 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
-    known = [*list(inspect.signature(compile_graph).parameters)[2:], "check"]
+    own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
+    known = [*own, *FIELDS, "check"]
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
@@ -439,15 +432,16 @@ def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
             )
 
 
-def _workers(workers: Any) -> int:
-    if not isinstance(workers, int) or workers < 1:
+def _count(option: str, what: str, options: Mapping[str, Any]) -> int:
+    n = options.get(option, 1)
+    if not isinstance(n, int) or n < 1:
         raise RecurraError(
-            f"a program cannot run on {workers!r} workers",
-            facts="workers are devices that each have some of the rows",
-            hint="give how many: workers=2",
+            f"a program cannot run on {n!r} {option}",
+            facts=f"{option} are {what}",
+            hint=f"give how many: {option}=2",
             loc=here(),
         )
-    return workers
+    return n
 
 
 def _expect_seed(seed: Any) -> None:
