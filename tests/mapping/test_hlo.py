@@ -23,8 +23,9 @@ from recurra.mapping.imports import from_jax, from_program
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.machine import TPU_V4I, Machine, machine_of
 from recurra.mapping.models.control import ppo_step
-from recurra.mapping.models.recurrent import lstm
+from recurra.mapping.models.recurrent import gru, lstm, translation_training
 from recurra.mapping.models.sequence import wavenet
+from recurra.mapping.models.tensors import alphatensor
 from recurra.memory.problem import ProblemError, Roofline
 
 F = jax.ShapeDtypeStruct
@@ -58,6 +59,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
     "grad": (grad, (BIG, BIG), ()),
     "wavenet": wavenet(4, 64, 32, 5),
     "lstm": lstm(4, 5, 64),
+    "gru_infer": gru(4, 4, 64),
+    "nmt_train": translation_training(4, 3, 64, 1, 64),
+    "alphatensor": alphatensor(4, 4, 2, 32, 1),
     "ppo_step": ppo_step(64, 16, 32, 4),
 }
 

@@ -47,7 +47,7 @@ def native_engine(path: native.Path) -> Engine:
         f"engine: native, {path}",
         lambda flat: native.NativeGame(library, flat),
         lambda flat: native.NativeArranger(library, flat),
-        lambda flat, *order: native.pack(library, flat, *order),
+        lambda flat, ranks, by_load, nodes: native.pack(library, flat, ranks, by_load, nodes),
     )
 
 
