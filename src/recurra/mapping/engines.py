@@ -54,5 +54,5 @@ def native_engine(path: native.Path) -> Engine:
 def pack_in_python(flat: Flat, ranks: Ints, by_load: bool, nodes: int) -> tuple[Packed, list[int]]:
     """Packs the buffers of a problem; the offsets, if it can."""
     columns = (x.tolist() for x in (flat.at, flat.life_end, flat.size, ranks))
-    packer = Packer(len(flat.supply), flat.problem.fast_size, *columns, by_load)
+    packer = Packer(len(flat.supply), flat.problem.fast_size, *columns, by_load=by_load)
     return packer.pack(nodes), packer.offset
