@@ -49,7 +49,7 @@ def answered(name: str, problem: Problem) -> list[int]:
     """What a solver tells on its way; its answer is the last of it."""
     told: list[int] = []
     tell = told.append
-    answer = solver_of(name)(problem, SHORT, 1, lambda _, reward: tell(reward), PYTHON)
+    answer = solver_of(name)(problem, SHORT, 1, lambda _, reward, __: tell(reward), PYTHON)
     reward = validate(problem, answer)
     assert reward in ([told[-1] if told else 0] if name != "prod" else [0, *told])
     assert answer.reward(problem) <= bound(problem).reward
@@ -131,7 +131,7 @@ def test_seeds_decide() -> None:
     def first(seed: int) -> list[int]:
         found: list[int] = []
 
-        def tell(_: float, reward: int) -> None:
+        def tell(_: float, reward: int, __: Solution) -> None:
             found.append(reward)
             if len(found) == 3:
                 raise KeyboardInterrupt
