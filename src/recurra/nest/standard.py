@@ -15,7 +15,7 @@ from recurra.nest.problem import Access, Problem
 from recurra.nest.scopes import SPARE, Scopes
 from recurra.nest.target import Target
 
-OFTEN = 64  # an input that is read so often for every result is worth a copy
+OFTEN = 48  # an input that is read so often for every result is worth a copy
 CHAIN = 8  # independent multiply-adds that hide their latency: four cycles, two a cycle
 
 
