@@ -12,6 +12,7 @@ from recurra.bench.decode.pictures import COLOURS, EDGE, HIGH, ROOM, STYLE, TOP,
 from recurra.report.curves import ticks
 
 SPAN = 2 * WIDE + EDGE + ROOM  # of a panel of dots
+INK = (*COLOURS, "#222222")
 VIOLIN = 64  # across, of one distribution
 
 
@@ -42,7 +43,7 @@ def dots(
     *,
     powers: bool = False,
 ) -> tuple[str, int]:
-    """A dot per name at every place; the axis goes in powers of ten where `powers`."""
+    """A dot per name at every place, side by side; `powers`: the axis goes in powers of ten."""
     known = [v for row in values.values() for v in row if v]
     down, marks = _axis(known, powers)
     parts = [f'<text class="title" x="0" y="-16">{escape(title)}</text>']
@@ -54,13 +55,14 @@ def dots(
     else:
         parts.append(_below(SPAN / 2, f"{len(places)} matrix products, {places[0]} and others"))
     last: dict[str, float] = {}
+    side = {name: 0.2 + 0.6 * (j + 0.5) / len(values) for j, name in enumerate(values)}
     for j, (name, row) in enumerate(values.items()):
         circles = [
-            f'<circle cx="{step * (k + 0.5):.1f}" cy="{down(v):.1f}" r="3"/>'
+            f'<circle cx="{step * (k + side[name]):.1f}" cy="{down(v):.1f}" r="3"/>'
             for k, v in enumerate(row)
             if v
         ]
-        parts.append(f'<g fill="{COLOURS[j % len(COLOURS)]}" opacity=".8">{"".join(circles)}</g>')
+        parts.append(f'<g fill="{INK[j % len(INK)]}" opacity=".8">{"".join(circles)}</g>')
         last[name] = next((down(v) for v in reversed(row) if v), HIGH)
     return "".join([*parts, *_names(last, SPAN)]), SPAN
 
@@ -77,7 +79,7 @@ def violins(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> tup
     parts += [f'<text x="{-EDGE + 4}" y="-2">{escape(unit)}</text>']
     parts += [_mark(down(m), f"{m:g}", width) for m in ticks(0, most)]
     for j, (name, row) in enumerate(values.items()):
-        middle, colour = VIOLIN * (j + 0.5), COLOURS[j % len(COLOURS)]
+        middle, colour = VIOLIN * (j + 0.5), INK[j % len(INK)]
         ends = density(row)
         left = [(middle - w * VIOLIN * 0.42, down(v)) for v, w in ends]
         right = [(middle + w * VIOLIN * 0.42, down(v)) for v, w in reversed(ends)]
@@ -130,7 +132,7 @@ def _below(at: float, text: str, far: int = 18) -> str:
 def _names(last: Mapping[str, float], width: float) -> list[str]:
     """Names where their last dots are."""
     return [
-        f'<text x="{width + 8}" y="{y + 4:.1f}" style="fill:{COLOURS[j % len(COLOURS)]}">'
+        f'<text x="{width + 8}" y="{y + 4:.1f}" style="fill:{INK[j % len(INK)]}">'
         f"{escape(name)}</text>"
         for j, (name, y) in enumerate((name, names(last)[name]) for name in last)
     ]

@@ -34,7 +34,7 @@ class Sizes:
 
 
 FULL = Sizes(40, 8, 6, 100_000, 1_000_000, 50, 60.0, 3, 10.0, tuple(range(1, 11)), 20)
-QUICK = Sizes(6, 5, 2, 4_000, 20_000, 3, 1.0, 1, 0.5, (1, 2, 4, 8), 6)
+QUICK = Sizes(12, 8, 2, 10_000, 100_000, 8, 1.0, 1, 0.5, (1, 2, 4, 6, 8, 10), 6)
 
 
 def problems(count: int, taken: set[str]) -> list[tuple[int, int, int]]:
