@@ -130,9 +130,12 @@ def picture(numbers: Mapping[str, Any]) -> str:
         [(drawn(panel), WIDE) for panel in of_depths(numbers["depths"]["found"])],
         [of_libraries(numbers["libraries"]["found"])],
     ]
-    about = numbers["searches"]["machine"]
+    about, sizes = numbers["searches"]["machine"], numbers["learners"]["sizes"]
     loads = ", ".join(f"{name} {part['load']:.1f}" for name, part in numbers.items())
-    note = f"{about['cpu']}, one thread; load when measured: {loads}"
+    note = (
+        f"{about['cpu']}, one thread; learners: {sizes['tables']} tables, {sizes['trials']} "
+        f"settings each; searches: {sizes['limit']:g} s each; load when measured: {loads}"
+    )
     return page("Figures 7 to 11 of LoopTune, measured here", rows, note)
 
 
