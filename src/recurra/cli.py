@@ -32,6 +32,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
     "window build": ("recurra.window.commands:Build", "compile the native window"),
     "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
+    "tune edit": ("recurra.nest.editor.command:Edit", "edit a nest by hand, with live GFLOPS"),
+    "tune figures": (
+        "recurra.bench.looptune.command:Figures",
+        "measure and draw what LoopTune's figures show",
+    ),
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
     "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from functools import cache
 from pathlib import Path
 
 
@@ -11,6 +13,15 @@ def name() -> str:
     """As its maker calls it."""
     names = (x.split(":", 1)[1].strip() for x in _lines() if x.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
+
+
+@cache
+def kind() -> str:
+    """A name for this kind of processor, as a folder can have it: maker, model and cache."""
+    words = ("vendor_id", "cpu family", "model", "model name", "cache size")
+    told = {a.strip(): b.strip() for a, _, b in (x.partition(":") for x in reversed(_lines()))}
+    name = " ".join(told[word] for word in words if word in told) or platform.machine()
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def described() -> str:

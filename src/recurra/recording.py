@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurra.report.progress import track
-from recurra.report.run_page import keep_compiled, write_page
+from recurra.report.run_page import keep_compiled, keep_contractions, write_page
 from recurra.report.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def record(
         try:
             results = program.run(seed, on_step=step, **options)
         finally:
+            kernels = keep_contractions(run, program)
             page = write_page(run)
+    if kernels:
+        print(f"contractions: {kernels}")
     print(f"report: {page}")
     return results

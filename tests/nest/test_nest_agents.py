@@ -15,15 +15,16 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import dqn, fitted
-from recurra.nest.agents.dqn import Settings, shares_of_best, train
+from recurra.nest.agents import fitted, network
+from recurra.nest.agents.dqn import Settings, train
 from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
+from recurra.nest.agents.world import World, by_chance, greedy_or_any
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
-from recurra.nest.table import Episodes, Table, tabulate
+from recurra.nest.table import Table, tabulate
 from recurra.nest.target import AVX2, AVX512
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
@@ -44,18 +45,18 @@ def tables() -> list[Table]:
     return [tabulate(catalogue.matmul(*s), FEW, tile, 100.0) for s in sizes]
 
 
-def by_chance(tables: list[Table], seed: int = 0) -> float:
+def at_random(tables: list[Table], seed: int = 0) -> float:
     """The mean share of the best at the end of random episodes."""
-    random, episodes = np.random.default_rng(seed), Episodes(tables, 200, seed)
-    states, best = (
-        episodes.reset(),
-        np.concatenate([np.full(len(t.orders), t.best) for t in tables]),
-    )
-    gflops = np.concatenate([t.gflops for t in tables])
-    for _ in range(FEW.steps):
-        scores = np.where(episodes.legal[states], random.random((200, len(FEW.names))), -1)
-        states, _, _ = episodes.step(scores.argmax(axis=1))
-    return float((gflops[states] / best[states]).mean())
+    random, world = np.random.default_rng(seed), World.of(tables)
+    starts = np.repeat(world.first, 70)
+    anything = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
+    ends = world.rollout(starts, anything, random).last
+    return float((world.shares[ends] / np.repeat(world.best, 70)).mean())
+
+
+def shares_of_best(policy: Policy, tables: list[Table]) -> list[float]:
+    """Walked nest by nest: what `World.reached` says in arrays."""
+    return [t.evaluate(policy.path(t.problem)[-1]) / t.best for t in tables]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def policy(tables: list[Table]) -> Policy:
 
 
 def test_learning_beats_chance(policy: Policy, tables: list[Table]) -> None:
-    assert np.mean(shares_of_best(policy, tables)) > by_chance(tables) + 0.1
+    assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
 
@@ -76,15 +77,15 @@ def test_training_can_be_repeated(tables: list[Table]) -> None:
 
 def test_progress_is_told(tables: list[Table]) -> None:
     told: list[int] = []
-    train(tables, TINY, tell=lambda rounds, _: told.append(rounds), every=8)
-    assert told == [8, 16]
+    train(tables, TINY, tell=lambda point: told.append(point.rounds), every=8)
+    assert told == [8, 16, 20]
 
 
 def test_acting_and_learning_use_one_network() -> None:
     weights = initial(201, 7, (16, 8), 3)
     seen = np.random.default_rng(0).random((5, 201), dtype=np.float32)
     np.testing.assert_allclose(
-        Policy(weights, FEW).values(seen), dqn._values(weights, seen), rtol=1e-4, atol=1e-6
+        Policy(weights, FEW).values(seen), network.values(weights, seen), rtol=1e-4, atol=1e-6
     )
 
 
@@ -105,7 +106,7 @@ def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
 
 def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
     policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
-    assert np.mean(shares_of_best(policy, tables)) > by_chance(tables) + 0.1
+    assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
 
@@ -118,22 +119,37 @@ def test_fitting_can_be_repeated(tables: list[Table]) -> None:
 
 def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
     """Rewards of an episode add up; the last transitions are shorter, and end it."""
-    episodes = Episodes(tables, 4, seed=1)
-    walk, random = dqn._Walk.begin(episodes), np.random.default_rng(0)
-    found: list[dict[str, np.ndarray]] = []
-    for _ in range(FEW.steps):
-        scores = np.where(episodes.legal[episodes.states], random.random((4, len(FEW.names))), -1)
-        found.append(walk.step(scores.argmax(axis=1), 3))
-    assert [len(t["state"]) for t in found] == [0, 0, 4, 12]
-    shares = episodes.shares
-    for t in found:
-        np.testing.assert_allclose(
-            t["reward"], shares[t["after"]] - shares[t["state"]], rtol=1e-4, atol=1e-6
-        )
-    assert found[2]["left"].tolist() == [4] * 4
-    assert found[2]["after_left"].tolist() == [1] * 4
-    assert found[3]["left"].tolist() == [3] * 4 + [2] * 4 + [1] * 4
-    assert found[3]["after_left"].tolist() == [0] * 12
+    world, random = World.of(tables), np.random.default_rng(0)
+    choose = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
+    walked = world.rollout(world.drawn(5, random), choose, random)
+    t = walked.transitions(3)
+    assert t["left"].tolist() == [4] * 5 + [3] * 5 + [2] * 5 + [1] * 5
+    assert t["after_left"].tolist() == [1] * 5 + [0] * 15
+    shares = world.shares
+    np.testing.assert_allclose(
+        t["reward"], shares[t["after"]] - shares[t["state"]], rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_array_equal(t["after"][:5], walked.states[3])
+    np.testing.assert_array_equal(t["after"][5:10], walked.last)
+
+
+def test_a_world_says_what_paths_do(policy: Policy, tables: list[Table]) -> None:
+    found = World.of(tables).reached(policy.weights)
+    np.testing.assert_allclose(found, shares_of_best(policy, tables), rtol=1e-5)
+
+
+def test_draws_are_as_likely_as_the_network_says(tables: list[Table]) -> None:
+    world, random = World.of(tables), np.random.default_rng(3)
+    weights = initial(201, len(FEW.names), (8,), 1)
+    weights["Wa"] *= 100
+    starts = np.repeat(world.first[:1], 4000)
+    seen, legal = world.observed(starts, 4), world.legal[starts]
+    actions, logs = by_chance(weights)(seen, legal, random)
+    assert legal[0, actions].all()
+    _, want = network.chances(weights, seen[:1], legal[:1])
+    shares = np.bincount(actions, minlength=len(FEW.names)) / 4000
+    np.testing.assert_allclose(shares, np.exp(np.asarray(want[0])), atol=0.03)
+    np.testing.assert_allclose(logs, np.asarray(want[0])[actions], rtol=1e-4, atol=1e-5)
 
 
 def test_only_legal_actions_are_taken(policy: Policy, tables: list[Table]) -> None:
@@ -197,10 +213,13 @@ def test_no_policy() -> None:
         proposed(many, AVX512)
 
 
+FEW_WORDS = (
+    "training needs two tables, an action, a round and an actor at least, and a seed from 0 on"
+)
 SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]
 
 
-@pytest.mark.parametrize("learner", ["fitted", "dqn"])
+@pytest.mark.parametrize("learner", ["fitted", "ppo"])
 def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "nest"
     options = [*SMALL, "--learner", learner, "--json"]
@@ -212,7 +231,7 @@ def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture
     assert policy.actions.steps == 2
     assert f"--learner {learner} --rounds 4 --seed 0" in policy.about["command"]
     assert not set(policy.about["learnt"]) & {*policy.about["choosing"], *policy.about["telling"]}
-    assert len(list(folder.glob("*.npz"))) == 2
+    assert len(list(folder.glob("*x*.npz"))) == 2
     arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
     assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0
     assert "policy" in json.loads(capsys.readouterr().out)["nests"]
@@ -221,8 +240,9 @@ def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "train", "--tables", "1"],
-         "training needs two tables, an action and a round at least"),
+        *((["tune", "train", *words.split()], FEW_WORDS) for words in (
+            "--tables 1", "--rounds 0", "--depth 0", "--seed -1", "--learner ppo --actors 0")),
+        (["tune", "train", "--actors", "2"], "the learner fitted has no actors"),
         (["tune", "train", "--folder", "/proc/none", *SMALL], "/proc/none cannot be made"),
         (["tune", "mk,kn->mn", "--sizes", "8,8,8", "--policy", "/none"], "/none is no policy"),
     ],

@@ -14,6 +14,7 @@ from recurra.nest import catalogue, check, compiled
 from recurra.nest.check import KernelError, validate_code
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
+from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.meaning import evaluate
 from recurra.nest.native import Kernel, encode
@@ -140,6 +141,9 @@ STANDARD = [
     catalogue.transposition(40, 33),
     catalogue.broadcast(9, 100),
     catalogue.matmul(1, 1, 1),
+    from_sizes("ab,cb->ac", (70, 20, 90)),
+    from_sizes("zab,zcb->zac", (2, 70, 20, 33)),
+    from_sizes("zab,cb->azc", (3, 40, 7, 50)),
 ]
 
 
@@ -156,6 +160,14 @@ def test_standard_orders() -> None:
     orders = {p.statement: standard(p, AVX512).order for p in STANDARD[4:11]}
     assert standard(STANDARD[0], AVX512).order == "n/64 m/5 k m n | m n"
     assert standard(STANDARD[0], AVX2).order == "n/16 m/5 k m n | m n"
+    across = [standard(p, AVX512).order for p in STANDARD[12:]]
+    assert across == [
+        "c/48 [B] a/7 b a c | a c",
+        "z [B] a/7 b a c | z a c",
+        "[B] z a/5 b a c | z a c",
+    ]
+    few = from_sizes("ab,cb->ac", (8, 200, 90))
+    assert standard(few, AVX512).packs == ()
     assert orders == {
         "C[n] = sum(A[k] * B[k,n])": "n/48 k n | n",
         "C[n,h,w,k] = sum(A[n,h+r,w+s,c] * B[r,s,c,k])": "n h r s c w k | n h w k",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from recurra.executable import backend_of
 from recurra.nest import door
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.door import Choice, Handler, contraction
+from recurra.report.page import kernels
 
 
 def program(backend: Any) -> Any:
@@ -30,10 +32,16 @@ def program(backend: Any) -> Any:
     return ctx.compile({T: 4}, backend=backend)
 
 
+DOORS = pytest.mark.parametrize("backend", ["jax+nest", "torch+nest"])
+
+
+@DOORS
 @pytest.mark.parametrize(("gain", "used"), [(0.0, True), (1e9, False)])
-def test_answers_stay(gain: float, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_stay(
+    backend: str, gain: float, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(door, "GAIN", gain)
-    ours = program("jax+nest")
+    ours = program(backend)
     found = ours.run()["y"]
     np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
     (row,) = ours.backend.contraction_rows
@@ -43,15 +51,58 @@ def test_answers_stay(gain: float, used: bool, monkeypatch: pytest.MonkeyPatch) 
     assert "sum(A[a,b] * B[b,c])" in ours._repr_html_()
 
 
-def test_kernels_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+@DOORS
+def test_kernels_are_called(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the kernel gives is what the program computes with: a wrong one is found out."""
     monkeypatch.setattr(door, "GAIN", 0.0)
     monkeypatch.setattr(
         door, "contraction",
-        lambda labels, shapes: compiled("ab,bc->ac", sizes=(64, 64, 64), post="negate"),
+        lambda labels, *layouts: compiled("ab,bc->ac", sizes=(64, 64, 64), post="negate"),
     )  # fmt: skip
-    with pytest.raises(AssertionError, match="the kernel's answer is not XLA's"):
-        program("jax+nest").run()
+    with pytest.raises(AssertionError, match="the kernel's answer is not"):
+        program(backend).run()
+
+
+@DOORS
+def test_the_report_of_a_run_shows_them(
+    backend: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(door, "GAIN", 0.0)
+    program(backend).run(folder=tmp_path)
+    told = "1 of 1 by kernels of our own, each by itself "
+    assert f"contractions: {told}" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert told in page
+    assert "C[a,c] = sum(A[a,b] * B[b,c])" in page
+    program("jax").run(folder=tmp_path / "plain")
+    assert "contractions" not in capsys.readouterr().out
+    assert "Contractions" not in (tmp_path / "plain" / "report.html").read_text()
+
+
+def test_gains_are_told_in_words() -> None:
+    rows = [dict(gain=g, used=g > 1.1) for g in (2.0, 1.0, 1.5)]
+    assert kernels(rows) == (
+        "2 of 3 by kernels of our own, each by itself 1.50 to 2.00 times as fast as the backend's"
+    )
+    assert kernels(rows[1:2]) == "0 of 1 by kernels of our own"
+    assert kernels([]) == ""
+
+
+def test_layouts_of_torch() -> None:
+    """Views are what they are; what overlaps itself, or is not f32, is Torch's."""
+    from recurra.backend.torch.tuned import TunedTorch
+
+    torch, backend = pytest.importorskip("torch"), TunedTorch(door)
+    a, b = (torch.randint(-4, 5, (64, 64)).float() for _ in "ab")
+    for x, y in ((a, b), (a.T, b), (a, b.T), (a[::2], b), (a[:1].expand(64, 64), b)):
+        assert torch.equal(backend.contract("ab,bc->ac", x, y), torch.einsum("ab,bc->ac", x, y))
+    assert len(backend.choices) == 4
+    assert len(backend.known) == 5
+    backend.contract("ab,bc->ac", a.double(), b.double())
+    assert len(backend.choices) == 4
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ import recurra as rc
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue, kept
-from recurra.nest.kept import Kept, load, path, processor, save
+from recurra.nest.kept import Kept, load, path, save
 from recurra.nest.loops import scheduled
 from recurra.nest.target import runnable
+from recurra.processor import kind
 
 ON = str(runnable()[0])
 PROBLEM = catalogue.matmul(24, 16, 40)
@@ -36,7 +37,7 @@ def test_what_is_saved_is_loaded() -> None:
     assert load(PROBLEM, ON, 2) is None
     assert load(PROBLEM, "other") is None
     assert load(catalogue.matmul(24, 16, 41), ON) is None
-    assert processor() in str(path(PROBLEM, ON))
+    assert kind() in str(path(PROBLEM, ON))
 
 
 def test_the_faster_stays() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,12 +15,13 @@ from gymnasium.utils.env_checker import check_env
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
+from recurra.nest.agents.world import World
 from recurra.nest.env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.problem import Problem
 from recurra.nest.search import SEARCHES, Found, reachable, search, strategy
 from recurra.nest.state import graph, vector
-from recurra.nest.table import Episodes, Table, load, tabulate
+from recurra.nest.table import Table, load, tabulate
 
 MATMUL = catalogue.matmul(256, 256, 128)
 FEW = Actions((4, 8), max_loops=10, steps=4)
@@ -178,19 +180,26 @@ def test_a_table_reaches_what_episodes_reach(table: Table) -> None:
 
 
 def test_an_episode_in_a_table_is_one_of_the_environment(table: Table) -> None:
-    env, episodes = environment(actions=FEW), Episodes([table], batch=3, seed=1)
-    states, random = episodes.reset(), np.random.default_rng(2)
+    env, world = environment(actions=FEW), World.of([table])
     seen, info = env.reset(seed=0, options={"problem": 0})
-    for step in range(FEW.steps):
-        np.testing.assert_array_equal(episodes.vectors(states)[0], seen)
-        actions = [random.choice(np.flatnonzero(episodes.legal[s])) for s in states]
-        after, rewards, ended = episodes.step(np.array(actions))
-        seen, reward, _, truncated, info = env.step(actions[0])
-        assert table.orders[after[0]] == info["nest"].order
+
+    left = list[float]()
+
+    def choose(observed: Any, legal: Any, random: Any) -> tuple[Any, Any]:
+        left.append(float(observed[0, -1]))
+        actions = [random.choice(np.flatnonzero(row)) for row in legal]
+        return np.array(actions), np.zeros(3, np.float32)
+
+    random = np.random.default_rng(2)
+    rows = world.rollout(world.drawn(3, random), choose, random)
+    assert left == [k / FEW.steps for k in range(FEW.steps, 0, -1)]
+    for states, actions, rewards in zip(rows.states, rows.actions, rows.rewards, strict=True):
+        np.testing.assert_array_equal(table.vector(int(states[0])), seen)
+        np.testing.assert_array_equal(world.legal[states[0]], info["action_mask"])
+        seen, reward, _, truncated, info = env.step(int(actions[0]))
         assert rewards[0] == pytest.approx(reward)
-        assert (ended == truncated).all()
-        states = episodes.states
-        assert step < FEW.steps - 1 or (states == 0).all()
+    assert truncated
+    assert table.orders[rows.last[0]] == info["nest"].order
 
 
 def test_a_table_is_saved_and_loaded(table: Table, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ BACKENDS = {
     "numpy": "recurra.backend.numpy:NumpyBackend",
     "torch": "recurra.backend.torch.region:TorchBackend",
     "jax+nest": "recurra.backend.jax.tuned:TunedJax",
+    "torch+nest": "recurra.backend.torch.tuned:TunedTorch",
 }
-DOORS = {"jax+nest": "recurra.nest.door"}  # what makes kernels for a backend
+DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.door")  # makes kernels
 MESHES = {
     "jax": "recurra.backend.jax.mesh:JaxMesh",
     "numpy": "recurra.backend.numpy_mesh:NumpyMesh",

@@ -25,8 +25,9 @@ from recurra.bench.harness import (
     compare,
     progress,
 )
+from recurra.bench.nest_generators import TABLE, generators
 from recurra.bench.nest_peers import contestant, inputs_of, peers
-from recurra.bench.nest_policy import policies
+from recurra.bench.nest_policy import beside_searches, policies
 from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
 from recurra.bench.worker import in_worker
@@ -77,13 +78,17 @@ def suite(ours: Any = None, quick: bool = False) -> list[Row]:
     rows += _part(peaks, seconds=2.0 if quick else 10.0)
     rows += _part(ceilings, sizes=chosen[: 2 if quick else 20])
     rows += _part(policies, count=4 if quick else 20)
+    rows += _part(beside_searches, count=2 if quick else 12)
+    some = ("CONV-3", "DWCONV-3", "MM-64", "MM-256") if quick else tuple(TABLE)
+    rows += _part(generators, names=some, seconds=1.0 if quick else 5.0)
     matmuls: list[Row] = []
     for sizes in chosen:
         matmuls += _part(matmul, sizes=sizes, quick=quick)
     rows += matmuls + means(matmuls)
+    kernels: list[Row] = []
     for k in QUICK_KERNELS if quick else range(len(KERNELS)):
-        rows += _part(kernel, which=k, quick=quick)
-    return rows
+        kernels += _part(kernel, which=k, quick=quick)
+    return [*rows, *kernels, *best_of_peers(kernels)]
 
 
 def _part(function: Callable[..., Any], **arguments: Any) -> list[Row]:
@@ -114,21 +119,25 @@ def _beside(
     call = compiled(p, schedule=best.nest, backend=on.name)  # pyright: ignore[reportArgumentType]
     out = call(*inputs)
     us = contestant("tuned", lambda: call(*inputs, out=out), inputs)
-    us.run(3)
-    start = time.perf_counter()
-    us.run(10)
-    each_ms = (time.perf_counter() - start) * 100
-    iterations = max(3, min(2000, int(SPAN_MS / each_ms)))
+    iterations = max(3, min(2000, int(SPAN_MS / each_ms(us))))
     limit = p.flops / peak(on, fresh=True) / 1e6 if len(p.inputs) > 1 else None
     case = Case(name, metric="call_ms", limit=limit)
     pairs = QUICK_PAIRS if quick else PAIRS
     found = compare(case, us, peers(kind, inputs, options), pairs=pairs, iterations=iterations)
     if kind == "matmul" and available():
-        found.append(_beside_tvm(case, us, inputs, pairs, iterations))
+        found.append(beside_tvm(case, us, inputs, pairs, iterations))
     return [asdict(row) for row in found]
 
 
-def _beside_tvm(
+def each_ms(us: Contestant) -> float:
+    """Of one call, roughly: how many make a stretch is decided by it."""
+    us.run(3)
+    start = time.perf_counter()
+    us.run(10)
+    return (time.perf_counter() - start) * 100
+
+
+def beside_tvm(
     case: Case, us: Contestant, inputs: Sequence[Any], pairs: int, iterations: int
 ) -> Row:
     """TVM runs in a process of its own, and tells its own process CPU."""
@@ -171,6 +180,18 @@ def means(rows: Sequence[Row]) -> list[Row]:
             )
         )
     return found
+
+
+def best_of_peers(rows: Sequence[Row]) -> list[Row]:
+    """The geometric mean over shapes of the ratio against whichever peer is fastest there."""
+    hardest = [
+        min((row for row in rows if row.case == case), key=lambda row: row.ratio)
+        for case in dict.fromkeys(row.case for row in rows)
+    ]
+    return [
+        replace(row, case=f"network shapes, geometric mean of {len(hardest)}")
+        for row in means([replace(row, peer="the best peer") for row in hardest])
+    ]
 
 
 def peaks(seconds: float) -> list[dict[str, Any]]:
@@ -223,9 +244,9 @@ def compile_times(count: int) -> list[dict[str, Any]]:
     rows: list[Row] = []
     for on in runnable():
         nests = list(_random_nests(on, count))
-        ours_ms = np.array([_compile_ms(Kernel, nest, on) for nest in nests])
+        ours_ms = np.array([compile_ms(Kernel, nest, on) for nest in nests])
         some = nests[:: max(1, count // 30)]
-        theirs = np.array([_compile_ms(llvm.LlvmKernel, nest, on) for nest in some])
+        theirs = np.array([compile_ms(llvm.LlvmKernel, nest, on) for nest in some])
         paired = ours_ms[:: max(1, count // 30)]
         middle, ci95 = ratio(paired, theirs)
         case = f"compile, {count} random schedules of matmul, {on} 1T"
@@ -256,8 +277,8 @@ def _random_nests(on: Target, count: int) -> list[Nest]:
     return found
 
 
-def _compile_ms(load: Callable[..., Any], nest: Nest, on: Target) -> float:
-    fresh = Nest(nest.problem, nest.compute, nest.write)  # nothing that is cached in a nest counts
+def compile_ms(load: Callable[..., Any], nest: Nest, on: Target) -> float:
+    fresh = replace(nest)  # nothing that is cached in a nest counts
     start = time.process_time()
     load(generate(fresh, on))
     return (time.process_time() - start) * 1e3

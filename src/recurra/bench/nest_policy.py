@@ -1,15 +1,21 @@
-"""The shipped policy alone, beside the best nest that an episode reaches, on sizes held out."""
+"""The shipped policy on sizes held out: alone, beside the best nest that an episode reaches; with a
+search that goes on from its nest, beside every search of the paper in as much time.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from recurra.bench.harness import Row, progress
+from recurra.bench.looptune.searches import alone
+from recurra.bench.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
+from recurra.nest.actions import PAPER
 from recurra.nest.agents.policy import Policy, load, shipped
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
@@ -18,6 +24,56 @@ from recurra.nest.table import tabulate
 from recurra.nest.target import Target, runnable
 
 LIMIT_MS = 20.0
+BUDGETS = (0.01, 0.1, 1.0)  # seconds of process CPU
+ON = "beam4bfs"  # goes on from the policy's nest
+
+
+def beside_searches(count: int) -> list[dict[str, Any]]:
+    """A row per budget and search, of medians over sizes; and of policy and search beside the
+    oracle. None without a policy.
+    """
+    on = runnable()[0]
+    if (path := shipped(on)) is None:
+        return []
+    policy = load(path)
+    found: dict[tuple[float, str], list[tuple[float, float]]] = {}
+    for words in policy.about["telling"][:count]:
+        p = catalogue.matmul(*map(int, words.split("x")))
+        for budget in BUDGETS:
+            gflops = _searched(policy, p, on, budget)
+            ours = gflops.pop("policy")
+            for name, theirs in gflops.items():
+                found.setdefault((budget, name), []).append((ours, theirs))
+            progress(f"policy and {budget:g} s, {words}: {ours:.0f} GFLOPS; {_best(gflops)}")
+    return [asdict(_against(budget, name, x, on)) for (budget, name), x in found.items()]
+
+
+def _searched(policy: Policy, p: Problem, on: Target, budget: float) -> dict[str, float]:
+    """GFLOPS of what each finds in so much time, all measured again in turns."""
+    policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
+    start = time.process_time()
+    begin = policy.path(p)[-1]
+    left = budget - (time.process_time() - start)
+    nests = {"policy": begin if left <= 0 else alone(ON, begin, on, PAPER, left).nest}
+    nests |= {name: alone(name, untiled(p), on, PAPER, budget).nest for name in SEARCHES}
+    nests["oracle"] = _oracle(policy, p, on)
+    for nest in nests.values():
+        verified(nest, on)
+    standings = compared(list(nests.values()), on, rounds=9)
+    return {name: x.gflops for name, x in zip(nests, standings, strict=True)}
+
+
+def _best(gflops: Mapping[str, float]) -> str:
+    name = max((n for n in gflops if n != "oracle"), key=lambda n: gflops[n])
+    return f"{name} {gflops[name]:.0f}, oracle {gflops['oracle']:.0f}"
+
+
+def _against(budget: float, name: str, pairs: list[tuple[float, float]], on: Target) -> Row:
+    ours, theirs = (float(np.median(x)) for x in zip(*pairs, strict=True))
+    ratios = [a / b for a, b in pairs]
+    case = f"policy and {ON}, {budget * 1e3:g} ms, median of {len(pairs)} sizes {on} 1T"
+    ends, ratio = (min(ratios), max(ratios)), float(np.median(ratios))
+    return Row(case, "gflops", ours, name, theirs, ratio, ends, None, "exact")
 
 
 def policies(count: int) -> list[dict[str, Any]]:

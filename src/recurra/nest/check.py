@@ -10,17 +10,16 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from recurra.errors import RecurraError
+from recurra.nest.child import environment
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
@@ -48,13 +47,11 @@ def validate(nest: Nest, kernel: Any) -> None:
 def validate_code(nest: Nest, target: str, code: bytes) -> None:
     """The same for bytes of machine code; without any, the child compiles with LLVM."""
     task = {"nest": str(nest), "target": target, "code": code.hex()}
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
             [sys.executable, "-m", "recurra.nest.check"],
             input=json.dumps(task),
-            env={**os.environ, "PYTHONPATH": path, "RECURRA_CHECK": "0"},
+            env=environment(RECURRA_CHECK="0"),
             capture_output=True,
             text=True,
             check=False,

@@ -8,9 +8,12 @@ compiler is needed to make one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
@@ -20,6 +23,7 @@ from recurra.nest.target import runnable
 from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
 
 WORTH = 2**17  # operations: less is done before a call is made
+ROUNDS, SPAN_S = 9, 0.001
 GAIN = 1.1  # times as fast as the backend's own, at least
 
 
@@ -43,11 +47,16 @@ class Choice:
         return self.gain >= GAIN
 
 
-def contraction(labels: str, shapes: Sequence[tuple[int, ...]]) -> Contraction | None:
-    """The kernel of an einsum of C-contiguous f32 arrays: the tuned one, or the standard tile.
+def contraction(
+    labels: str,
+    shapes: Sequence[tuple[int, ...]],
+    strides: Sequence[tuple[int, ...]] | None = None,
+) -> Contraction | None:
+    """The kernel of an einsum of f32 arrays: the tuned one, or the standard tile. `strides` in
+    elements; without, arrays are C-contiguous.
 
-    None where there is none to be had: too little to do, an axis read twice, more than six
-    tensors, or another kind of machine.
+    None where there is none to be had: too little to do, an axis read twice, an array that
+    overlaps itself, more than six tensors, or another kind of machine.
     """
     inputs, _, out = labels.partition("->")
     parts = inputs.split(",")
@@ -57,8 +66,29 @@ def contraction(labels: str, shapes: Sequence[tuple[int, ...]]) -> Contraction |
         return None
     if not all(parts) or any(0 in shape for shape in shapes) or len(indices) > 8:
         return None
-    problem = from_layouts(labels, [(shape, contiguous(shape)) for shape in shapes])
+    strides = strides or [contiguous(shape) for shape in shapes]
+    layouts = list(zip(shapes, strides, strict=True))
+    if any(s <= 0 < n - 1 for layout in layouts for n, s in zip(*layout, strict=True)):
+        return None
+    problem = from_layouts(labels, layouts)
     return compile(problem) if problem.flops >= WORTH else None
+
+
+def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """Microseconds of a call of each, in turns.
+
+    A backend may use several threads, and others the machine: of wall-clock time and the process's
+    CPU time, those are given in which the first one does worse.
+    """
+    times = np.empty((ROUNDS, 2, len(calls)))  # both clocks
+    for k in range(ROUNDS):
+        for j, call in enumerate(calls):
+            start, cpu, runs = time.perf_counter(), time.process_time(), 0
+            while (spent := time.perf_counter() - start) < SPAN_S:
+                call()
+                runs += 1
+            times[k, :, j] = spent / runs, (time.process_time() - cpu) / runs
+    return [float(t) * 1e6 for t in min(times.min(axis=0), key=lambda t: t[1] / t[0])]
 
 
 def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> Choice:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recurra import processor
 from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.nest.loops import Nest, parse
@@ -49,21 +48,10 @@ def folder() -> Path:
     return config().kernels or Path(caches) / "recurra" / "kernels"
 
 
-@cache
-def processor() -> str:
-    """A name for this kind of processor, as a folder can have it."""
-    info = Path("/proc/cpuinfo")
-    text = info.read_text() if info.exists() else ""
-    words = ("vendor_id", "cpu family", "model", "model name", "cache size")
-    found = [re.search(rf"^{word}\s*:\s*(.*)$", text, re.MULTILINE) for word in words]
-    name = " ".join(x[1] for x in found if x) or os.uname().machine
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
-
-
 def path(problem: Problem, target: str, threads: int = 1) -> Path:
     """Where the entry of a problem is, or would be."""
     digest = hashlib.sha256(str(problem).encode()).hexdigest()[:24]
-    return folder() / processor() / f"{target}-{threads}-{digest}.json"
+    return folder() / processor.kind() / f"{target}-{threads}-{digest}.json"
 
 
 def load(problem: Problem, target: str, threads: int = 1) -> Kept | None:

@@ -7,17 +7,30 @@ cheapest of all that fit, tails included.
 
 from __future__ import annotations
 
+import math
+
+from recurra.nest.codegen import BUFFERS
 from recurra.nest.loops import Nest, scheduled
-from recurra.nest.problem import Problem
-from recurra.nest.scopes import SPARE
+from recurra.nest.problem import Access, Problem
+from recurra.nest.scopes import SPARE, Scopes
 from recurra.nest.target import Target
 
+OFTEN = 48  # an input that is read so often for every result is worth a copy
 CHAIN = 8  # independent multiply-adds that hide their latency: four cycles, two a cycle
 
 
 def standard(p: Problem, target: Target) -> Nest:
     """A good first nest of a problem: `n/64 m/6 k m n` for a matrix product, or alike."""
     lanes = _in_lanes(p)
+    if lanes in p.reduced and (found := _transposing(p, target)) is not None:
+        return found
+    return scheduled(p, " ".join(_order(p, lanes, target)))
+
+
+def _order(p: Problem, lanes: str, target: Target, packed: Access | None = None) -> list[str]:
+    """The words of a tile whose lanes run over this index; `packed` is copied as far out as can be
+    without copying what the tiles after it do not read.
+    """
     others = [i for i, _ in p.sizes if i in p.output.indices and i != lanes and p.extents[i] > 1]
     tiled = max(reversed(others), key=lambda i: p.extents[i], default=None)
     reduced = [i for i in p.reduced if i != lanes]
@@ -30,7 +43,29 @@ def standard(p: Problem, target: Target) -> Nest:
         words = [*alone, *rest, *tiles, *reduced, *columns]
     else:  # one slab of columns after the other: what only they need stays in the cache
         words = [*alone, *columns, *rest, *tiles, *reduced]
-    return scheduled(p, " ".join([*words, *([tiled] if tiled else []), lanes]))
+    if packed is not None:
+        read = [i for i in words if i in packed.indices and i in rest]
+        at = words.index(read[-1]) + 1 if read else len(alone) + len(columns)
+        words.insert(at, f"[{packed.name}]")
+    return [*words, *([tiled] if tiled else []), lanes]
+
+
+def _transposing(p: Problem, target: Target) -> Nest | None:
+    """With lanes along the result, of which one input lies across: it is copied to lie along, a
+    slab at a time, if it is read often enough. As in `ab,cb->ac`.
+    """
+    for lanes in p.output.indices:
+        across = [t for t in p.inputs if t.steps.get(lanes, 0) not in (0, 1)]
+        if p.output.steps.get(lanes) != 1 or p.combine != "sum" or len(across) != 1:
+            continue
+        packed = across[0]
+        lacking = [i for i in p.output.indices if i not in packed.indices]
+        if math.prod(p.extents[i] for i in lacking) < OFTEN:
+            continue
+        nest = scheduled(p, " ".join(_order(p, lanes, target, packed)))
+        if sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS:
+            return nest
+    return None
 
 
 def _in_lanes(p: Problem) -> str:

@@ -7,7 +7,7 @@ to the last bit. A table is an oracle, too: `best` is what no policy exceeds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -189,52 +189,3 @@ def _explored(
     )
     legal = np.array([[name in way for name in actions.names] for way in ways])
     return states, after, legal
-
-
-class Episodes:
-    """Many episodes at once over tables: one array operation per step, no measurement.
-
-    States count through all tables. reset() and step(actions) work on `batch` episodes; those that
-    end begin anew, in a table drawn at random.
-    """
-
-    def __init__(self, tables: Sequence[Table], batch: int, seed: int = 0) -> None:
-        self.tables, self.batch = list(tables), batch
-        self.random = np.random.default_rng(seed)
-        sizes = [len(t.orders) for t in tables]
-        self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        pairs = list(zip(tables, self.first, strict=True))
-        self.after = np.concatenate([t.after + start for t, start in pairs])
-        self.legal = np.concatenate([t.legal for t in tables])
-        self.shares = np.concatenate([t.gflops / t.peak for t in tables]).astype(np.float32)
-        """GFLOPS of every state as a share of the peak: rewards are its differences"""
-        self.steps = tables[0].actions.steps
-
-    def vectors(self, states: NDArray[np.int64]) -> Vector:
-        """[len(states), loops, 20]"""
-        which = np.searchsorted(self.first, states, side="right") - 1
-        own = states - self.first[which]
-        return np.stack([self.tables[t].vector(int(s)) for t, s in zip(which, own, strict=True)])
-
-    def reset(self) -> NDArray[np.int64]:
-        """States [batch]: untiled nests of tables drawn at random."""
-        self.left = np.full(self.batch, self.steps)
-        self.states = self._fresh(self.batch)
-        return self.states
-
-    def _fresh(self, count: int) -> NDArray[np.int64]:
-        return self.first[self.random.integers(len(self.tables), size=count)]
-
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
-        """(states after, rewards, truncated), each [batch]; `states` are those of the next step."""
-        before = self.states
-        after = self.after[before, actions].astype(np.int64)
-        rewards = self.shares[after] - self.shares[before]
-        self.left -= 1
-        ended = self.left <= 0
-        self.states = after.copy()
-        self.states[ended] = self._fresh(int(ended.sum()))
-        self.left[ended] = self.steps
-        return after, rewards, ended

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -104,7 +104,7 @@ def tuned(
     for start, name in (("untiled", "found"), ("standard", "refined")):
         result = searched(
             strategy(search),
-            nests[start],
+            replace(nests[start], packs=()),  # annotations come last
             evaluate,
             actions or Actions(),
             seconds=seconds / 2,

@@ -39,6 +39,7 @@ def render(
     curves: Mapping[str, Points] | None = None,
     passes: Sequence[Row] = (),
     islands: Sequence[Row] = (),
+    contractions: Sequence[Row] = (),
 ) -> str:
     """The page's text.
 
@@ -48,6 +49,7 @@ def render(
     curves          tag → [(step, value)], the main one first
     passes          rows of name, before, after, ms (nodes before and after)
     islands         rows of island, predicted ms, measured ms: one step of the outermost loop
+    contractions    rows of contraction, us, gain, used: those that a kernel was made for
     """
     equations = equations or {}
     sections = [
@@ -62,6 +64,7 @@ def render(
             "one step of the outermost loop, each of its loops launched alone",
             table(islands, bar="measured ms") if islands else "",
         ),
+        Section("Contractions", kernels(contractions), table(contractions) if contractions else ""),
         Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),
     ]
     sections = [s for s in sections if s.body]
@@ -82,6 +85,19 @@ def render(
         '<button type="button" id="theme" aria-label="light or dark">◐</button></nav>\n'
         f"<main>{body}</main>\n<script>{_asset('page.js')}</script></body></html>\n"
     )
+
+
+def kernels(contractions: Sequence[Row]) -> str:
+    """How many of a program's contractions are kernels of our own, and what that gains."""
+    used = [row for row in contractions if row["used"]]
+    if not contractions:
+        return ""
+    told = f"{len(used)} of {len(contractions)} by kernels of our own"
+    if not used:
+        return told
+    least, most = (f(row["gain"] for row in used) for f in (min, max))
+    times = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+    return f"{told}, each by itself {times} times as fast as the backend's"
 
 
 def write(path: str | Path, title: str, **parts: Any) -> Path:

@@ -33,7 +33,19 @@ def keep_compiled(run: RunFolder, program: Any) -> None:
 
 def keep_islands(run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> None:
     """Adds what its loops cost to what is kept of a compiled program."""
-    parts = {**_read(run.path / NAME), "islands": list(rows)}
+    _add(run, "islands", rows)
+
+
+def keep_contractions(run: RunFolder, program: Any) -> str:
+    """Adds what kernels gain, which is known when regions have been compiled; the same in words."""
+    rows = getattr(getattr(program, "backend", None), "contraction_rows", ())
+    if rows:
+        _add(run, "contractions", rows)
+    return page.kernels(rows)
+
+
+def _add(run: RunFolder, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    parts = {**_read(run.path / NAME), name: list(rows)}
     atomic.replace(run.path / NAME, [json.dumps(parts).encode()])
 
 

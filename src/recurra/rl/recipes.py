@@ -58,6 +58,8 @@ class Recipe:
 
             print(json.dumps(result))
         else:
+            if "contractions" in result:
+                print(f"contractions: {result['contractions']}")
             print(f"report: {result['report']}")
         return 0
 

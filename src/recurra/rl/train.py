@@ -106,7 +106,7 @@ RUNNING = ("iterations", "resume", "out", "check", "islands", "json")
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
-    from recurra.report.run_page import keep_compiled, keep_islands, write_page
+    from recurra.report.run_page import keep_compiled, keep_contractions, keep_islands, write_page
     from recurra.session import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
@@ -135,9 +135,11 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
                 hint=f"go on with: recurra train {_name(settings)} --resume {run.path}",
             ) from None
         finally:
+            kernels = keep_contractions(run, program)
             report = write_page(run)
     last = run.rows()[-1:] or [{}]
-    return {"run": str(run.path), "report": str(report), **last[0]}
+    told = {"contractions": kernels} if kernels else {}
+    return {"run": str(run.path), "report": str(report), **told, **last[0]}
 
 
 class Recorder:

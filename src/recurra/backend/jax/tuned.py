@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 
 from recurra.backend.jax.region import JaxBackend
 
-ROUNDS, SPAN_S = 9, 0.001
 _handlers: list[Any] = []  # what is registered stays, and so does its code
 
 
@@ -58,9 +56,27 @@ class TunedJax(JaxBackend):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
         out = jax.ShapeDtypeStruct(kernel.problem.output.shape, jnp.float32)
         ours = jax.ffi.ffi_call(name, out)
-        times = _compared([ours, lambda *xs: jnp.einsum(labels, *xs)], shapes)
+        times = self.compared([ours, lambda *xs: jnp.einsum(labels, *xs)], shapes)
         self.choices.append(self.door.choice(kernel, *times))
         return ours if self.choices[-1].taken else None
+
+    def compared(
+        self, functions: Sequence[Callable[..., Any]], shapes: Sequence[tuple[int, ...]]
+    ) -> list[float]:
+        """Microseconds of both, after their answers have been compared."""
+        random = np.random.default_rng(0)
+        with jax.ensure_compile_time_eval():
+            arrays = [jnp.asarray(random.integers(-4, 5, s), jnp.float32) for s in shapes]
+            compiled = [jax.jit(f) for f in functions]
+            answers = [np.asarray(f(*arrays)) for f in compiled]
+            assert np.array_equal(answers[0], answers[1]), "the kernel's answer is not XLA's"
+            return self.door.compared(
+                [partial(_waited, f, arrays) for f in compiled],
+            )
+
+
+def _waited(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
+    jax.block_until_ready(function(*arrays))
 
 
 class _Names:
@@ -78,31 +94,6 @@ class _Names:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(jnp, name)
-
-
-def _compared(
-    functions: Sequence[Callable[..., Any]], shapes: Sequence[tuple[int, ...]]
-) -> list[float]:
-    """Microseconds of both, in turns, after their answers have been compared.
-
-    XLA may use several threads, and others the machine: of wall-clock time and the process's CPU
-    time, those are given in which the first function does worse.
-    """
-    random = np.random.default_rng(0)
-    with jax.ensure_compile_time_eval():
-        arrays = [jnp.asarray(random.integers(-4, 5, s), jnp.float32) for s in shapes]
-        compiled = [jax.jit(f) for f in functions]
-        answers = [np.asarray(f(*arrays)) for f in compiled]
-        assert np.array_equal(answers[0], answers[1]), "the kernel's answer is not XLA's"
-        times = np.empty((ROUNDS, 2, len(compiled)))  # both clocks
-        for k in range(ROUNDS):
-            for j, f in enumerate(compiled):
-                start, cpu, runs = time.perf_counter(), time.process_time(), 0
-                while (spent := time.perf_counter() - start) < SPAN_S:
-                    jax.block_until_ready(f(*arrays))
-                    runs += 1
-                times[k, :, j] = spent / runs, (time.process_time() - cpu) / runs
-    return [float(t) * 1e6 for t in min(times.min(axis=0), key=lambda t: t[1] / t[0])]
 
 
 @cache

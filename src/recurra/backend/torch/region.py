@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,11 @@ class TorchBackend:
                     loc=plan.graph[equation(s)].loc,
                 )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
+        source = self.adapted(source)
         self.sources[region.name] = source
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
         scope |= {"foreign": foreign, "asked": asked, "attention": attention}
-        scope |= constants
+        scope |= {**constants, **self.scope}
         exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
         steps = steps_of(plan, region)
         for k in found:
@@ -97,12 +99,19 @@ class TorchBackend:
 
         return launch
 
+    apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
+    scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
+
+    def adapted(self, source: str) -> str:
+        """The code of a region, as this backend runs it."""
+        return source
+
     def pays(self, k: Kernel, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?
 
         Of another length at every step, attention would be compiled again at every step.
         """
-        if any(text.startswith("attention(") for _, text in k.lines):
+        if any(text.startswith(self.apart) for _, text in k.lines):
             return False
         runs = k.runs * steps
         saved = len(k.lines) * runs * LINE_US * 1e-6

@@ -43,7 +43,8 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
 def drawn(p: Panel) -> str:
     """One panel; a line's name stands where it ends."""
     xs = sorted({x for line in p.lines.values() for x, _ in line})
-    most = 1.05 * max(y for line in p.lines.values() for _, y in line)
+    every = [y for line in p.lines.values() for _, y in line]
+    least, most = min(0.0, *every), 1.05 * max(every)
 
     def across(x: float) -> float:
         first, last = xs[0], xs[-1]
@@ -52,10 +53,10 @@ def drawn(p: Panel) -> str:
         return WIDE * (x - first) / ((last - first) or 1)
 
     def down(y: float) -> float:
-        return HIGH * (1 - y / (most or 1))
+        return HIGH * (most - y) / ((most - least) or 1)
 
     parts = [f'<text class="title" x="0" y="-16">{escape(p.title)}</text>']
-    for tick in ticks(0, most):
+    for tick in ticks(least, most):
         parts.append(f'<path d="M0 {down(tick):.1f}H{WIDE}" stroke="#ddd"/>')
         parts.append(f'<text x="-8" y="{down(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for x in xs if p.doubling else ticks(xs[0], xs[-1], 5):

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from recurra import processor
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PRESETS, Actions
-from recurra.nest.agents.policy import Policy
-from recurra.nest.kept import processor
+from recurra.nest.agents import policy as policies
+from recurra.nest.agents.world import World
 from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.problem import Problem
 from recurra.nest.table import Table, load, tabulate
 from recurra.nest.target import Target, target
 
-Tell = Callable[[int, Policy], None]
+if TYPE_CHECKING:
+    from recurra.nest.agents.learning import Tell
+
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
 HELD_OUT = 5  # a fifth of the tables is not learnt from, but one at least
-ROUNDS = {"fitted": 4000, "dqn": 20_000}
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,13 @@ class Train:
     depth: int = 8
     """Actions of an episode."""
     rounds: int | None = None
-    """Updates; by default 4000 where values are fitted, 20000 steps of all episodes for DQN."""
-    learner: Literal["fitted", "dqn"] = "fitted"
-    """What values are learnt from: dynamic programming on the tables, or the agent's own steps."""
+    """Updates; by default as many as the learner's settings say."""
+    learner: Literal["fitted", "dqn", "apex", "ppo", "a3c", "impala"] = "fitted"
+    """What is learnt from: dynamic programming on the tables, or the agents' own steps."""
+    actors: int | None = None
+    """Of apex, ppo, a3c and impala: how many act; by default 4."""
+    resume: bool = False
+    """Go on from the folder's checkpoint."""
     actions: Literal["full", "paper"] = "paper"
     """Which splits: the paper's 4, 8, 16, or by 2, 3, 4, 6, 8, 16, 32."""
     backend: Literal["avx512", "avx2"] | None = None
@@ -60,22 +68,33 @@ class Train:
     """Print one JSON object at the end; progress is on standard error."""
 
     def __call__(self) -> int:
-        if self.tables < 2 or self.depth < 1 or self.rounds == 0:
-            raise RecurraError(
-                "training needs two tables, an action and a round at least",
-                facts=f"--tables {self.tables} --depth {self.depth} --rounds {self.rounds}",
-            )
+        self.check()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecurraError(f"{self.folder} cannot be made", facts=str(error)) from None
         on = target(self.backend)
-        rules = replace(PRESETS[self.actions], steps=self.depth)
+        rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
         report = self.train(tables[len(held_out) :], held_out, on)
         print(json.dumps(report) if self.json else _told(report))
         return 0
+
+    def check(self) -> None:
+        least = min(x for x in (self.rounds, self.actors, self.depth) if x is not None)
+        if self.tables < 2 or least < 1 or self.seed < 0:
+            raise RecurraError(
+                "training needs two tables, an action, a round and an actor at least, and a seed "
+                "from 0 on",
+                facts=f"--tables {self.tables} --depth {self.depth} --rounds {self.rounds} "
+                f"--actors {self.actors} --seed {self.seed}",
+            )
+        assert self.settings.rounds
+
+    def rules(self) -> Actions:
+        """What an episode may do."""
+        return replace(PRESETS[self.actions], steps=self.depth)
 
     def problems(self) -> list[Problem]:
         every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
@@ -98,74 +117,123 @@ class Train:
         """Learns, keeps the policy whose mean share is best on half of the tables held out, and
         says how good it is on the other half, which had no part in that.
         """
-        from recurra.nest.agents.dqn import shares_of_best
+        from recurra.nest.agents.learning import Point
 
-        choosing, telling = held_out[::2], held_out[1::2] or held_out
-        points, best = list[dict[str, float]](), list[Policy]()
-        begin, curve = time.perf_counter(), self.folder / "curve.jsonl"
-        curve.write_text("")
-        rounds = self.rounds or ROUNDS[self.learner]
-        with _bar("learning") as bar:
+        parts = held_out[::2], held_out[1::2] or held_out
+        choosing, telling = (World.of(some) for some in parts)
+        about = self.about(on, learnt, *parts)
+        points, begin = self.before(), time.perf_counter()
+        rounds = self.settings.rounds
+        spent = points[-1]["seconds"] if points else 0.0
+        with _bar(f"learning by {self.learner}") as bar:
 
-            def tell(done: int, policy: Policy) -> None:
-                shares, others = (shares_of_best(policy, some) for some in (choosing, telling))
-                spent = time.perf_counter() - begin
-                mean = float(np.mean(shares))
-                if mean > max((x["mean_of_best"] for x in points), default=-1.0):
-                    best[:] = [policy]
-                median, elsewhere = (float(np.median(x)) for x in (shares, others))
-                points.append(
-                    dict(rounds=done, seconds=round(spent, 1), mean_of_best=mean,
-                         of_best=median, of_best_elsewhere=elsewhere)
+            def tell(x: Point) -> None:
+                weights = x.policy.weights
+                shares, others = choosing.reached(weights), telling.reached(weights)
+                best = max((p["mean_of_best"] for p in points), default=-1.0)
+                point: dict[str, Any] = dict(
+                    rounds=x.rounds, steps=x.steps,
+                    reward=None if math.isnan(x.reward) else x.reward,
+                    seconds=round(spent + time.perf_counter() - begin, 1),
+                    mean_of_best=float(shares.mean()), of_best=float(np.median(shares)),
+                    of_best_elsewhere=float(np.median(others)),
                 )  # fmt: skip
-                with curve.open("a") as file:
-                    file.write(json.dumps(points[-1]) + "\n")
-                bar(done, rounds)
+                points.append(point)
+                with self.curve.open("a") as file:
+                    file.write(json.dumps(point) + "\n")
+                if point["mean_of_best"] > best:
+                    replace(x.policy, about=about).save(self.kept)
+                bar(x.rounds, rounds)
 
-            self.learner_of(learnt, rounds, tell)
-        shares = shares_of_best(best[0], telling)
+            self.learn(learnt, tell)
+        policy = policies.load(self.kept)
+        shares = telling.reached(policy.weights)
         report: dict[str, Any] = {
+            "of_best": float(np.median(shares)),
+            "least_of_best": float(shares.min()),
+            "of_best_untiled": float(np.median(telling.shares[telling.first] / telling.best)),
+            "curve": points,
+        }
+        replace(policy, about={**about, **report}).save(self.kept)
+        return {
             "tables": len(learnt),
             "held_out": len(held_out),
             "rounds": rounds,
             "learner": self.learner,
-            "seconds": time.perf_counter() - begin,
-            "of_best": float(np.median(shares)),
-            "least_of_best": min(shares),
-            "of_best_untiled": float(np.median([float(t.gflops[0]) / t.best for t in telling])),
-            "curve": points,
+            "seconds": points[-1]["seconds"],
+            **report,
+            "policy": str(self.kept),
         }
-        report["policy"] = str(self.keep(best[0], report, on, learnt, choosing, telling))
-        return report
 
-    def learner_of(self, learnt: list[Table], rounds: int, tell: Tell) -> None:
+    @property
+    def curve(self) -> Path:
+        return self.folder / "curve.jsonl"
+
+    @property
+    def kept(self) -> Path:
+        return self.folder / "policy.safetensors"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.npz"
+
+    def before(self) -> list[dict[str, Any]]:
+        """The curve up to the checkpoint; without --resume, nothing: all begins anew."""
+        from recurra.nest.agents.learning import done
+
+        if not self.resume:
+            for path in (self.checkpoint, self.kept):
+                path.unlink(missing_ok=True)
+            self.curve.write_text("")
+            return []
+        if not (self.checkpoint.exists() and self.curve.exists() and self.kept.exists()):
+            raise RecurraError(
+                f"there is nothing to go on with in {self.folder}",
+                facts="checkpoint.npz, curve.jsonl and policy.safetensors are not all there",
+                hint="leave out --resume",
+            )
+        points = [json.loads(line) for line in self.curve.read_text().splitlines()]
+        known = [x for x in points if x["rounds"] <= done(self.checkpoint)]
+        self.curve.write_text("".join(json.dumps(x) + "\n" for x in known))
+        return known
+
+    @property
+    def settings(self) -> Any:
+        """The learner's own, with what was given."""
+        return settings_of(self.learner, self.rounds, self.actors, self.seed)
+
+    def learn(self, learnt: list[Table], tell: Tell) -> None:
         """Runs the learner, which tells some forty policies."""
-        from recurra.nest.agents import dqn, fitted
+        settings = self.settings
+        every = max(1, settings.rounds // 40)
+        module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
+        module.train(learnt, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
-        every = max(1, rounds // 40)
-        if self.learner == "dqn":
-            dqn.train(learnt, dqn.Settings(rounds=rounds, seed=self.seed), tell=tell, every=every)
-        else:
-            settings = fitted.Settings(rounds=rounds, seed=self.seed)
-            fitted.train(learnt, settings, tell=tell, every=every)
-
-    def keep(
-        self, policy: Policy, report: dict[str, Any], on: Target, *tables: list[Table]
-    ) -> Path:
-        """With what it was made of: options, machine, sizes and the curve."""
+    def about(self, on: Target, *tables: list[Table]) -> dict[str, Any]:
+        """What a policy is made of: options, machine and sizes."""
+        settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
-        options += f" --learner {self.learner} --rounds {report['rounds']} --seed {self.seed}"
+        options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
+        options += f" --actors {settings.actors}" if hasattr(settings, "actors") else ""
         names = ("learnt", "choosing", "telling")
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
-        about = {
+        return {
             "command": f"recurra tune train {options} --backend {on}",
-            "processor": processor(),
-            **{k: report[k] for k in ("of_best", "least_of_best", "of_best_untiled", "curve")},
+            "processor": processor.kind(),
             **dict(zip(names, sizes, strict=True)),
         }
-        path = self.folder / "policy.safetensors"
-        replace(policy, about=about).save(path)
-        return path
+
+
+def settings_of(learner: str, rounds: int | None, actors: int | None, seed: int) -> Any:
+    """The learner's own settings, with what was given."""
+    given = {"rounds": rounds, "actors": actors, "seed": seed}
+    kind = importlib.import_module(f"recurra.nest.agents.{learner}").Settings
+    if actors is not None and not hasattr(kind, "actors"):
+        raise RecurraError(
+            f"the learner {learner} has no actors", facts=f"--actors {actors}",
+            hint="apex, ppo, a3c and impala have",
+        )  # fmt: skip
+    return kind(**{name: value for name, value in given.items() if value is not None})
 
 
 @contextmanager

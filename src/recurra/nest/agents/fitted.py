@@ -9,22 +9,21 @@ of them, in many more steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from recurra.nest.agents.dqn import _Adam as Adam  # pyright: ignore[reportPrivateUsage]
-from recurra.nest.agents.dqn import _network as network  # pyright: ignore[reportPrivateUsage]
-from recurra.nest.agents.policy import Policy, features, initial
-from recurra.nest.state import WIDTH
+from recurra.nest.agents.learning import Learner, State, Tell, learn
+from recurra.nest.agents.network import Adam
+from recurra.nest.agents.network import values as valued
+from recurra.nest.agents.policy import Policy
+from recurra.nest.agents.world import Floats, World, greedy_or_any
 from recurra.nest.table import Table
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,76 +54,58 @@ def values(table: Table) -> Floats:
     return np.stack(found)
 
 
+class Fitted(Learner):
+    """The states that walks have met, and the best that is reached from all."""
+
+    settings: Settings
+
+    def __init__(self, tables: Sequence[Table], settings: Settings) -> None:
+        super().__init__(World.of(tables), settings)
+        self.values = np.concatenate([values(t) for t in tables], axis=1)
+        self.met = np.zeros((0, 2), np.int64)
+
+    def update(self, done: int) -> Floats:
+        s, world, rewards = self.settings, self.world, np.zeros(0, np.float32)
+        if done % s.walk_every == 0:
+            weights = {k: np.asarray(w) for k, w in self.weights.items()}
+            choose = greedy_or_any(weights, s.explore)
+            walked = world.rollout(world.drawn(s.walks, self.random), choose, self.random)
+            met = np.stack([walked.states.reshape(-1), walked.left().reshape(-1)], axis=1)
+            self.met = np.concatenate([self.met, met])[-s.memory :]
+            self.steps += walked.states.size
+            rewards = walked.rewards.sum(axis=0)
+        states, left = self.met[self.random.integers(len(self.met), size=s.batch)].T
+        rate = s.learning_rate * (1 - done / s.rounds)
+        x = {
+            "seen": world.observed(states, left),
+            "legal": world.legal[states],
+            "wanted": self.values[left[:, None] - 1, world.after[states]],
+        }
+        self.weights, self.adam = _fit(self.weights, self.adam, x, rate)
+        return rewards
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "met": self.met}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.met = state["met"]
+
+
 def train(
     tables: Sequence[Table],
     settings: Settings | None = None,
     *,
-    tell: Callable[[int, Policy], None] | None = None,
+    tell: Tell | None = None,
     every: int = 500,
+    checkpoint: Path | None = None,
 ) -> Policy:
-    """A policy for the tables' actions; `tell`s (rounds done, the policy so far).
+    """A policy for the tables' actions, by `learning.learn`.
 
     The same tables and settings give the same policy.
     """
-    s = settings or Settings()
-    actions = tables[0].actions
-    assert all(t.actions == actions for t in tables), "tables of one set of actions"
-    world = _World(tables)
-    random = np.random.default_rng(s.seed)
-    weights: Any = initial(actions.max_loops * WIDTH + 1, len(actions.names), s.hidden, s.seed)
-    adam = Adam.zero(weights)
-    met = np.zeros((0, 2), np.int64)
-    for done in range(s.rounds):
-        if done % s.walk_every == 0:
-            met = np.concatenate([met, world.walked(weights, s, random)])[-s.memory :]
-        states, left = met[random.integers(len(met), size=s.batch)].T
-        rate = s.learning_rate * (1 - done / s.rounds)
-        weights, adam = _fit(weights, adam, world.example(states, left), rate)
-        if tell and (done + 1) % every == 0:
-            tell(done + 1, _policy(weights, tables[0]))
-    return _policy(weights, tables[0])
-
-
-class _World:
-    """All tables as one, states counted through."""
-
-    def __init__(self, tables: Sequence[Table]) -> None:
-        self.steps = tables[0].actions.steps
-        first = np.cumsum([0, *(len(t.orders) for t in tables)])
-        self.starts = first[:-1]
-        pairs = list(zip(tables, self.starts, strict=True))
-        self.after = np.concatenate([t.after + start for t, start in pairs]).astype(np.int64)
-        self.legal = np.concatenate([t.legal for t in tables])
-        self.values = np.concatenate([values(t) for t in tables], axis=1)
-        self.seen = np.concatenate([features(t.vectors()) for t in tables])
-
-    def observed(self, states: NDArray[np.int64], left: NDArray[np.int64]) -> Floats:
-        share = (left / self.steps).astype(np.float32)[:, None]
-        return np.concatenate([self.seen[states].astype(np.float32), share], axis=1)
-
-    def walked(self, weights: Any, s: Settings, random: np.random.Generator) -> NDArray[np.int64]:
-        """[states met, 2]: (state, actions left) on walks from untiled nests."""
-        states, met = self.starts[random.integers(len(self.starts), size=s.walks)], []
-        for left in range(self.steps, 0, -1):
-            lefts = np.full(s.walks, left)
-            met.append(np.stack([states, lefts], axis=1))
-            legal = self.legal[states]
-            given = np.asarray(_given(weights, self.observed(states, lefts)))
-            anything = np.where(legal, random.random(legal.shape), -1).argmax(axis=1)
-            greedy = np.where(legal, given, -np.inf).argmax(axis=1)
-            chosen = np.where(random.random(s.walks) < s.explore, anything, greedy)
-            states = self.after[states, chosen]
-        return np.concatenate(met)
-
-    def example(self, states: NDArray[np.int64], left: NDArray[np.int64]) -> dict[str, Any]:
-        return {
-            "seen": self.observed(states, left),
-            "legal": self.legal[states],
-            "wanted": self.values[left[:, None] - 1, self.after[states]],
-        }
-
-
-_given = jax.jit(network)
+    learner = Fitted(tables, settings or Settings())
+    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
 
 
 @jax.jit
@@ -134,10 +115,6 @@ def _fit(weights: Any, adam: Adam, x: Any, rate: Any) -> tuple[Any, Adam]:
     weight = x["legal"] * jnp.exp(-8 * (best - x["wanted"]))
 
     def loss(w: Any) -> Any:
-        return (weight * (network(w, x["seen"]) - x["wanted"]) ** 2).sum() / weight.sum()
+        return (weight * (valued(w, x["seen"]) - x["wanted"]) ** 2).sum() / weight.sum()
 
     return adam.step(jax.grad(loss)(weights), weights, rate)
-
-
-def _policy(weights: Any, table: Table) -> Policy:
-    return Policy({k: np.asarray(v, np.float32) for k, v in weights.items()}, table.actions)

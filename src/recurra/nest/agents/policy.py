@@ -36,9 +36,21 @@ def features(vectors: Vector) -> NDArray[np.float16]:
     return scaled.reshape(len(scaled), -1).astype(np.float16)
 
 
+def heads(weights: Any, seen: Any, xp: Any = np) -> tuple[Any, Any]:
+    """The network: a state's value [n], and the advantages of its actions [n, actions].
+
+    Where actions are drawn, advantages are the logarithms of their chances, up to a constant; the
+    best action is that of the largest advantage either way.
+    """
+    x = seen
+    for layer in range(len(weights) // 2 - 2):
+        x = xp.maximum(x @ weights[f"W{layer}"] + weights[f"b{layer}"], 0)
+    return (x @ weights["Wv"] + weights["bv"])[:, 0], x @ weights["Wa"] + weights["ba"]
+
+
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """The greedy policy of a dueling network (Wang et al., 2016)."""
+    """The greedy policy of a dueling network (Wang et al., 2016), or of an actor and a critic."""
 
     weights: Weights
     actions: Actions
@@ -47,16 +59,15 @@ class Policy:
 
     def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
         """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""
-        w, x = self.weights, seen
-        for layer in range(len(w) // 2 - 2):
-            x = np.maximum(x @ w[f"W{layer}"] + w[f"b{layer}"], 0)
-        advantages = x @ w["Wa"] + w["ba"]
-        return x @ w["Wv"] + w["bv"] + advantages - advantages.mean(axis=1, keepdims=True)
+        value, advantages = heads(self.weights, seen)
+        return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
 
-    def path(self, problem: Problem) -> list[Nest]:
-        """The nests of one episode, the untiled one first; nothing is measured."""
+    def path(self, problem: Problem, most: int | None = None) -> list[Nest]:
+        """The nests of one episode, the untiled one first; nothing is measured. At most so many
+        actions, where `most` is given.
+        """
         nests, steps = [untiled(problem)], self.actions.steps
-        for done in range(steps):
+        for done in range(steps if most is None else most):
             nest = nests[-1]
             x = features(vector(nest, self.actions.max_loops)[None]).astype(np.float32)
             left = np.full((1, 1), 1 - done / steps, np.float32)

@@ -1,0 +1,110 @@
+"""A3C (Mnih et al., 2016): actors send gradients of their episodes, applied as they come.
+
+While one actor works, others move the weights: its gradient is a little late, and nobody waits.
+Returns go to the end of the episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from recurra.nest.agents.actors import Answer, Task, Where
+from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.policy import Policy
+from recurra.nest.agents.walker import Walker, example
+from recurra.nest.agents.world import Floats, World
+from recurra.nest.table import Table
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is learnt with: a round is one actor's gradient."""
+
+    rounds: int = 5000
+    actors: int = 4
+    pool: Where = "processes"
+    batch: int = 32
+    """Episodes of a gradient"""
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    entropy: float = 0.01
+    critic: float = 0.5
+    seed: int = 0
+
+
+class Worker(Walker):
+    """An actor: the gradient of the episodes that it has just walked."""
+
+    def __init__(self, world: World, task: Task) -> None:
+        super().__init__(world, task)
+        self.settings: Settings = task.settings
+
+    def work(self, weights: Any) -> Answer:
+        s, found = self.settings, super().work(weights)
+        x = example(self.world, found)
+        flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in x.items()}
+        gradient = slope(weights, flat, s.entropy, s.critic)
+        sent = {name: np.asarray(g) for name, g in gradient.items()}
+        return {**sent, "rewards": x["reward"].sum(axis=0), "steps": np.array(x["reward"].size)}
+
+
+class A3c(Distributed):
+    """The weights that all gradients are applied to."""
+
+    settings: Settings
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        super().__init__(world, settings, Worker)
+
+    def update(self, done: int) -> Floats:
+        s = self.settings
+        self.actors.begin(self.weights)
+        who, found = self.actors.answer()
+        gradient = {name: found[name] for name in self.weights}
+        rate = s.learning_rate * (1 - done / s.rounds)
+        self.weights, self.adam = applied(self.weights, self.adam, gradient, rate)
+        self.actors.ask(who, self.weights)
+        self.steps += int(found["steps"])
+        return found["rewards"]
+
+
+def train(
+    tables: Sequence[Table],
+    settings: Settings | None = None,
+    *,
+    tell: Tell | None = None,
+    every: int = 500,
+    checkpoint: Path | None = None,
+) -> Policy:
+    """A policy for the tables' actions, by `learning.learn`.
+
+    With actors in turns, the same tables and settings give the same policy.
+    """
+    learner = A3c(World.of(tables), settings or Settings())
+    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+
+
+@jax.jit
+def slope(weights: Any, x: Any, bonus: Any, critic: Any) -> Any:
+    """The gradient of actor and critic; `bonus` is the worth of entropy."""
+
+    def loss(w: Any) -> Any:
+        value, logs = chances(w, x["seen"], x["legal"])
+        error = x["rest"] - value
+        gain = (lax.stop_gradient(error) * taken(logs, x["action"])).mean()
+        return critic * (error**2).mean() - gain - bonus * entropy(logs).mean()
+
+    return clipped(jax.grad(loss)(weights), 0.5)
+
+
+@jax.jit
+def applied(weights: Any, adam: Adam, gradient: Any, rate: Any) -> tuple[Any, Adam]:
+    return adam.step(gradient, weights, rate)

@@ -1,0 +1,119 @@
+"""IMPALA (Espeholt et al., 2018): actors send episodes, and the learner corrects for their age.
+
+An episode was walked by weights that are no longer those of the learner; V-trace weighs each step
+by how much likelier it has become since, at most by 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from recurra.nest.agents.actors import Where
+from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.policy import Policy
+from recurra.nest.agents.walker import Walker, example
+from recurra.nest.agents.world import Floats, World
+from recurra.nest.table import Table
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is learnt with: a round is one actor's answer."""
+
+    rounds: int = 5000
+    actors: int = 4
+    pool: Where = "processes"
+    batch: int = 32
+    """Episodes of an answer"""
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    entropy: float = 0.01
+    critic: float = 0.5
+    seed: int = 0
+
+
+class Impala(Distributed):
+    """The learner and its actors."""
+
+    settings: Settings
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        super().__init__(world, settings, Walker)
+
+    def update(self, done: int) -> Floats:
+        s = self.settings
+        self.actors.begin(self.weights)
+        who, found = self.actors.answer()
+        self.actors.ask(who, self.weights)  # goes on walking while we learn
+        x = example(self.world, found)
+        rate = s.learning_rate * (1 - done / s.rounds)
+        self.weights, self.adam = corrected(self.weights, self.adam, x, rate, s.entropy, s.critic)
+        self.steps += found["states"].size
+        return found["rewards"].sum(axis=0)
+
+
+def train(
+    tables: Sequence[Table],
+    settings: Settings | None = None,
+    *,
+    tell: Tell | None = None,
+    every: int = 500,
+    checkpoint: Path | None = None,
+) -> Policy:
+    """A policy for the tables' actions, by `learning.learn`.
+
+    With actors in turns, the same tables and settings give the same policy.
+    """
+    learner = Impala(World.of(tables), settings or Settings())
+    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+
+
+def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
+    """[steps, episodes] each: goals of the critic, advantages of the actor.
+
+    v[t] = V[t] + ρ[t] (r[t] + V[t+1] - V[t]) + ρ[t] (v[t+1] - V[t+1]), with ρ = min(1, ratio);
+    after the last step both are 0.
+    """
+    rho = jnp.minimum(1.0, ratio)
+    nothing = jnp.zeros_like(value[:1])
+    after = jnp.concatenate([value[1:], nothing])
+
+    def back(later: Any, x: Any) -> tuple[Any, Any]:
+        error, weight = x
+        found = weight * (error + later)
+        return found, found
+
+    errors = reward + after - value
+    _, corrections = lax.scan(back, nothing[0], (errors, rho), reverse=True)
+    goal = value + corrections
+    goal_after = jnp.concatenate([goal[1:], nothing])
+    return goal, rho * (reward + goal_after - value)
+
+
+@jax.jit
+def corrected(
+    weights: Any, adam: Adam, x: Any, rate: Any, bonus: Any, critic: Any
+) -> tuple[Any, Adam]:
+    """One update from episodes; `bonus` is the worth of entropy."""
+    steps, count = x["reward"].shape
+    flat = {name: x[name].reshape(steps * count, *x[name].shape[2:]) for name in x}
+
+    def loss(w: Any) -> Any:
+        value, logs = chances(w, flat["seen"], flat["legal"])
+        log = taken(logs, flat["action"])
+        ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
+        known = lax.stop_gradient(value).reshape(steps, count)
+        goal, advantage = v_trace(x["reward"], known, ratio)
+        gain = (advantage.reshape(-1) * log).mean()
+        wrong = ((goal.reshape(-1) - value) ** 2).mean()
+        return critic * wrong - gain - bonus * entropy(logs).mean()
+
+    return adam.step(clipped(jax.grad(loss)(weights), 0.5), weights, rate)

@@ -1,0 +1,200 @@
+"""Learner: what all learners have in common; the loop that they learn in; checkpoints.
+
+A checkpoint has everything that the next update depends on: a learner whose actors are of its own
+process goes on from it as if it had never stopped, to the last bit. It is an .npz file, arrays by
+their way, "adam/mean/W0", and JSON; nothing in it is executed when it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+from recurra.nest.agents.actors import Actor, Task, pool
+from recurra.nest.agents.network import Adam
+from recurra.nest.agents.policy import Policy, initial
+from recurra.nest.agents.world import Floats, World
+
+FORMAT = 1
+State = Mapping[str, Any]
+"""Arrays, numbers, random generators, and mappings of them"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far learning has come, and the policy at that moment."""
+
+    rounds: int
+    steps: int
+    """Actions that were taken in episodes"""
+    reward: float
+    """Mean of the episodes that ended since the point before; NaN if none did"""
+    policy: Policy
+
+
+Tell = Callable[[Point], None]
+
+
+class Learner(ABC):
+    """Weights, and what the next update depends on. `settings` has hidden, learning_rate, seed."""
+
+    def __init__(self, world: World, settings: Any) -> None:
+        self.world, self.settings = world, settings
+        self.random = np.random.default_rng(settings.seed)
+        inputs, outputs = world.seen.shape[1] + 1, world.legal.shape[1]
+        self.weights: Any = initial(inputs, outputs, settings.hidden, settings.seed)
+        self.adam = Adam.zero(self.weights)
+        self.steps = 0
+
+    @abstractmethod
+    def update(self, done: int) -> Floats:
+        """One update, the `done`-th; the rewards of the episodes that ended meanwhile."""
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        adam = self.adam._asdict()
+        return dict(weights=self.weights, adam=adam, random=self.random, steps=self.steps)
+
+    def restore(self, state: State) -> None:
+        """From a checkpoint's."""
+        self.weights, self.adam = state["weights"], Adam(**state["adam"])
+        self.random, self.steps = state["random"], state["steps"]
+
+    def close(self) -> None:  # noqa: B027, most have nothing to end
+        """Ends what it has started."""
+
+    def policy(self) -> Policy:
+        weights = {k: np.asarray(v, np.float32) for k, v in self.weights.items()}
+        return Policy(weights, self.world.actions)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a checkpoint must agree on."""
+        kind = type(self).__module__.rpartition(".")[2]
+        return dict(learner=kind, settings=str(self.settings), tables=self.world.digest)
+
+
+class Distributed(Learner):
+    """A learner whose episodes are acted by others. `settings` has actors and pool, too."""
+
+    def __init__(self, world: World, settings: Any, kind: Callable[[World, Task], Actor]) -> None:
+        super().__init__(world, settings)
+        self.actors = pool(kind, world, settings)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "actors": self.actors.state()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.actors.restore(state.get("actors", {}), self.steps)
+
+    def close(self) -> None:
+        self.actors.close()
+
+
+def learn(
+    learner: Learner, *, tell: Tell | None = None, every: int = 1000, checkpoint: Path | None = None
+) -> Policy:
+    """The policy after `settings.rounds` updates; `tell`s a Point every so many.
+
+    Then, too, the checkpoint is written; where there is one, learning goes on from it. Raises
+    RecurraError where it is of another learner, other settings or other tables.
+    """
+    past = 0
+    if checkpoint is not None and checkpoint.exists():
+        past, state = resumed(checkpoint, learner.about)
+        learner.restore(state)
+    rewards = list[float]()
+    try:
+        while past < learner.settings.rounds:
+            rewards += learner.update(past).tolist()
+            past += 1
+            if past % every and past < learner.settings.rounds:
+                continue
+            mean = float(np.mean(rewards)) if rewards else float("nan")
+            rewards.clear()
+            if tell:
+                tell(Point(past, learner.steps, mean, learner.policy()))
+            if checkpoint is not None:
+                keep(checkpoint, learner.about, past, learner.state())
+    finally:
+        learner.close()
+    return learner.policy()
+
+
+def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
+    """Writes a checkpoint, beside the one before and then in its place."""
+    arrays, words = dict[str, NDArray[Any]](), dict[str, Any]()
+    _flatten(state, "", arrays, words)
+    head = {"format": FORMAT, "done": past, "about": dict(about), "words": words}
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("wb") as file:
+        np.savez(file, head=json.dumps(head), **arrays)  # pyright: ignore[reportArgumentType]
+    os.replace(beside, path)
+
+
+def done(path: Path) -> int:
+    """How many updates a checkpoint comes after."""
+    return _read(path)[0]["done"]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        head = json.loads(str(arrays.pop("head")))
+        if head["format"] != FORMAT:
+            raise ValueError(f"format {head['format']}, not {FORMAT}")
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RecurraError(f"{path} is no checkpoint", facts=str(error)) from None
+    return head, arrays
+
+
+def resumed(path: Path, about: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """(updates done, state) of a checkpoint."""
+    head, arrays = _read(path)
+    for name, ours in about.items():
+        if (theirs := head["about"].get(name)) != ours:
+            raise RecurraError(
+                f"{path} is of other {name}" if name != "learner" else f"{path} is of {theirs}",
+                facts=f"it has {theirs}; this is {ours}",
+                hint="go on with what it was made with, or learn in another folder",
+            )
+    state = dict[str, Any]()
+    for way, value in {**arrays, **head["words"]}.items():
+        _put(state, way.split("/"), value)
+    return head["done"], state
+
+
+def _flatten(
+    state: State, way: str, arrays: dict[str, NDArray[Any]], words: dict[str, Any]
+) -> None:
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{way}{name}/", arrays, words)
+        elif isinstance(value, np.random.Generator):
+            words[f"{way}{name}"] = {"random": value.bit_generator.state}
+        elif isinstance(value, int):
+            words[f"{way}{name}"] = value
+        else:
+            arrays[f"{way}{name}"] = np.asarray(value)
+
+
+def _put(state: dict[str, Any], way: list[str], value: Any) -> None:
+    for name in way[:-1]:
+        state = state.setdefault(name, {})
+    if isinstance(value, dict):
+        random = np.random.default_rng()
+        random.bit_generator.state = value["random"]
+        value = random
+    state[way[-1]] = value

@@ -1,0 +1,63 @@
+"""The network of `policy`, as JAX differentiates it, and the optimiser."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from recurra.nest.agents.policy import heads
+from recurra.nest.agents.world import LOW
+
+
+def values(weights: Any, seen: Any) -> Any:
+    """[n, actions]: of the dueling network (Wang et al., 2016)."""
+    value, advantages = heads(weights, seen, jnp)
+    return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
+
+
+def chances(weights: Any, seen: Any, legal: Any) -> tuple[Any, Any]:
+    """Values of states [n], and logarithms of the chances of actions [n, actions]."""
+    value, logits = heads(weights, seen, jnp)
+    return value, jax.nn.log_softmax(jnp.where(legal, logits, LOW), axis=1)
+
+
+def taken(x: Any, actions: Any) -> Any:
+    """[n]: of [n, actions], those of the actions taken."""
+    return jnp.take_along_axis(x, actions[:, None], axis=1)[:, 0]
+
+
+def entropy(logs: Any) -> Any:
+    """[n]: of chances whose logarithms these are [n, actions]."""
+    return -(jnp.exp(logs) * logs).sum(axis=1)
+
+
+class Adam(NamedTuple):
+    """Kingma and Ba, 2015."""
+
+    count: Any
+    mean: Any
+    square: Any
+
+    @classmethod
+    def zero(cls, weights: Any) -> Adam:
+        nothing = {k: np.zeros_like(w) for k, w in weights.items()}
+        return cls(np.zeros((), np.float32), nothing, nothing)
+
+    def step(self, gradient: Any, weights: Any, rate: Any) -> tuple[Any, Adam]:
+        count = self.count + 1
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, self.mean, gradient)
+        square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g * g, self.square, gradient)
+
+        def new(w: Any, m: Any, s: Any) -> Any:
+            return w - rate * m / (1 - 0.9**count) / (jnp.sqrt(s / (1 - 0.999**count)) + 1e-8)
+
+        return jax.tree.map(new, weights, mean, square), Adam(count, mean, square)
+
+
+def clipped(gradient: Any, most: float) -> Any:
+    """Made shorter where its length, over all weights, exceeds `most`."""
+    length = jnp.sqrt(sum(jnp.vdot(g, g) for g in gradient.values()))
+    return {name: g * jnp.minimum(1.0, most / (length + 1e-9)) for name, g in gradient.items()}

@@ -1,0 +1,125 @@
+"""PPO (Schulman et al., 2017): all actors walk by one policy, which then learns from all of it.
+
+The chance of what was done may grow or shrink by a share only; how good it was is told by the
+critic's generalised advantages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from recurra.nest.agents.actors import Where
+from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.policy import Policy, heads
+from recurra.nest.agents.walker import Walker, example, joined
+from recurra.nest.agents.world import Floats, World
+from recurra.nest.table import Table
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is learnt with: a round is an answer of every actor, learnt from `epochs` times."""
+
+    rounds: int = 600
+    actors: int = 4
+    pool: Where = "turns"
+    batch: int = 64
+    """Episodes of an answer"""
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    epochs: int = 4
+    parts: int = 4
+    """Of an epoch, each an update"""
+    clip: float = 0.2
+    smooth: float = 0.95
+    """λ of generalised advantages"""
+    entropy: float = 0.01
+    critic: float = 0.5
+    seed: int = 0
+
+
+class Ppo(Distributed):
+    """The learner and its actors, who wait for each other."""
+
+    settings: Settings
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        super().__init__(world, settings, Walker)
+
+    def update(self, done: int) -> Floats:
+        s = self.settings
+        self.actors.begin(self.weights)
+        answers = dict(self.actors.answer() for _ in range(s.actors))
+        found = joined([answers[who] for who in range(s.actors)])
+        self.steps += found["states"].size
+        x = example(self.world, found)
+        x["advantage"], x["goal"] = self.judged(x)
+        flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in x.items()}
+        rate = s.learning_rate * (1 - done / s.rounds)
+        for _ in range(s.epochs):
+            order = self.random.permutation(len(flat["action"]))
+            for part in np.array_split(order, s.parts):
+                some = {name: v[part] for name, v in flat.items()}
+                self.weights, self.adam = improved(
+                    self.weights, self.adam, some, rate, s.clip, s.entropy, s.critic
+                )
+        return found["rewards"].sum(axis=0)
+
+    def judged(self, x: dict[str, Any]) -> tuple[Floats, Floats]:
+        """Advantages of what was done, normalised, and what the critic should have said."""
+        weights = {k: np.asarray(w) for k, w in self.weights.items()}
+        steps, count = x["reward"].shape
+        value = heads(weights, x["seen"].reshape(steps * count, -1))[0].reshape(steps, count)
+        advantage = generalised(x["reward"], value, self.settings.smooth)
+        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        return normal, advantage + value
+
+
+def train(
+    tables: Sequence[Table],
+    settings: Settings | None = None,
+    *,
+    tell: Tell | None = None,
+    every: int = 50,
+    checkpoint: Path | None = None,
+) -> Policy:
+    """A policy for the tables' actions, by `learning.learn`.
+
+    With actors in turns, the same tables and settings give the same policy.
+    """
+    learner = Ppo(World.of(tables), settings or Settings())
+    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+
+
+def generalised(reward: Floats, value: Floats, smooth: float) -> Floats:
+    """[steps, episodes]: Σ λ^k δ[t+k], with δ[t] = r[t] + V[t+1] - V[t] (Schulman et al., 2016)."""
+    after = np.concatenate([value[1:], np.zeros_like(value[:1])])
+    found, later = np.zeros_like(value), np.zeros_like(value[0])
+    for t in reversed(range(len(value))):
+        found[t] = later = reward[t] + after[t] - value[t] + smooth * later
+    return found
+
+
+@jax.jit
+def improved(
+    weights: Any, adam: Adam, x: Any, rate: Any, clip: Any, bonus: Any, critic: Any
+) -> tuple[Any, Adam]:
+    """One update by clipped chances; `bonus` is the worth of entropy."""
+
+    def loss(w: Any) -> Any:
+        value, logs = chances(w, x["seen"], x["legal"])
+        ratio = jnp.exp(taken(logs, x["action"]) - x["chance"])
+        within = jnp.clip(ratio, 1 - clip, 1 + clip)
+        gain = jnp.minimum(ratio * x["advantage"], within * x["advantage"]).mean()
+        wrong = ((value - x["goal"]) ** 2).mean()
+        return critic * wrong - gain - bonus * entropy(logs).mean()
+
+    return adam.step(clipped(jax.grad(loss)(weights), 0.5), weights, rate)
