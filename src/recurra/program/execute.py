@@ -14,11 +14,12 @@ from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.program.given import Given, source
 from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.machine import Machine
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
 from recurra.program.steps import members, times
-from recurra.program.walk import Machine, State, Walk
+from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
 
