@@ -18,7 +18,7 @@ from recurra.ir.verify import verify
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
 from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, restore_order
+from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, restored
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
@@ -155,7 +155,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
-            np.transpose(found[o], restore_order(case.graph[was].domain.dims, a))
+            restored(found[o], case.graph[was].domain.dims, a, np)
             for o, was, a in zip(g.outputs, case.graph.outputs, axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
@@ -182,7 +182,7 @@ def compiled(
             results = end.value
             break
     got = [
-        np.transpose(results[c.outputs[o]], restore_order(case.graph[o].domain.dims, c.axes[o]))
+        restored(results[c.outputs[o]], case.graph[o].domain.dims, c.axes[o], np)
         for o in case.graph.outputs
     ]
     same(case, got, want, f"{backend.name} {options}", exact)

@@ -16,11 +16,11 @@ import numpy as np
 
 from recurra import interp
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph, Node
+from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Call
 from recurra.ops.source import Input
-from recurra.rewrite.granularity import Axes, restore_order
+from recurra.rewrite.granularity import Axes, restored
 
 MOST = 50_000  # evaluations of an equation: a second or two
 CLOSE = {"float64": 1e-9, "float32": 2e-4}  # others are compared exactly
@@ -67,7 +67,7 @@ def answers(
     with _stand_ins(graph, sizes), np.errstate(all="ignore"):  # padding may hold 1/0
         found = interp.run(graph, sizes, made_up(graph, sizes), seed=seed)
     every = zip(graph.outputs, order, axes, strict=True)
-    return [np.transpose(found[o], restore_order(dims, a)) for o, dims, a in every]
+    return [restored(found[o], dims, a, np) for o, dims, a in every]
 
 
 def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -125,20 +125,28 @@ def _stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Generator[None]:
 
 
 def _stand_in(node: Node, sizes: Mapping[str, int]) -> Any:
-    assert isinstance(node.op, Call)
-    types = [Type(dtype, shape) for dtype, shape in node.op.results]
+    """What is called for rows does the same for each of them, whatever rows it is called for."""
+    op = node.op
+    assert isinstance(op, Call)
+    types = [Type(dtype, shape) for dtype, shape in op.results]
+    rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in node.args]
 
-    def call(*xs: Array) -> tuple[Array, ...]:
-        floats = [x for x in map(np.asarray, xs) if x.dtype.kind == "f"]
-        total = sum(float(np.tanh(x).sum()) for x in floats)
-        return tuple(_wave(k, total, t, sizes) for k, t in enumerate(types))
+    def call(*given: Array) -> tuple[Array, ...]:
+        group, xs = given[: len(op.group)], given[len(op.group) :]
+        total: Any = 0.0
+        for x, of_rows in zip(map(np.asarray, xs), rows, strict=True):
+            if x.dtype.kind == "f":
+                total = total + np.tanh(x).sum(axis=tuple(range(of_rows, x.ndim)))
+        first = int(group[0]) if group else 0
+        return tuple(_wave(k, total, t, sizes, first) for k, t in enumerate(types))
 
     return call
 
 
-def _wave(k: int, total: float, t: Type, sizes: Mapping[str, int]) -> Array:
+def _wave(k: int, total: Array, t: Type, sizes: Mapping[str, int], group: int) -> Array:
     """Numbers of order one that depend on what a call is given; flags and counts do not."""
     shape = t.sizes(sizes)
-    ramp = np.arange(prod(shape)).reshape(shape)
+    ramp = np.arange(prod(shape)).reshape(shape) + group * prod(shape)
+    total = np.reshape(total, np.shape(total) + (1,) * (len(shape) - np.ndim(total)))
     wave = np.sin(ramp + k + total) if t.dtype[0] == "f" else (ramp + k) % 2
     return np.asarray(wave, NUMPY_NAME[t.dtype])

@@ -38,6 +38,8 @@ from recurra.rewrite.granularity import (
     loops,
     more_axes,
 )
+from recurra.rewrite.groups import find as find_groups
+from recurra.rewrite.groups import grouped, split_axes
 from recurra.rewrite.keep import keep
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
@@ -95,6 +97,7 @@ def compile_graph(
     counted: Sequence[str] | None = (),
     prices: Prices = PRICES,
     behind: float = inf,
+    groups: int = 1,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
@@ -112,7 +115,8 @@ def compile_graph(
     runs the program on its own. Loops over dims that are `counted` run on the host, each point a
     launch, with buffers of its own (None: by cost). `prices` of work: what choices by cost are made
     with. What no host call waits for runs behind it, in a launch of its own, if it takes `behind`
-    nanoseconds.
+    nanoseconds. Rows of environments on the host take turns in `groups`: while one is stepped, the
+    others act.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -153,6 +157,14 @@ def compile_graph(
         sizes = over.sizes(sizes)
         stages.split(sizes, str(over))
         g = stages.run("shard", partial(shard, s=over), g)
+    turns: frozenset[str] = frozenset()
+    if groups > 1:
+        found = find_groups(g, sizes, groups, workers)
+        turns = frozenset({found.dim})
+        stages.decisions.append(str(found))
+        written = split_axes(written, found)
+        stages.axes = written
+        g = stages.run("groups", lambda g, _: grouped(g, found), g)
     batch = batches(g) if axes else []
     split = inside_tiles(g)
     decided: tuple[Decision, ...] = ()
@@ -195,7 +207,7 @@ def compile_graph(
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
     stages.end()
-    s = rotated(SCHEDULERS[scheduler](g, sizes), sizes)
+    s = rotated(SCHEDULERS[scheduler](g, sizes), sizes, turns)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = coalesced(plan(s, sizes))
@@ -205,7 +217,7 @@ def compile_graph(
         assert not wrong, wrong[0]
     dims, told = by_cost(p, prices) if counted is None else (frozenset(counted), [])
     stages.decisions += told
-    program = lower(p, chunk, prices=prices, counted=dims, behind=behind)
+    program = lower(p, chunk, prices=prices, counted=dims | turns, behind=behind)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)

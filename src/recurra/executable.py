@@ -33,7 +33,7 @@ from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.report.behind import Behind
-from recurra.rewrite.granularity import restore_order
+from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
@@ -70,7 +70,8 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
-        workers = _workers(options.get("workers", 1))
+        workers = _count("workers", "devices that each have some of the rows", options)
+        _count("groups", "rows that take turns at the host", options)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
             if self.check:
@@ -247,9 +248,8 @@ class Executable:
     def arrange(self, output: str, array: Any) -> Any:
         """From the program's order of axes to the user's."""
         axes = self.compiled.axes[output]
-        order = restore_order(self.source_graph[output].domain.dims, axes)
         xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
-        return array if list(order) == sorted(order) else xp.permute_dims(array, tuple(order))
+        return restored(array, self.source_graph[output].domain.dims, axes, xp)
 
     def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""
@@ -433,15 +433,16 @@ def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
             )
 
 
-def _workers(workers: Any) -> int:
-    if not isinstance(workers, int) or workers < 1:
+def _count(option: str, what: str, options: Mapping[str, Any]) -> int:
+    n = options.get(option, 1)
+    if not isinstance(n, int) or n < 1:
         raise RecurraError(
-            f"a program cannot run on {workers!r} workers",
-            facts="workers are devices that each have some of the rows",
-            hint="give how many: workers=2",
+            f"a program cannot run on {n!r} {option}",
+            facts=f"{option} are {what}",
+            hint=f"give how many: {option}=2",
             loc=here(),
         )
-    return workers
+    return n
 
 
 def _expect_seed(seed: Any) -> None:

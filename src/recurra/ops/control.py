@@ -86,20 +86,31 @@ class Foreign(Op):
 class Call(Op):
     """y = the results of a host function; runs exactly once per point, in the order of its token
 
-    The dims in `batch` are taken whole: their axes lead every operand and result.
+    The dims in `batch_dims` are taken whole: their axes lead every operand and result. One of a
+    `group` of rows, the first of which many, is told both first.
     """
 
     pure = False
     fn: str
     results: tuple[tuple[str, tuple[Expr | int, ...]], ...]
     batch_dims: tuple[str, ...] = ()
+    group: tuple[Expr | int, ...] = ()
     table: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def parts(self) -> str:
+        """The name of the function that is called for a group of the rows."""
+        owner, _, name = self.fn.rpartition(".")
+        return f"{owner} in groups.{name}"
 
     def infer(self, *xs: Type) -> Tuple:
         return Tuple(tuple(Type(d, s) for d, s in self.results))
 
     def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
         return tuple(self.table[self.fn](*xs))
+
+    def run(self, xp: Any, env: Any, *xs: Array) -> tuple[Array, ...]:
+        return self.eval(xp, *(evaluate(e, env) for e in self.group), *xs)
 
 
 class Item(Op):

@@ -17,30 +17,36 @@ from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Store
-from recurra.ops.control import Call
 from recurra.program.region import Region, lasting, stores_of
 from recurra.program.steps import Segment, members, trips
 from recurra.schedule.tree import Loop, equation, is_step, reads
 
-Places = Mapping[str, Mapping[str, Expr | int]]  # of a region: store -> which of its buffers
+Places = Mapping[str, Mapping[str, Expr | int]]  # of a region or call: store -> its buffer
 
 
 def divided(
-    plan: Plan, regions: Iterable[Region], stores: Mapping[str, Store], dims: Collection[str]
+    plan: Plan,
+    regions: Iterable[Region],
+    calls: Mapping[str, tuple[Loop, ...]],
+    stores: Mapping[str, Store],
+    dims: Collection[str],
 ) -> tuple[dict[str, Store], Places]:
     """The stores that can be, along one of `dims`, and where each region finds its buffer.
 
-    So can those of which every launch touches one point.
+    So can those of which every launch, and every one of `calls` (and the loops around it), touches
+    one point.
     """
     found = list(regions)
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
     for name, store in stores.items():
         axis = next((a for a in store.kept if a.dim in dims and a.kind == "block"), None)
-        if axis is None or store.output or _called(plan, name):
+        if axis is None or store.output:
             continue
         mine = {
             r.name: place(plan, r, name, axis.dim) for r in found if name in (*r.stores, *r.reads)
         }
+        readers = {n.name for n, _ in plan.graph.readers[name]} & calls.keys()
+        mine |= {c: _one(plan, (c,), calls[c], name, axis.dim) for c in readers}
         if None in mine.values():
             continue
         lone = tuple(replace(a, kind="apart") if a is axis else a for a in store.axes)
@@ -103,13 +109,19 @@ def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> boo
 
 def place(plan: Plan, r: Region, name: str, dim: str) -> Expr | int | None:
     """The one point along `dim` that a launch touches, by the time of the host's loop over it."""
-    loop = next((x for x in r.around if x.dim == dim and x.step > 0), None)
     if r.tail is not None:
         return None
+    return _one(plan, [s for s in members(r.items) if s in r.active], r.around, name, dim)
+
+
+def _one(
+    plan: Plan, statements: Iterable[str], around: Iterable[Loop], name: str, dim: str
+) -> Expr | int | None:
+    """The one point that all of some statements touch."""
+    loop = next((x for x in around if x.dim == dim and x.step > 0), None)
     found: set[Expr | int | None] = set()
-    for s in members(r.items):
-        if s in r.active:
-            found |= _points(plan, s, name, dim, loop)
+    for s in statements:
+        found |= _points(plan, s, name, dim, loop)
     (at,) = found if len(found) == 1 else (None,)
     return at
 
@@ -132,8 +144,3 @@ def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[E
         else:
             out.add(substitute(e, {dim: lin([(Sym(dim), 1), (-loop.shift[s], 1)])}))
     return out
-
-
-def _called(plan: Plan, name: str) -> bool:
-    """Does the host read it, for a call?"""
-    return any(isinstance(n.op, Call) for n, _ in plan.graph.readers[name])

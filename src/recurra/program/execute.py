@@ -12,6 +12,7 @@ from recurra.errors import RecurraError
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
+from recurra.ops.control import Call
 from recurra.program.given import Given, source
 from recurra.program.lower import ChunkLoop, HostLoop, Program
 from recurra.program.machine import Machine
@@ -399,21 +400,30 @@ class _Run:
         plan, backend, walk, shards = self.plan, self.backend, self.walk, self.shards
         node = plan.graph[statement]
         loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
+        grouped = isinstance(node.op, Call) and node.op.group
+
+        def point(times: tuple[int, ...]) -> tuple[State, dict[str, Any]]:
+            state = State({}, {}, {}, tuple(zip(loops, times, strict=True)))
+            return state, walk.point(statement, state)
 
         def read(k: int, a: Ref, x: Any, times: tuple[int, ...]) -> Any:
             if plan.accesses[statement, k].how != "store":
                 return x
-            state = State({}, {a.name: x}, {}, tuple(zip(loops, times, strict=True)))
-            return walk.read(plan.stores[a.name], a, state, walk.point(statement, state))
+            state, env = point(times)
+            state.stores[a.name] = x
+            return walk.read(plan.stores[a.name], a, state, env)
+
+        def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
+            return node.op.run(np, point(times)[1] if grouped else {}, *xs)
 
         def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
             pairs = enumerate(zip(node.args, given, strict=True))
             if shards is None:
                 args = [np.asarray(read(k, a, x, times)) for k, (a, x) in pairs]
-                return tuple(map(backend.given, node.op.eval(np, *args)))
+                return tuple(map(backend.given, run(times, args)))
             split = ((k, a, _mesh(backend).parts(x)) for k, (a, x) in pairs)
             each = ([np.asarray(read(k, a, y, times)) for y in ys] for k, a, ys in split)
-            results = node.op.eval(np, *shards.together(node, list(each)))
+            results = run(times, shards.together(node, list(each)))
             return tuple(map(_mesh(backend).spread, shards.apart(node, results)))
 
         return call

@@ -170,6 +170,17 @@ def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     return out
 
 
+def calls_of(items: tuple[HostItem, ...]) -> dict[str, tuple[Loop, ...]]:
+    """Every host call, and the loops around it."""
+    out: dict[str, tuple[Loop, ...]] = {}
+    for it in items:
+        if isinstance(it, HostCall):
+            out[it.statement] = it.around
+        elif isinstance(it, HostLoop):
+            out |= calls_of(it.body)
+    return out
+
+
 def lower(
     plan: Plan,
     chunk: int | None = None,
@@ -191,7 +202,7 @@ def lower(
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(0, plan.schedule.items, every)
-    stores, places = divided(plan, _regions(items), cut.stores, counted)
+    stores, places = divided(plan, _regions(items), calls_of(items), cut.stores, counted)
     return Program(replace(plan, stores=stores), items, starts, places)
 
 

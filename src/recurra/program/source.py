@@ -26,6 +26,7 @@ from recurra.program.lower import (
     HostLoop,
     Launch,
     Program,
+    calls_of,
 )
 from recurra.program.region import Region
 from recurra.program.steps import members
@@ -43,7 +44,7 @@ def source(program: Program) -> str:
     w.depth = 1
     regions = sorted({r.name for r in program.regions})
     w.group(regions, str, "run.regions")
-    w.group(_calls(program.items), w.call_name, "run.calls")
+    w.group(calls_of(program.items), w.call_name, "run.calls")
     w.group(w.state, w.variable, "run.variables")
     w.group(program.plan.stores, w.store, "run.stores")
     for x in program.starts:
@@ -157,18 +158,18 @@ class _Writer:
         return self.spell("end", going, "_ended")
 
     def launch(self, r: Region, ints: list[str]) -> None:
-        stores = [self.buffer(s, r) for s in r.stores]
+        stores = [self.buffer(s, r.name, r.around) for s in r.stores]
         known = [self.end(e) for e in r.ends if r.asks]
         given = [*known, *map(self.variable, r.gives), *stores]
         taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
-        taken += [*stores, *(self.buffer(s, r) for s in r.reads)]
+        taken += [*stores, *(self.buffer(s, r.name, r.around) for s in r.reads)]
         call = f"{r.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
 
-    def buffer(self, name: str, r: Region) -> str:
-        """A store as a launch is given it."""
-        at = self.program.places.get(r.name, {}).get(name)
-        clocks = {x.dim: Sym(self.clock(x)) for x in r.around}
+    def buffer(self, name: str, who: str, around: Iterable[Loop]) -> str:
+        """A store as a launch, or a call, is given it."""
+        at = self.program.places.get(who, {}).get(name)
+        clocks = {x.dim: Sym(self.clock(x)) for x in around}
         return self.store(name) + ("" if at is None else f"[{substitute(at, clocks)}]")
 
     def call(self, it: HostCall) -> None:
@@ -177,7 +178,8 @@ class _Writer:
         args = [self.tuple(self.clock(x) for x in it.around)]
         for k, a in enumerate(plan.graph[it.statement].args):
             stored = plan.accesses[it.statement, k].how == "store"
-            args.append(self.store(a.name) if stored else self.variable(a.name))
+            buffer = self.buffer(a.name, it.statement, it.around)
+            args.append(buffer if stored else self.variable(a.name))
         self.line(
             f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})"
         )
@@ -283,7 +285,7 @@ def _state(program: Program) -> list[str]:
     out: dict[str, None] = {}
     for r in program.regions:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
-    for c in _calls(program.items):
+    for c in calls_of(program.items):
         out[c] = None
         for k, a in enumerate(program.plan.graph[c].args):
             if program.plan.accesses[c, k].how != "store":
@@ -299,11 +301,3 @@ def _seeds(items: tuple[HostItem, ...]) -> Iterator[tuple[str, str]]:
             yield from it.seeds
         if isinstance(it, HostLoop):
             yield from _seeds(it.body)
-
-
-def _calls(items: tuple[HostItem, ...]) -> Iterator[str]:
-    for it in items:
-        if isinstance(it, HostCall):
-            yield it.statement
-        elif isinstance(it, HostLoop):
-            yield from _calls(it.body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.ir.graph import Graph, Node, merge_condition
@@ -233,8 +234,16 @@ def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ..
     return out
 
 
-def restore_order(before: tuple[str, ...], axes: Axes) -> tuple[int, ...]:
-    """The permutation from [*dims, *axes] to [*before, *spatial]."""
+def restored(array: Any, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
+    """An array [*dims, *axes] as [*before, *spatial]; a dim in groups is one again."""
     have = [*axes[0], *axes[1]]
-    dims = [have.index(d) for d in before]
-    return (*dims, *(k for k, d in enumerate(have) if d == ""))
+    split = [[d] if d in have else [f"{d}z", f"{d}e"] for d in before]
+    order = [have.index(d) for parts in split for d in parts]
+    order += [k for k, d in enumerate(have) if d == ""]
+    array = array if order == sorted(order) else xp.permute_dims(array, tuple(order))
+    if all(len(parts) == 1 for parts in split):
+        return array
+    shape, sizes = [], iter(array.shape)
+    for parts in split:
+        shape.append(prod(next(sizes) for _ in parts))
+    return xp.reshape(array, (*shape, *sizes))

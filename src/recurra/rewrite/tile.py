@@ -9,7 +9,7 @@ it divides the range.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf, prod
@@ -52,6 +52,12 @@ class Tile:
         """The dim in terms of tile and element."""
         at: Any = Sym(self.outer) * self.size + Sym(self.inner)
         return {self.dim: at}
+
+    @property
+    def one(self) -> Slice:
+        """All elements of a tile."""
+        first: Any = Sym(self.outer) * self.size
+        return Slice(first, first + self.size)
 
     def split(self, r: Range) -> tuple[Range, Range]:
         return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
@@ -111,6 +117,8 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
         return None
     if not all(_fits(graph, n, dim, members, sizes) for n in members):
         return None
+    if not members.isdisjoint(graph.outputs):
+        return None
     widest = max(t.nbytes(sizes) for t in products if isinstance(t, Type))
     total = next(graph[n].domain[dim] for n in members).size(sizes)
     if total * widest <= LAYER or not widest:
@@ -169,6 +177,8 @@ def _tile(
         return None
     if not all(_fits(graph, n, dim, members, sizes) for n in names):
         return None
+    if not members.isdisjoint(graph.outputs):
+        return None
     ((_, hi),) = spans
     if symbols(hi) - sizes.keys():
         return None
@@ -181,10 +191,24 @@ def _tile(
     return Tile(dim, size, frozenset(members)) if size > 1 else None
 
 
-def _fits(graph: Graph, name: str, dim: str, members: set[str], sizes: Mapping[str, int]) -> bool:
-    """Can every read of a member be said in tiles?"""
+def untiled(graph: Graph, t: Tile, sizes: Mapping[str, int], but: Collection[str]) -> Node | None:
+    """The first of its members that cannot be tiled; how those in `but` read them is no matter."""
+    members = set(t.members)
+    bad = (n for n in t.members if not _fits(graph, n, t.dim, members, sizes, but))
+    return next((graph[n] for n in sorted(bad)), None)
+
+
+def _fits(
+    graph: Graph,
+    name: str,
+    dim: str,
+    members: set[str],
+    sizes: Mapping[str, int],
+    but: Collection[str] = (),
+) -> bool:
+    """Can every read of a member, but by some, be said in tiles?"""
     n = graph[name]
-    if not n.op.pure or name in graph.outputs:
+    if not n.op.pure:
         return False
     for a in n.args:
         for e in a.index:
@@ -199,7 +223,7 @@ def _fits(graph: Graph, name: str, dim: str, members: set[str], sizes: Mapping[s
         if reader.name in members:
             if e != Sym(dim):
                 return False
-        elif not (
+        elif reader.name not in but and not (
             isinstance(reader.op, Reduction)
             and isinstance(e, Slice)
             and full_length(e, n.domain[dim], sizes)
@@ -249,6 +273,8 @@ def _ref(graph: Graph, t: Tile, inside: bool, a: Ref) -> tuple[Ref, int | None]:
     for e, r in zip(a.index, graph[a.name].domain, strict=True):
         if r.dim != t.dim:
             index.append(e)
+        elif e == t.one:
+            index += [Sym(t.outer), Slice(0, t.size)]
         elif isinstance(e, Slice):
             split = sum(isinstance(x, Slice) for x in index)
             index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]

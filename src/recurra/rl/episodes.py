@@ -7,7 +7,8 @@ seen outside. Autoreset: rows go on, also from one reset call to the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,11 +49,22 @@ class Episodes:
         """The types of what `step` gives, less the token."""
         return [*self.observed, Type("f32"), *[Type("bool")] * 4]
 
-    def reset(self, draw: Array, count: Array, *rest: Array) -> tuple[Array, ...]:
-        """All rows start anew, seeded by two uniform draws: observation [B, ..], next token."""
+    def another(self) -> Self:
+        """The same, with an environment of its own."""
+        new = copy(self)
+        new.rows = None
+        return new
+
+    def reset(
+        self, draw: Array, count: Array | int, *rest: Array, first: int = 0
+    ) -> tuple[Array, ...]:
+        """All rows start anew, seeded by two uniform draws: observation [B, ..], next token.
+
+        They are those from `first` on of all rows that are seeded so.
+        """
         (token,) = rest
         rows = self._rows(int(count))
-        self.o = self.seen.show(rows.reset(seed(draw)))
+        self.o = self.seen.show(rows.reset(seed(draw) + first))
         self.live = np.ones(int(count), bool)
         self.term, self.trunc = ~self.live, ~self.live
         self.token = int(token)
@@ -110,11 +122,18 @@ class Carried(Episodes):
     def stepped(self) -> list[Type]:
         return [*self.observed, *super().stepped]
 
-    def reset(self, draw: Array, count: Array, *rest: Array) -> tuple[Array, ...]:
+    def another(self) -> Self:
+        new = super().another()
+        new.going = False
+        return new
+
+    def reset(
+        self, draw: Array, count: Array | int, *rest: Array, first: int = 0
+    ) -> tuple[Array, ...]:
         """Rows start anew if `fresh`, else they stand where they were left; next token."""
         fresh, token = rest
         if fresh or not self.going or self.rows is None or self.rows.env.num_envs != int(count):
-            self.o = self.seen.show(self._rows(int(count)).reset(seed(draw)))
+            self.o = self.seen.show(self._rows(int(count)).reset(seed(draw) + first))
             self.going = True
         self.token = int(token)
         return *self.o, self._tick(token)
@@ -148,6 +167,42 @@ class Carried(Episodes):
             held = {"env": rows.env, "waiting": rows.waiting, "o": self.seen.show(rows.reset(0))}
             found = restore(held, tree["held"], str(self.spec))
             rows.waiting, self.o = found["waiting"], found["o"]
+
+
+class InGroups:
+    """Episodes whose rows take turns: each group of them has an environment of its own.
+
+    Every call is told first which group it is for, of how many.
+    """
+
+    def __init__(self, whole: Episodes):
+        self.whole, self.spec = whole, whole.spec
+        self.groups: list[Episodes] = []
+
+    def reset(self, k: Array, n: Array, draw: Array, count: Array, *rest: Array) -> Any:
+        """`Episodes.reset` of a group; `count` is of all rows."""
+        self._expect(int(n))
+        rows = int(count) // int(n)
+        return self.groups[int(k)].reset(draw, rows, *rest, first=int(k) * rows)
+
+    def step(self, k: Array, n: Array, *given: Array) -> Any:
+        """`Episodes.step` of a group."""
+        return self.groups[int(k)].step(*given)
+
+    def state_dict(self) -> Any:
+        """That of every group; raises Unsaved."""
+        return {"groups": [g.state_dict() for g in self.groups]}
+
+    def load_state_dict(self, tree: Any) -> None:
+        """Puts back what `state_dict` gave; None: the rows start anew."""
+        trees = tree["groups"] if tree else [None] * len(self.groups)
+        self._expect(len(trees))
+        for g, x in zip(self.groups, trees, strict=True):
+            g.load_state_dict(x)
+
+    def _expect(self, n: int) -> None:
+        if len(self.groups) != n:
+            self.groups = [self.whole.another() for _ in range(n)]
 
 
 def episodes(spec: Spec) -> Episodes:

@@ -25,7 +25,7 @@ from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current
 from recurra.ops.control import Call, Item
 from recurra.rl.env import Stepped, Transition, follow, recurrence, stepped_domain
-from recurra.rl.episodes import Episodes, episodes
+from recurra.rl.episodes import Episodes, InGroups, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
 from recurra.rl.vector import Spec
 
@@ -176,6 +176,9 @@ def register(episodes: Episodes) -> str:
         name = f"{spec} {k}"
     Call.table.setdefault(f"{name}.reset", episodes.reset)
     Call.table.setdefault(f"{name}.step", episodes.step)
+    groups = InGroups(episodes)
+    Call.table.setdefault(f"{name} in groups.reset", groups.reset)
+    Call.table.setdefault(f"{name} in groups.step", groups.step)
     return name
 
 
