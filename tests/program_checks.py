@@ -11,6 +11,7 @@ import numpy as np
 from random_programs import Case, ragged
 from recurra.backend.numpy import NumpyBackend
 from recurra.compile import compile_graph
+from recurra.cost.target import PLAIN, aimed
 from recurra.interp import run
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
@@ -170,7 +171,7 @@ def compiled(
     **options: Any,
 ) -> list[Any]:
     """The plan is valid, and the program gives what the oracle gives."""
-    c = compile_graph(case.graph, case.sizes, **options)
+    c = compile_graph(case.graph, case.sizes, **aimed(PLAIN, options))
     if check:
         wrong = validate(c.plan)
         assert not wrong, f"{options}: {wrong[0]}\n{c.schedule}\n{c.plan}"

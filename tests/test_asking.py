@@ -148,7 +148,7 @@ def test_a_device_that_is_dear_to_ask_is_asked_seldom() -> None:
     program = ctx.compile(bounds, backend="numpy", asking=1.0)
     assert not [x for x in program.compiled.stages.decisions if "asked" in x]
     assert "every=5" in str(program.compiled.plan.graph)
-    assert NumpyBackend().asking == 0
+    assert NumpyBackend().target.asking == 0
 
 
 @pytest.mark.parametrize("every", [0, -1, True, 2.5, "all"])

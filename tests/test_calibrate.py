@@ -95,7 +95,7 @@ def test_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_machine("jax").plain == 2.0
     with pytest.raises(RecurraError, match=f"{path} has no prices of torch"):
         of_machine("torch")
-    assert learner(backend="jax").prices.plain == 2.0
+    assert learner(backend="jax").target.prices.plain == 2.0
 
 
 def test_choices_follow_prices() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from recurra.cost.attention import AttentionKernel
 from recurra.cost.model import HELD
-from recurra.cost.prices import PRICES, Prices
+from recurra.cost.prices import Prices
+from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
@@ -51,7 +51,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.split import FEWEST, split_off
 from recurra.rewrite.strip import stripped
-from recurra.rewrite.tile import ROWS, blocks, tile, tiles
+from recurra.rewrite.tile import blocks, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
@@ -83,40 +83,28 @@ def compile_graph(
     axes: bool = True,
     last: bool | None = None,
     chunk: int | None = None,
-    rows: int = ROWS,
-    enough: float = inf,
     held: float = HELD,
     strip: int | None = None,
-    kernel: AttentionKernel | None = None,
     attention: bool | None = None,
     given: int = FEWEST,
-    asking: float = 0.0,
     diagonals: float = GAIN,
     scheduler: str = "own",
     workers: int = 1,
-    counted: Sequence[str] | None = (),
-    prices: Prices = PRICES,
-    behind: float = inf,
     groups: int = 1,
+    target: Target = PLAIN,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
 
     `axes`: dims that order nothing become axes, else every dim is a loop. `last`: the batch axes go
-    last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost).
-    `strip`: points of a tile of a range that grows (None: by cost; 0: no tiles; isl's scheduler
-    takes none). `kernel` is what the backend has for attention, which is one op where that costs
-    less (`attention` False: nowhere; True: wherever it can be). `given`: points of a loop that wait
-    for nothing of it are computed at once, if they are so many (0: never). `rows` of a batch fill a
-    tile (0: no tiles); where batch axes go last, a step of `enough` nanoseconds needs none. `held`
-    weighs a kept byte (0: keep all). `diagonals`: cells that wait for neighbours go by diagonals
-    where that is so many times cheaper (0: always). `asking` a device whether rows go on costs so
-    many steps of a loop (0: nothing). `scheduler`: "own", or "isl" for the order that isl's
-    scheduler finds. `workers`: the rows of a dim that orders nothing are split over as many; each
-    runs the program on its own. Loops over dims that are `counted` run on the host, each point a
-    launch, with buffers of its own (None: by cost). `prices` of work: what choices by cost are made
-    with. What no host call waits for runs behind it, in a launch of its own, if it takes `behind`
-    nanoseconds. Rows of environments on the host take turns in `groups`: while one is stepped, the
-    others act.
+    last (None: decide). `chunk`: steps of the outermost loop per launch (None: by cost). `strip`:
+    points of a tile of a range that grows (None: by cost; 0: no tiles; isl's scheduler takes none).
+    `attention` is one op (None: where that costs less). `given`: points of a loop that wait for
+    nothing of it are computed at once, if they are so many (0: never). `held` weighs a kept byte
+    (0: keep all). `diagonals`: cells that wait for neighbours go by diagonals where that is so many
+    times cheaper (0: always). `scheduler`: "own", or "isl" for the order that isl's scheduler
+    finds. `workers`: the rows of a dim that orders nothing are split over as many; each runs the
+    program on its own. Rows of environments on the host take turns in `groups`: while one is
+    stepped, the others act. `target`: what it is compiled for.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -144,14 +132,16 @@ def compile_graph(
         g = stages.run("simplify again", simplify, g)
     g = stages.run("rounds", lambda g, n: _noted(stages, in_rounds(g, n)), g)
     g = stages.run("lift", lift, g)
-    g = stages.run("split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, rows)), g)
+    g = stages.run(
+        "split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, target.rows)), g
+    )
     g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
-    lift_attention = partial(attended, kernel=kernel, asked=attention)
+    lift_attention = partial(attended, kernel=target.kernel, asked=attention)
     g = stages.run("attention", lambda g, n: _noted(stages, lift_attention(g, n)), g)
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)
     g = stages.run("pad", pad, g)
     g = stages.run("place", place, g)
-    g = _diagonals(g, diagonals, stages, prices) if axes else g
+    g = _diagonals(g, diagonals, stages, target.prices) if axes else g
     over = choose(g, sizes, batch_dims(g), workers) if workers > 1 else None
     if over is not None:
         sizes = over.sizes(sizes)
@@ -171,7 +161,7 @@ def compile_graph(
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
         new, choices = keep(
-            g, sizes, phases(schedule(g, sizes, frozenset([*split, *batch]))), held, prices
+            g, sizes, phases(schedule(g, sizes, frozenset([*split, *batch]))), held, target.prices
         )
         stages.decisions += map(str, choices)
         return new
@@ -179,8 +169,8 @@ def compile_graph(
     def tiled(g: Graph, sizes: Mapping[str, int]) -> Graph:
         at = phases(schedule(accumulate(g, sizes), sizes, frozenset([*split, *batch])))
         at = {n: phase for n, phase in at.items() if n in g.nodes}
-        much = enough if at_end else inf
-        found = tiles(g, sizes, at, loops(g), {*split, *batch}, rows, much, prices)
+        much = target.enough if at_end else inf
+        found = tiles(g, sizes, at, loops(g), {*split, *batch}, target.rows, much, target.prices)
         for t in found:
             g = tile(g, t)
             split.append(t.inner)
@@ -194,8 +184,8 @@ def compile_graph(
         stages.axes = more_axes(written, g, decided)
         return new
 
-    g = _questions(g, asking, stages)
-    g = _in_blocks(g, batch, split, rows, stages)
+    g = _questions(g, target.asking, stages)
+    g = _in_blocks(g, batch, split, target.rows, stages)
     at_end, why = batch_last(g, sizes, [*split, *batch], last)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
@@ -215,9 +205,9 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    dims, told = by_cost(p, prices) if counted is None else (frozenset(counted), [])
+    dims, told = _counted(p, target)
     stages.decisions += told
-    program = lower(p, chunk, prices=prices, counted=dims | turns, behind=behind)
+    program = lower(p, chunk, prices=target.prices, counted=dims | turns, behind=target.behind)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)
@@ -233,6 +223,13 @@ def tell(stages: Stages, s: Schedule, program: Program) -> None:
     texts = {"schedule": str(s), "plan": str(program.plan), "host": source(program)}
     for name, text in texts.items():
         stages.dump(name, text)
+
+
+def _counted(p: Plan, target: Target) -> tuple[frozenset[str], list[str]]:
+    """The dims that the host counts, and why."""
+    if target.counted is None:
+        return by_cost(p, target.prices)
+    return frozenset(target.counted), []
 
 
 def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:

@@ -20,6 +20,7 @@ from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost import prices
+from recurra.cost.target import FIELDS, Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.fragments import code, folds_html, table
@@ -81,19 +82,10 @@ class Executable:
                     hint="leave workers out to find out where a NaN comes from",
                     loc=here(),
                 )
-        known = {
-            "asking": self.backend.asking,
-            "behind": self.backend.behind,
-            "counted": self.backend.counted,
-            "prices": prices.of_machine(self.backend.name),
-            "kernel": getattr(self.backend, "attention", None),
-        }
-        options = {**known, **options}
-        if "rows" not in options:
-            fill = {"rows": self.backend.rows, "enough": self.backend.enough}
-            options = {**fill, **options}
+        of_machine = prices.of_machine(self.backend.name)
+        options = aimed(replace(self.backend.target, prices=of_machine), options)
         options["workers"] = workers
-        self.prices = options["prices"]
+        self.target: Target = options["target"]
         kept = self.kept(graph, options)
         self.compiled: Compiled = cache.program(
             kept, lambda: compile_graph(graph, self.sizes, **options)
@@ -192,7 +184,7 @@ class Executable:
         if main is None:
             return []
         at = (plan, main.loop, self.backend, self.compiled.shards)
-        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.prices)
+        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.target.prices)
 
     def expect(self, inputs: Mapping[str, Any]) -> None:
         """Raises where they are not the inputs that the program reads."""
@@ -417,7 +409,8 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
-    known = [*list(inspect.signature(compile_graph).parameters)[2:], "check"]
+    own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
+    known = [*own, *FIELDS, "check"]
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)

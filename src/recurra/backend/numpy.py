@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from recurra.cost.target import PLAIN
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
+from recurra.program.execute import Reading
 from recurra.program.function import function
 from recurra.program.machine import Until
 from recurra.program.region import Region
@@ -84,8 +86,7 @@ class NumpyBackend:
     """Regions run as they are written, one statement after the other."""
 
     name = "numpy"
-    rows, enough, asking, behind = 512, inf, 0.0, inf
-    counted: tuple[str, ...] | None = ()  # reads are views
+    target = PLAIN
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()
@@ -93,6 +94,9 @@ class NumpyBackend:
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         run = function(plan, region, self.machine)
         return in_silence(run) if _hides(plan) else run
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        return partial(read, self.machine)
 
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from recurra.cost.target import Target
 from recurra.errors import RecurraError
-from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call
@@ -23,28 +23,29 @@ from recurra.program.steps import members, times
 from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
+Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
+
 
 class Backend(Protocol):
     """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
 
     name: str
     machine: Machine
-    rows: int  # of a batch that fill a tile: a statement should do more than its start costs
-    enough: float  # ns of a step which, with the batch as last axis, needs no tile
-    counted: tuple[str, ...] | None  # dims that the host counts; None: by cost
 
     @property
-    def asking(self) -> float:
-        """What it costs to ask for a value inside of a loop, in steps of the loop."""
-        ...
-
-    @property
-    def behind(self) -> float:
-        """Nanoseconds of work that are worth a launch which runs while the host does others."""
+    def target(self) -> Target:
+        """What it is, as choices by cost see it."""
         ...
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
+        ...
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        """f(times, *stores): what `read` reads on the machine that sees the stores soonest.
+
+        Where they lie in the host's memory that takes no launch, which would be behind others.
+        """
         ...
 
     def array(self, x: Any) -> Any:
@@ -401,29 +402,35 @@ class _Run:
         node = plan.graph[statement]
         loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
         grouped = isinstance(node.op, Call) and node.op.group
+        stored = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
 
-        def point(times: tuple[int, ...]) -> tuple[State, dict[str, Any]]:
-            state = State({}, {}, {}, tuple(zip(loops, times, strict=True)))
+        def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
+            state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
             return state, walk.point(statement, state)
 
-        def read(k: int, a: Ref, x: Any, times: tuple[int, ...]) -> Any:
-            if plan.accesses[statement, k].how != "store":
-                return x
-            state, env = point(times)
-            state.stores[a.name] = x
-            return walk.read(plan.stores[a.name], a, state, env)
+        def read(machine: Machine, times: tuple[Any, ...], *found: Any) -> list[Any]:
+            refs, on = [node.args[k] for k in stored], Walk(plan, machine)
+            state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
+            return [on.read(plan.stores[a.name], a, state, env) for a in refs]
+
+        reading = backend.reading(read)
+
+        def operands(times: tuple[int, ...], given: Sequence[Any]) -> list[Any]:
+            args = [*given]
+            for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
+                args[k] = x
+            return [np.asarray(x) for x in args]
 
         def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
-            return node.op.run(np, point(times)[1] if grouped else {}, *xs)
+            return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
 
         def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-            pairs = enumerate(zip(node.args, given, strict=True))
             if shards is None:
-                args = [np.asarray(read(k, a, x, times)) for k, (a, x) in pairs]
+                args = operands(times, given) if stored else [np.asarray(x) for x in given]
                 return tuple(map(backend.given, run(times, args)))
-            split = ((k, a, _mesh(backend).parts(x)) for k, (a, x) in pairs)
-            each = ([np.asarray(read(k, a, y, times)) for y in ys] for k, a, ys in split)
-            results = run(times, shards.together(node, list(each)))
+            parts = zip(*(_mesh(backend).parts(x) for x in given), strict=True)
+            each = [operands(times, part) for part in parts]  # of every worker
+            results = run(times, shards.together(node, zip(*each, strict=True)))
             return tuple(map(_mesh(backend).spread, shards.apart(node, results)))
 
         return call

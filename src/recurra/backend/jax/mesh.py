@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from recurra.backend.jax.region import JaxBackend
+from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.memory.plan import Plan
 from recurra.ops.collective import JOIN, SHARD
@@ -43,8 +45,6 @@ _JOINS: Mapping[str, Callable[[Any, str], Any]] = {
 class JaxMesh(JaxBackend):
     """XLA on `workers` devices."""
 
-    counted: tuple[str, ...] | None = ()  # a launch waits for all of them
-
     def __init__(self, workers: int):
         super().__init__()
         self.workers, devices = workers, devices_for(workers)
@@ -53,6 +53,11 @@ class JaxMesh(JaxBackend):
             (workers,), (AXIS,), devices=devices, axis_types=(jax.sharding.AxisType.Auto,)
         )
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
+
+    @property
+    def target(self) -> Target:
+        """A launch waits for all devices: the host counts no loop."""
+        return replace(super().target, counted=())
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if self.processes > 1:

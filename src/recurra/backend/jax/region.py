@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,12 +14,15 @@ from jax import lax
 
 from recurra import processor
 from recurra.backend.jax.attention import attention
+from recurra.backend.numpy import NumpyMachine
 from recurra.cost.attention import AttentionKernel
+from recurra.cost.target import Target
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node
 from recurra.memory.plan import Plan
 from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
+from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.machine import Until
 from recurra.program.region import Region
@@ -104,28 +108,32 @@ class JaxMachine:
         return lax.fori_loop(0, 2, once, store)
 
 
+KERNEL = AttentionKernel("dot_product_attention", 20e3, 50.0, 0.2, 0.1, exact=False)
+
+
 class JaxBackend:
     """XLA, on whatever device JAX finds."""
 
     name = "jax"
-    attention = AttentionKernel("dot_product_attention", 20e3, 50.0, 0.2, 0.1, exact=False)
-    rows = 512
-    counted: tuple[str, ...] | None = None
-    enough = 20e3  # measured: a tile of such steps must first be turned, [te,f,b] → [f,te,b]
 
     def __init__(self) -> None:
         self.machine = JaxMachine()
 
     @property
-    def asking(self) -> float:
-        """A loop on a GPU waits until the host has its condition: about as long as for a step."""
-        return 0.0 if jax.default_backend() == "cpu" else 1.0
+    def target(self) -> Target:
+        """A loop on a GPU waits until the host has its condition: about as long as for a step.
 
-    @property
-    def behind(self) -> float:
-        """XLA has threads of its own: they need a core that the host is not on."""
-        alone = jax.default_backend() == "cpu" and processor.cores() < 2
-        return inf if alone else 1e5
+        XLA has threads of its own: what is to run behind a host call needs a core that the host is
+        not on. Where steps are `enough`, a tile of them would be turned first, [te,f,b] → [f,te,b].
+        """
+        cpu = jax.default_backend() == "cpu"
+        return Target(
+            enough=20e3,
+            asking=0.0 if cpu else 1.0,
+            behind=inf if cpu and processor.cores() < 2 else 1e5,
+            counted=None,
+            kernel=KERNEL,
+        )
 
     def cached(self, kept: Any) -> JaxBackend:
         """The same with its regions kept on disk, see `cached.py`."""
@@ -152,6 +160,16 @@ class JaxBackend:
         seed = jax.ShapeDtypeStruct((), np.uint32)
         return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        if jax.default_backend() != "cpu":
+            return jax.jit(partial(read, self.machine))
+        host = NumpyMachine()
+
+        def here(times: tuple[int, ...], *stores: Any) -> list[Any]:
+            return read(host, times, *map(_seen, stores))
+
+        return here
+
     def array(self, x: Any) -> Any:
         made = jax.device_put(x, may_alias=False)
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
@@ -173,3 +191,8 @@ class JaxBackend:
 def _described(x: Any) -> Any:
     """An array that is not made; of the results of a host call, each."""
     return tuple(map(_described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
+
+
+def _seen(x: Any) -> np.ndarray:
+    """An array in the host's memory, lent for so long that a launch may still destroy it."""
+    return np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from math import inf, prod
+from functools import cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,21 @@ from recurra.backend.torch.machine import EagerMachine, RecordingMachine
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.cost.attention import AttentionKernel
+from recurra.cost.target import Target
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.lang.until import NEVER
 from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
 from recurra.program.ended import endings
+from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
 from recurra.schedule.tree import equation, is_step
 
 LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
 COMPILE_S = 12.0  # what torch.compile takes for a kernel
+KERNEL = AttentionKernel("scaled_dot_product_attention", 30e3, 5e3, 0.2, 0.3)
 
 
 class TorchBackend:
@@ -41,9 +44,6 @@ class TorchBackend:
     """
 
     name = "torch"
-    rows, enough = 4096, inf
-    counted: tuple[str, ...] | None = ()  # reads are views
-    attention = AttentionKernel("scaled_dot_product_attention", 30e3, 5e3, 0.2, 0.3)
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
@@ -58,14 +58,12 @@ class TorchBackend:
         self.fused: dict[str, str] = {}  # kernel -> why
 
     @property
-    def asking(self) -> float:
-        """The host waits for all that it has launched: about as long as for a step of a loop."""
-        return 0.0 if self.device == "cpu" else 1.0
-
-    @property
-    def behind(self) -> float:
-        """What is launched on a GPU runs while the host goes on."""
-        return inf if self.device == "cpu" else 1e5
+    def target(self) -> Target:
+        """On a GPU the host waits for all that it has launched before it knows whether rows go on:
+        about as long as for a step of a loop; and what is launched runs while it goes on."""
+        if self.device == "cpu":
+            return Target(rows=4096, kernel=KERNEL)
+        return Target(rows=4096, kernel=KERNEL, asking=1.0, behind=1e5)
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
@@ -113,6 +111,9 @@ class TorchBackend:
 
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), x, dtype=dtype, device=self.device)
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        return partial(read, self.machine)
 
     def array(self, x: Any) -> Any:
         if isinstance(x, Tensor):
