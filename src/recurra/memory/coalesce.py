@@ -1,7 +1,7 @@
 """coalesce: what is made only to be copied into a store is made in that store.
 
     k_of[t<256] = copy(pick(k_head[t//32], t%32))      k_head[z] is kept in k, at 32z : 32z+32
-    k[t<T] = merge(k_of, k_rest, when=(t < 256, ..))   →   k[256<=t<T] = copy(k_rest)
+    k[t<T] = merge(k_of, k_rest, when=(t < 256, ..))   →   k[256<=t<T] = merge(k_rest)
 
 Copies are coalesced as those of registers are (Chaitin, 1982): the two never hold different values
 of one point. So a prompt's points are in memory once, and no loop moves them.
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recurra.ir.expr import Sym, div, evaluate, mod, substitute, symbols
+from recurra.ir.expr import Sym, both, div, evaluate, mod, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.memory.plan import Plan
@@ -169,7 +169,7 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
     """The plan where `found` is kept in its home, and the merge is what is left of it."""
     r = n.domain[found.home.dim]
     ranges = (replace(x, lo=found.cut) if x == r else x for x in n.domain)
-    rest = replace(n, op=Copy(), args=(n.args[1],), domain=Domain(tuple(ranges)))
+    rest = replace(n, op=Merge(when=(both(),)), args=(n.args[1],), domain=Domain(tuple(ranges)))
     nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
     graph = Graph({**nodes, n.name: rest}, plan.graph.outputs, plan.graph.dims)
     moved: dict[int, Loop] = {}
