@@ -14,6 +14,7 @@ from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
+from recurra.memory.coalesce import coalesced
 from recurra.memory.plan import Plan, plan
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
@@ -199,7 +200,8 @@ def compile_graph(
     s = rotated(SCHEDULERS[scheduler](g, sizes), sizes, turns)
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
-    p = plan(s, sizes)
+    p = coalesced(plan(s, sizes))
+    s = p.schedule
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]

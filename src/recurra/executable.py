@@ -36,6 +36,7 @@ from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.program.steps import members, times
 from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
+from recurra.rewrite.growing_axes import longest_window
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop, equation
 
@@ -334,6 +335,8 @@ class Executable:
                     }
                 )
         return rows
+
+    longest_window = staticmethod(longest_window)
 
     def live(self, name: str) -> str:
         """The loop that writes a store → the last loop that reads it."""

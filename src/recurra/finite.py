@@ -98,8 +98,8 @@ class Watched(Walk):
         fixed = self.watch.mend(node, env, np.asarray(y), made, xs)
         if fixed is not y:
             state.vals[statement] = fixed
-            if not is_step(statement) and node.name in state.stores:
-                self.write(self.plan.stores[node.name], fixed, state, env)
+            if not is_step(statement):
+                self.keep(node.name, fixed, state, env)
 
     def made(self, statement: str, node: Node, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
         """Which elements are worse than the operands they are made of."""

@@ -15,7 +15,6 @@ from recurra.llm import config as configs
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
 from recurra.llm.presets import preset, tiny
-from recurra.rewrite import growing_axes
 
 PROMPT = [[5, 6, 7, 8]]
 
@@ -71,10 +70,6 @@ def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.Monkey
         g.stream(PROMPT, Request(60, eos=()))
     monkeypatch.setattr(generate, "free_bytes", lambda: None)
     g.stream(PROMPT, Request(60, eos=()))
-
-
-def test_it_knows_which_windows_are_in_tiles():
-    assert (budget.LEAST, budget.TILE) == (growing_axes.LEAST, growing_axes.TILE)
 
 
 def test_amounts():

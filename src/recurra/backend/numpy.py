@@ -14,8 +14,8 @@ from recurra.memory.plan import Plan
 from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import function
+from recurra.program.machine import Until
 from recurra.program.region import Region
-from recurra.program.walk import Until
 
 
 class NumpyMachine:
@@ -59,6 +59,11 @@ class NumpyMachine:
 
     def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
         store[tuple(slice(None) if s is None else int(s) for s in starts)] = value
+        return store
+
+    def write_box(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+        pairs = zip(starts, value.shape, strict=True)
+        store[tuple(slice(int(s), int(s) + n) for s, n in pairs)] = value
         return store
 
     def write_twice(

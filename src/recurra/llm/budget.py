@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recurra.errors import PlanError, RecurraError
+from recurra.executable import Executable
 
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
 UNITS["GB"] = 10**9
-LEAST, TILE = 512, 256  # windows that are read in tiles, and their points: rewrite/growing_axes.py
 
 
 def parse(text: str) -> int:
@@ -36,24 +36,24 @@ def expect_room(
     It says by how much, and which window, or how many new tokens after `prompt`, would fit; `told`,
     what bytes the budget is of.
     """
-    total = sum(s["bytes"] for s in stores)
-    if total <= budget:
+    bytes_ = total(stores)
+    if bytes_ <= budget:
         return
     timed = [s for s in stores if longest(s)]
     growing = [s for s in timed if longest(s) >= steps]
     left = budget - sum(s["bytes"] for s in stores if not longest(s))
-    window = _window(left // max(1, sum(map(slot, timed))))
+    window = Executable.longest_window(left // max(1, sum(map(slot, timed))))
     new = _positions(stores, growing, budget, steps) - prompt + 1
     hints = [f"--attention window:{window}"] if 0 < window < steps else []
     hints += [f"--max-new-tokens {new}"] if new > 0 else []
     most = max(stores, key=lambda s: s["bytes"])
     raise PlanError(
-        f"what is kept of {steps} positions takes {total:,} bytes, {total - budget:,} more than"
+        f"what is kept of {steps} positions takes {bytes_:,} bytes, {bytes_ - budget:,} more than"
         f" {budget:,}{f' {told}' if told else ''}",
         facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
         f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
         hint=" or ".join(hints)
-        or ("fewer prompts" if told else f"--memory {-(-total // 1024)}KiB"),
+        or ("fewer prompts" if told else f"--memory {-(-bytes_ // 1024)}KiB"),
     )
 
 
@@ -66,13 +66,13 @@ def _positions(
     """How many would fit: stores that grow have about a whole number of slots for each."""
     rate = {s["store"]: max(1, round(longest(s) / steps)) for s in growing}
     per_step = sum(rate[s["store"]] * slot(s) for s in growing)
-    fixed = sum(s["bytes"] for s in stores) - per_step * steps
+    fixed = total(stores) - per_step * steps
     return (budget - fixed) // per_step if per_step else 0
 
 
-def _window(places: int) -> int:
-    """The longest window that so many places hold: of one, all or a tile has a second place."""
-    return max(min(places // 2, LEAST - 1), places - TILE if places >= LEAST + TILE else 0)
+def total(stores: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes of all of them."""
+    return sum(s["bytes"] for s in stores)
 
 
 def slot(store: Mapping[str, Any]) -> int:

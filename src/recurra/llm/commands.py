@@ -119,7 +119,7 @@ class Generate:
                 | ({"logprobs": c.logprobs} if self.logprobs else {})
                 for p, c in zip(prompts, done, strict=True)
             ]
-            (program,) = g.programs.values()
+            *_, program = g.programs.values()
             held = {"type": self.dtype, "bytes": g.weights.nbytes}
             told = {"rows": rows, "seconds": seconds, "stores": program.stores, "weights": held}
             print(json.dumps(told))
@@ -133,7 +133,7 @@ class Generate:
                 print(piece.text, end="", flush=True)
             print()
         if self.stores:
-            (program,) = g.programs.values()
+            *_, program = g.programs.values()
             _show(program.stores)
             print(f"{'weights':<12} {self.dtype:<41} {g.weights.nbytes:>12,} B", file=sys.stderr)
         return 0

@@ -118,9 +118,11 @@ def lives(plan: Plan) -> tuple[Life, ...]:
     spans, steps = _spans(plan.schedule.items)
     paths = plan.schedule.paths()
     users: dict[str, list[str]] = {name: [name] for name in plan.stores}
+    for name in plan.homes:
+        users[plan.store_of(name)].append(name)
     for r in reads(plan.graph):
         if plan.accesses[r.sink, r.k].how == "store":
-            users[equation(r.source)].append(r.sink)
+            users[plan.store_of(equation(r.source))].append(r.sink)
     found: list[Life] = []
     for name, store in plan.stores.items():
         folded = {a.dim for a in store.axes if a.kind == "folded"}

@@ -17,7 +17,8 @@ from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, s
 from recurra.ir.graph import Graph, Node, Slice, merge_condition
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.memory.layout import in_a_ring, in_tiles
-from recurra.memory.store import Axis, Store
+from recurra.memory.store import Axis, Home, Store
+from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.schedule.tree import (
     Loop,
@@ -60,10 +61,15 @@ class Plan:
         int, tuple[tuple[str, str], ...]
     ]  # id of a loop -> (variable, its value before the first step)
     seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
+    homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # in stores of others
 
     @property
     def graph(self) -> Graph:
         return self.schedule.graph
+
+    def store_of(self, name: str) -> str:
+        """Whose store an equation is kept in, if it is kept: its own, or its home."""
+        return self.homes[name].store if name in self.homes else name
 
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
@@ -96,6 +102,7 @@ class Plan:
     def __str__(self) -> str:
         rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
         total = sum(s.nbytes(self.sizes) for s in self.stores.values())
+        rows += [f"{n}: in {h.store}, {h.size} points each" for n, h in self.homes.items()]
         return "\n".join([*rows, f"total {total:,} B"])
 
     def _repr_html_(self) -> str:
@@ -249,11 +256,25 @@ class _Planner:
                 slots[loop.dim] = max(slots.get(loop.dim, 1), need)
                 open_ = True
         for loop in inner:
-            slots[loop.dim] = self.extent(r.source, loop.dim)
+            slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(r, loop))
         domain = self.graph[r.source].domain
         for e, d in zip(r.ref.index, domain, strict=True):
             if isinstance(e, Slice) and e.pad is not None:
                 self.overrun(r, e, d.dim)
+
+    def left(self, r: Read, loop: Loop) -> int:
+        """How many of the last points of a loop are asked for behind it."""
+        full, d = self.extent(r.source, loop.dim), self.graph[r.source].domain[loop.dim]
+        going = (n.op for n in self.graph.nodes.values() if isinstance(n.op, Going))
+        ended = {x for op in going for t in op.times for x in (t, f"{t}z")}  # and its tiles
+        if loop.dim in ended or varies(d, self.sizes) or is_step(r.sink):
+            return full
+        e = r.ref.index[self.graph[r.source].domain.dims.index(loop.dim)]
+        first, end = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
+        back = lin([(d.hi, 1), (first, -1)]) if loop.step > 0 else lin([(end, 1), (d.lo, -1)])
+        box = at_sizes(domain_of(self.graph, r.sink), self.sizes)
+        asked = isl.largest(substitute(back, self.sizes), box)
+        return max(1, min(full, asked)) if isinstance(asked, int) else full
 
     def seed(self) -> None:
         """merge(x0, x[t-1]) where x travels along t: x starts as x0, and the merge is x itself."""

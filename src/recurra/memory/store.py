@@ -97,3 +97,18 @@ class Store:
         lead = ", ".join(map(str, self.kept)) or "point"
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
         return f"{self.name}: {lead} of {self.type}{f' as [{order}]' if order else ''}"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where an equation is kept that has no store of its own: in another's, of its own `dim`.
+
+    Its point z along `along` is `size` points there, from size·z on: those of one of its axes. One
+    without such a dim is the first of them.
+    """
+
+    store: str
+    dim: str
+    along: str | None
+    size: int
+    axis: int

@@ -54,6 +54,7 @@ class _Simulation:
     sums: dict[str, list[Point]] = field(default_factory=dict)
     done: dict[str, set[Point]] = field(default_factory=dict)
     shared: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
+    settled: dict[str, set[Point]] = field(default_factory=dict)  # of a store, made by another
 
     def fail(self, text: str) -> None:
         if len(self.wrong) < 20:
@@ -117,9 +118,10 @@ class _Simulation:
         self.operands(statement, point, env)
         self.latest[statement] = point
         self.seeded.pop(statement, None)
+        if statement in self.plan.homes:
+            self.settle(statement, point)
         if statement in self.plan.stores:
-            for other in self.shared.get(statement, ()):
-                self.slots.pop(other, None)
+            self.overwrite(statement)
             self.slots.setdefault(statement, {})[self.place(statement, point)] = point
 
     def add(self, statement: str, domain: Domain, point: Point, env: dict[str, int]) -> None:
@@ -168,7 +170,10 @@ class _Simulation:
     def check(self, statement: str, k: int, ref: Ref, env: dict[str, int]) -> None:
         how = self.plan.accesses[statement, k].how
         for want in self.points(ref, env):
-            if want not in self.done.get(ref.name, ()):
+            known = self.done.get(ref.name, set()) | self.settled.get(ref.name, set())
+            if how == "store" and ref.name in self.plan.homes:
+                self.at_home(statement, ref.name, want)
+            elif want not in known:
                 self.fail(f"{statement} reads {ref.name}{want} before it is computed")
             elif how == "store":
                 have = self.slots.get(ref.name, {}).get(self.place(ref.name, want))
@@ -177,6 +182,50 @@ class _Simulation:
             elif self.latest.get(ref.name) != want:
                 have = self.latest.get(ref.name)
                 self.fail(f"{statement} reads {ref.name}{want}, the variable holds {have}")
+
+    def boxed(self, name: str, point: Point) -> list[Point]:
+        """The points of another store that one of an equation without a store is kept at."""
+        home = self.plan.homes[name]
+        at = dict(zip(self.plan.graph[name].domain.dims, point, strict=True))
+        first = home.size * (at[home.along] if home.along is not None else 0)
+        dims = self.plan.graph[home.store].domain.dims
+        return [
+            tuple(first + k if d == home.dim else at[d] for d in dims) for k in range(home.size)
+        ]
+
+    def overwrite(self, store: str) -> None:
+        """Forgets all that lies in the same bytes."""
+        for other in self.shared.get(store, ()):
+            self.slots.pop(other, None)
+
+    def settle(self, statement: str, point: Point) -> None:
+        """Makes a box of points of another store, which did not hold any."""
+        name = self.plan.homes[statement].store
+        self.overwrite(name)
+        held, made = self.slots.setdefault(name, {}), self.settled.setdefault(name, set())
+        for p in self.boxed(statement, point):
+            if self.place(name, p) in held:
+                self.fail(
+                    f"{statement} is made at {name}{p}, which {held[self.place(name, p)]} has"
+                )
+            known = self.before(name, p)
+            held[self.place(name, p)] = p if known else ()
+            made |= {p} if known else set()
+
+    def before(self, name: str, point: Point) -> bool:
+        """Is it none of the points that an equation is computed at? Others are left of a box."""
+        ranges = zip(self.plan.graph[name].domain, point, strict=True)
+        return any(q < evaluate(r.lo, self.plan.sizes) for r, q in ranges)
+
+    def at_home(self, statement: str, name: str, want: Point) -> None:
+        """What is read of a box must be what was made there."""
+        store = self.plan.homes[name].store
+        if want not in self.done.get(name, ()):
+            self.fail(f"{statement} reads {name}{want} before it is computed")
+        for p in self.boxed(name, want):
+            have = self.slots.get(store, {}).get(self.place(store, p))
+            if have != (p if self.before(store, p) else ()):
+                self.fail(f"{statement} reads {name}{want}, the slot of {store}{p} holds {have}")
 
     def place(self, name: str, point: Point) -> Point:
         """The slot of a point."""

@@ -130,11 +130,11 @@ def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[E
     """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
     graph, own = plan.graph, equation(s)
     read = [
-        a.index[graph[name].domain.dims.index(dim)]
+        a.index[graph[a.name].domain.dims.index(dim)]
         for k, a in enumerate(graph[own].args)
-        if a.name == name and plan.accesses[s, k].how == "store"
+        if plan.store_of(a.name) == name and plan.accesses[s, k].how == "store"
     ]
-    read += [Sym(dim)] if own == name else []
+    read += [Sym(dim)] if plan.store_of(own) == name else []
     out: set[Expr | int | None] = set()
     for e in read:
         if isinstance(e, Slice) or symbols(e) - {dim} or (symbols(e) and loop is None):

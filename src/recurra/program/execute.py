@@ -15,11 +15,12 @@ from recurra.memory.plan import Plan
 from recurra.ops.control import Call
 from recurra.program.given import Given, source
 from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.machine import Machine
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
 from recurra.program.steps import members, times
-from recurra.program.walk import Machine, State, Walk
+from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)

@@ -7,9 +7,10 @@ from typing import Any
 
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
+from recurra.program.machine import Machine
 from recurra.program.region import Region, start_of
 from recurra.program.steps import Segment, members
-from recurra.program.walk import Machine, State, Walk
+from recurra.program.walk import State, Walk
 from recurra.schedule.tree import equation
 
 

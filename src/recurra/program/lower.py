@@ -147,7 +147,7 @@ class Program:
             return any(x is it.loop for _, x in paths[statement])
 
         found = {
-            r.source
+            self.plan.store_of(r.source)
             for r in reads(graph)
             if self.plan.accesses[r.sink, r.k].how == "store" and inside(r.source)
             if not inside(r.sink) or waited(graph, r, it.loop).exact != 0

@@ -117,12 +117,12 @@ def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
     """The stores that statements read or write, in the order of the plan."""
     out: set[str] = set()
     for s in statements:
-        if s in plan.stores:
-            out.add(s)
+        if plan.store_of(s) in plan.stores:
+            out.add(plan.store_of(s))
         for k, a in enumerate(plan.graph[equation(s)].args):
             access = plan.accesses.get((s, k))
             if access is not None and access.how == "store":
-                out.add(a.name)
+                out.add(plan.store_of(a.name))
     return tuple(n for n in plan.stores if n in out)
 
 
@@ -143,8 +143,8 @@ def region(
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
     mine = [s for s in members(items) if s in active]
-    stores = stores_of(plan, mine)
-    written = tuple(s for s in stores if s in mine and not plan.stores[s].given)
+    stores, made = stores_of(plan, mine), set(map(plan.store_of, mine))
+    written = tuple(s for s in stores if s in made and not plan.stores[s].given)
     reads = tuple(s for s in stores if s not in written)
     gives = (*carried, *fresh)
     return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)

@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Slice
 from recurra.memory.store import Axis, Store
-
-Array = Any
-
-
-class Machine(Protocol):
-    """What is asked of a machine here."""
-
-    xp: Any
-
-    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
-        """A box of a store."""
-        ...
-
-    def lesser(self, a: Any, b: Any) -> Any:
-        """The lesser of two places."""
-        ...
-
-    def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with a value at a point of some axes."""
-        ...
-
-    def write_twice(
-        self, store: Array, first: tuple[Any, ...], second: tuple[Any, ...], value: Array
-    ) -> Array:
-        """The store with a value at two places."""
-        ...
+from recurra.program.machine import Array, Machine
 
 
 def slot(axis: Axis, at: Any) -> Any:

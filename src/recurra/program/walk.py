@@ -7,10 +7,10 @@ linear chain of versions, and each step writes before it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
@@ -24,63 +24,11 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach, read_inside
+from recurra.program.homes import settle, settled
+from recurra.program.machine import Array, Machine
 from recurra.program.steps import Segment, members, open_ends, segments
 from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
 from recurra.schedule.tree import ADD, Exec, Item, Loop, domain_of, equation, is_constant, is_step
-
-Array = Any
-
-
-Until = Callable[[Any, Any], tuple[Any, Any, Any]]
-
-
-class Machine(Protocol):
-    """What a backend gives the walk."""
-
-    xp: Any
-
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Array) -> Array:
-        """The operator of an equation at a point."""
-        ...
-
-    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """carry after body(time, carry) for lo <= time < hi."""
-        ...
-
-    def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
-    ) -> tuple[Any, Any]:
-        """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
-
-        body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
-        It is asked for after `every` steps: less than so many more are run, never one at `hi`.
-        """
-        ...
-
-    def lesser(self, a: Any, b: Any) -> Any:
-        """The lesser of two times."""
-        ...
-
-    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
-        """A box of a store, its starts clamped so that it lies inside."""
-        ...
-
-    def gather(self, store: Array, axis: int, at: Array) -> Array:
-        """Elements of one axis at positions (clamped)."""
-        ...
-
-    def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with the value at a point of some axes replaced; None: the whole of an axis.
-
-        Axes for which there is no start are whole, too.
-        """
-        ...
-
-    def write_twice(
-        self, store: Array, first: tuple[Any, ...], second: tuple[Any, ...], value: Array
-    ) -> Array:
-        """`write` at two places."""
-        ...
 
 
 @dataclass
@@ -162,7 +110,8 @@ class Walk:
 
     def steps(self, loop: Loop, active: frozenset[str], state: State) -> tuple[Any, Any, Any]:
         """What travels before the first step, one step of it, and where it goes after the last."""
-        written = [n for n in self.plan.stores if n in active and n in state.stores]
+        mine = {self.plan.store_of(n) for n in active}
+        written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
             n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
         ]
@@ -347,8 +296,7 @@ class Walk:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
             result = self.machine.apply(node, env, *args)
         state.vals[statement] = result
-        if node.name in state.stores:
-            self.write(self.plan.stores[node.name], result, state, env)
+        self.keep(node.name, result, state, env)
 
     def product(self, node: Node, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
@@ -358,7 +306,11 @@ class Walk:
             store = self.plan.stores.get(a.name)
             index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
             stored = self.plan.accesses[node.name, k].how == "store"
-            if stored and store is not None and only_tile(store, index):
+            if stored and a.name in self.plan.homes:
+                box, axes = self.at_home(a, state, env)
+                args.append(box)
+                labels[k] = "".join(ins[k][x] for x in axes)
+            elif stored and store is not None and only_tile(store, index):
                 array = state.stores[a.name]
                 args.append(stored_tile(self.machine, array, store, index, env)[0])
                 labels[k] = "".join(ins[k][x] for x in store.order)
@@ -392,6 +344,9 @@ class Walk:
 
     def value(self, sink: str, k: int, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         access = self.plan.accesses[sink, k]
+        if access.how == "store" and ref.name in self.plan.homes:
+            box, axes = self.at_home(ref, state, env)
+            return self.machine.xp.permute_dims(box, tuple(map(axes.index, range(len(axes)))))
         if access.how == "store":
             return self.read(self.plan.stores[ref.name], ref, state, env)
         return self.latest(ref.name, state)
@@ -407,6 +362,25 @@ class Walk:
         return state.vals[name]
 
     # ---- stores
+
+    def keep(self, name: str, value: Array, state: State, env: Mapping[str, Any]) -> None:
+        """Puts the value of an equation where it is kept, if it is."""
+        home = self.plan.homes.get(name)
+        if home is not None:
+            store, array = self.plan.stores[home.store], state.stores[home.store]
+            state.stores[home.store] = settle(self.machine, array, store, home, value, env)
+        elif name in state.stores:
+            self.write(self.plan.stores[name], value, state, env)
+
+    def at_home(
+        self, ref: Ref, state: State, env: Mapping[str, Any]
+    ) -> tuple[Array, tuple[int, ...]]:
+        """A point of what is kept in another store, as it lies there; which axis each is."""
+        home = self.plan.homes[ref.name]
+        dims = self.graph[ref.name].domain.dims
+        at = {d: evaluate(e, env, self.machine.xp) for d, e in zip(dims, ref.index, strict=True)}
+        store, array = self.plan.stores[home.store], state.stores[home.store]
+        return settled(self.machine, array, store, home, {**env, **at})
 
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
         starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)

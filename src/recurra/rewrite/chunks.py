@@ -4,7 +4,8 @@
                                      y[tpz<3,tpe<8] = fold(part[tpz,tpe,0:tpz+1])
 
 Ranges are split into tiles as long as a chunk, as `strip` does: a chunk sees whole chunks, of which
-the last is masked. Those that begin later than at 0 begin where a chunk does (`widen`).
+the last is masked. Those that begin later than at 0 begin where a chunk does, and those of every
+n-th point see all of them (`widen`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Tuple, Type
-from recurra.rewrite.growing_axes import GrowingAxes
+from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.strip import normalised_last, strips, tiled
 from recurra.rewrite.widen import widened
 from recurra.sets import isl
 
+EACH = 16  # points that cost as much as a chunk of none
 MOST = 256  # points of a chunk: its scores beside a tile of as many are to stay in the cache
 
 
@@ -52,35 +54,45 @@ def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
     return covered, size
 
 
+def size_of(points: int, most: int) -> int:
+    """Points of a chunk, of which the last may have some that nobody asks for: a power of two.
+
+    So tiles have whole chunks. A chunk costs about as much as `EACH` points, whatever its size.
+    """
+    found = [1 << k for k in range(min(MOST, most).bit_length())]
+    return min(found, key=lambda c: (-(-points // c) * (c + EACH), -c), default=1)
+
+
 def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Graph | None:
     """The graph with `dim` in chunks; None where something cannot be said so."""
     free = frozenset({dim})
     graph = normalised_last(graph, sizes, size, free)
-    while later := [g for g in GrowingAxes(graph, sizes, size, free).ranges.values() if g.lo != 0]:
+    while True:
         along = GrowingAxes(graph, sizes, size, free)
-        starts = {g: _start(g.lo, dim, size) for g in later}
-        moved = [g for g, lo in starts.items() if lo != g.lo]
+        wider = {g: _wider(g, dim, size) for g in along.ranges.values()}
+        moved = [g for g, part in wider.items() if part != g.part]
         if not moved:
             break
-        g, lo = moved[0], starts[moved[0]]
-        members = along.members(g)
-        if not members or not all(_earlier(lo, g.lo, graph[n].domain) for n in members):
+        g, part = moved[0], wider[moved[0]]
+        earlier, members = compare("<=", part.lo, g.lo), along.members(g)
+        if not members or not all(isl.always(earlier, graph[n].domain) for n in members):
             return None
-        graph = widened(graph, along, g, lo)
+        graph = widened(graph, along, g, part)
     for s in strips(GrowingAxes(graph, sizes, size, free)):
         graph = tiled(graph, s, sizes)
     made = _Chunks(graph, dim, size)
     return made.graph_in_chunks() if made.possible() else None
 
 
-def _start(lo: Expr | int, dim: str, size: int) -> Expr | int:
-    """Where the tile begins that has the range's beginning at the first point of a chunk."""
-    first: Any = substitute(lo, {dim: div(Sym(dim), size) * size})
-    return div(first, size) * size
+def _wider(g: Growing, dim: str, size: int) -> Slice:
+    """The range that a chunk reads of one: of every n-th point it is all of them.
 
-
-def _earlier(lo: Expr | int, than: Expr | int, domain: Domain) -> bool:
-    return isl.always(compare("<=", lo, than), domain)
+    It begins with the tile that has the range's beginning at the first point of the chunk.
+    """
+    if g.lo == 0 or g.step != 1:
+        return Slice(0, g.hi)
+    start: Any = substitute(g.lo, {dim: div(Sym(dim), size) * size})
+    return Slice(div(start, size) * size, g.hi)
 
 
 def _spread(e: Any) -> Any:

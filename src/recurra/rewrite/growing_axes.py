@@ -31,12 +31,17 @@ LEAST = 512  # shorter ranges are read whole
 
 @dataclass(frozen=True)
 class Growing:
-    """lo:hi of the points along `dim`, worth tiles of `size`."""
+    """lo:hi:step of the points along `dim`, worth tiles of `size`."""
 
     lo: Expr | int
     hi: Expr
     dim: str
     size: int
+    step: int = 1
+
+    @property
+    def part(self) -> Slice:
+        return Slice(self.lo, self.hi, self.step)
 
     @property
     def length(self) -> Expr | int:
@@ -53,7 +58,8 @@ Axes = tuple[Growing | None, ...]
 class GrowingAxes:
     """What runs along growing ranges; `size` as in `strip`.
 
-    `free`: dims that order nothing and are to be loops; if there are any, only their ranges count.
+    `free`: dims that order nothing and are to be loops; if there are any, only their ranges count,
+    also those of every n-th point: they are to be widened.
     """
 
     graph: Graph
@@ -76,15 +82,15 @@ class GrowingAxes:
         for n, a, e, r in asked:
             if not isinstance(e.hi, Expr) or not self.in_order(n, e.lo, e.hi):
                 continue
-            g = Growing(e.lo, e.hi, r.dim, 0)
+            g = Growing(e.lo, e.hi, r.dim, 0, e.step)
             size = self.tile(n, a, g)
             if size:
-                old = self.ranges.get(Slice(e.lo, e.hi))
+                old = self.ranges.get(g.part)
                 least = min(size, old.size) if old else size
-                self.ranges[Slice(e.lo, e.hi)] = replace(g, size=least)
+                self.ranges[g.part] = replace(g, size=least)
 
     def grows(self, e: Slice, r: Range) -> bool:
-        if e.step != 1 or e.pad is not None:
+        if e.pad is not None or (e.step != 1 and not self.free):
             return False
         if self.free and not self.free >= symbols(e.hi) & self.dims:
             return False
@@ -129,16 +135,14 @@ class GrowingAxes:
 
     def operand(self, a: Ref) -> Axes:
         """The same of what is read."""
-        return (*(None if s.step != 1 or s.pad else self.at(s) for s in a.slices), *self.of(a.name))
+        return (*(None if s.pad else self.at(s) for s in a.slices), *self.of(a.name))
 
     def at(self, s: Slice) -> Growing | None:
-        return self.ranges.get(Slice(s.lo, s.hi))
+        return self.ranges.get(Slice(s.lo, s.hi, s.step))
 
     def result(self, n: Node) -> Axes:
         shapes = [shape_of(self.graph.read_type(a)) for a in n.args]
-        given = [
-            tuple(x and Along(x.dim, Slice(x.lo, x.hi)) for x in self.operand(a)) for a in n.args
-        ]
+        given = [tuple(x and Along(x.dim, x.part) for x in self.operand(a)) for a in n.args]
         found = result_axes(n.op, shapes, given) or (None,) * len(shape_of(n.type))
         return tuple(x and self.at(x.part) for x in found)
 
@@ -154,7 +158,7 @@ class GrowingAxes:
                 if not self.in_tiles(n, s, axes, mine):
                     return None
                 out.add(n.name)
-            elif Slice(s.lo, s.hi).count in shape_of(n.type):
+            elif s.part.count in shape_of(n.type):
                 # of that length, but not made of such a range
                 return None
         return frozenset(out)
@@ -186,3 +190,8 @@ class GrowingAxes:
         labels = {x[k.index(s)] for x, k in named if s in k}
         everywhere = all(s in k for x, k in named if labels & set(x))
         return len(labels) == 1 and everywhere and (labels <= set(out)) == (s in mine)
+
+
+def longest_window(places: int) -> int:
+    """The longest window that so many places hold: of one, all or a tile has a second place."""
+    return max(min(places // 2, LEAST - 1), places - TILE if places >= LEAST + TILE else 0)

@@ -20,14 +20,16 @@ from math import prod
 
 from recurra.ir.expr import Expr, Sym, both, compare, evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.op import LETTERS
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
-from recurra.ops.elementwise import Copy, Going
-from recurra.ops.source import Input
-from recurra.rewrite.chunks import chunked, sizes_of
+from recurra.ops.elementwise import Copy, Going, Where
+from recurra.ops.source import Input, Value
+from recurra.rewrite.chunks import MOST, chunked, size_of, sizes_of
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.narrow import demands, least, narrowed
 from recurra.sets import isl
 
@@ -96,15 +98,24 @@ def _in_chunks(
     batch = prod(r.size(sizes) for r in m.domain.without(dim) if not r.mentions() - sizes.keys())
     if not batch:
         return None
-    cut, size = sizes_of(cut, step, rows, batch)
-    work = _Split(graph, sizes, m, dim, cut)
-    few = cut <= 2 * size and work.whole()
-    if not cut or size == 1 or few or not work.worthwhile():
-        return None
-    if not fuel().burn("given points → chunks of them", m.name):
-        return None
-    made = chunked(work.made(), work.inner, size, sizes)
-    return None if made is None else (made, [f"{work}, {size} at a time"])
+    ranges = GrowingAxes(graph, sizes, None).ranges.values()
+    tiles = [g.size for g in ranges if g.dim == dim and g.lo == 0]
+    most = size_of(cut, min([rows // batch, *tiles]))
+    few = cut <= 2 * min(MOST, rows // batch)
+    rounded = (cut, most, -(-cut // most) * most)
+    for until, size, points in (rounded, (*sizes_of(cut, step, rows, batch), 0)):
+        work = _Split(graph, sizes, m, dim, until, points)
+        if not until or size == 1 or (few and work.whole()) or not work.worthwhile():
+            return None
+        made = work.made()
+        if not work.there(made):
+            continue
+        if not fuel().burn("given points → chunks of them", m.name):
+            return None
+        made = chunked(work.late(made, step), work.inner, size, sizes)
+        if made is not None:
+            return made, [f"{work}, {size} at a time"]
+    return None
 
 
 def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int) -> int:
@@ -127,16 +138,23 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, 
 
 @dataclass
 class _Split:
-    """One merge whose first branch holds below `cut`, and the cycle that it closes."""
+    """One merge whose first branch holds below `cut`, and the cycle that it closes.
+
+    `points` are computed at once: those from the cut on, if any, are what nothing reads.
+    """
 
     graph: Graph
     sizes: Mapping[str, int]
     m: Node
     dim: str
     cut: int
+    points: int = 0  # 0: those below the cut
     head: dict[str, str] = field(default_factory=dict[str, str])  # equations -> their early points
+    copies: dict[str, str] = field(default_factory=dict[str, str])  # of what the rest reads of them
+    given_below: dict[Ref, Ref] = field(default_factory=dict[Ref, Ref])
 
     def __post_init__(self) -> None:
+        self.points = self.points or self.cut
         self.inner = f"{self.dim}p"
         while any(r.dim == self.inner for r in self.graph.dims):
             self.inner += "_"
@@ -186,7 +204,7 @@ class _Split:
             return False
         for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
             if r.dim == self.dim:
-                prefix = isinstance(e, Slice) and e.step == 1 and e.pad is None
+                prefix = isinstance(e, Slice) and e.pad is None
                 if e != Sym(self.dim) and not (prefix and a.name in members):
                     return False
             elif self.dim in index_symbols(e):
@@ -202,7 +220,7 @@ class _Split:
     def whole(self) -> bool:
         """Do ranges that members read begin at the first point: does one mask do for all?"""
         read = [e for n in self.members for a in self.graph[n].args for e in a.slices]
-        return all(e.lo == 0 for e in read if self.dim in index_symbols(e))
+        return all(e.lo == 0 and e.step == 1 for e in read if self.dim in index_symbols(e))
 
     def most(self) -> int:
         """Bytes of the largest value at all of the points."""
@@ -227,7 +245,7 @@ class _Split:
         for name in across:
             n = self.graph[name]
             rest, copy = self.fresh(nodes, f"{name}_rest"), self.fresh(nodes, f"{name}_of")
-            nodes[rest] = replace(n, name=rest)
+            nodes[rest], self.copies[name] = replace(n, name=rest), copy
             early = self.graph[name].domain
             part = Domain(tuple(Range(r.dim, self.cut) if r.dim == self.dim else r for r in early))
             at = Ref(self.head[name], n.domain.identity)
@@ -238,9 +256,34 @@ class _Split:
             nodes[name] = Node(name, Merge(when=when), args, n.domain, n.type, n.loc)
         dims: list[Range] = []
         for r in self.graph.dims:
-            dims += [r, Range(self.inner, self.cut)] if r.dim == self.dim else [r]
+            dims += [r, Range(self.inner, self.points)] if r.dim == self.dim else [r]
         graph = Graph(nodes, self.graph.outputs, tuple(dims)).live()
         return narrowed(graph, self.dim, self.cut, self.sizes)
+
+    def there(self, made: Graph) -> bool:
+        """Is all that is read of the outside there, at points that nothing asks for, too?"""
+        return all(
+            r.dim != self.dim
+            or self.inner not in index_symbols(e)
+            or (not isinstance(e, Slice) and evaluate(r.hi, self.sizes) >= self.points)
+            for n in made.nodes.values()
+            for a in n.args
+            for e, r in zip(a.index, made[a.name].domain, strict=True)
+            if self.points > self.cut and self.inner in n.domain
+        )
+
+    def late(self, made: Graph, step: int) -> Graph:
+        """The graph where only such early points are copied as the rest asks for: of a window."""
+        first, nodes = demands(made, self.dim, self.sizes, self.cut), dict(made.nodes)
+        for name, copy in self.copies.items():
+            lo = min(first[name], self.cut - 1)
+            for x in (name, copy) if name in nodes else ():
+                ranges = (
+                    replace(r, lo=lo - lo % step) if r.dim == self.dim else r
+                    for r in made[x].domain
+                )
+                nodes[x] = replace(made[x], domain=Domain(tuple(ranges)))
+        return Graph(nodes, made.outputs, made.dims)
 
     def across(self, name: str) -> bool:
         """Does what is left of the loop read early points?"""
@@ -268,26 +311,25 @@ class _Split:
         new = self.head[name] = self.fresh(nodes, f"{name}_head")
         nodes[new] = n  # the name is taken
         by: dict[str, Expr | int] = {self.dim: Sym(self.inner)}
-        ranges = (Range(self.inner, self.cut) if r.dim == self.dim else r for r in n.domain)
+        ranges = (Range(self.inner, self.points) if r.dim == self.dim else r for r in n.domain)
         domain, args, op = Domain(tuple(ranges)), n.args, n.op
         if isinstance(op, Merge) and self.dim in op.mentions():
             one = self.branch(n)
             assert one is not None
             args, op = (one,), Merge(when=(both(),))
         type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
-        reads = tuple(self.read(nodes, a) for a in args)
+        reads = tuple(self.read(nodes, a, domain) for a in args)
         nodes[new] = Node(new, op.at(by), reads, domain, type_, n.loc)
         return new
 
-    def read(self, nodes: dict[str, Node], a: Ref) -> Ref:
+    def read(self, nodes: dict[str, Node], a: Ref, within: Domain) -> Ref:
         """An operand at early points."""
         if a.name == self.m.name:
             source = self.branch(self.m)
             assert source is not None
             by = dict(zip(self.m.domain.dims, a.index, strict=True))
-            return self.read(
-                nodes, source.at({d: e for d, e in by.items() if not isinstance(e, Slice)})
-            )
+            at = source.at({d: e for d, e in by.items() if not isinstance(e, Slice)})
+            return self.read(nodes, at, within)
         source_node = self.graph[a.name]
         if self.dim in source_node.domain and (a.name in self.members or self.alike(a)):
             name = self.point(nodes, a.name)
@@ -297,7 +339,30 @@ class _Split:
             replace(e, loose=True) if isinstance(e, Slice) and self.dim in index_symbols(e) else e
             for e in a.index
         ]
-        return Ref(name, tuple(index)).at({self.dim: Sym(self.inner)})
+        ref = Ref(name, tuple(index)).at({self.dim: Sym(self.inner)})
+        mine = any(self.inner in index_symbols(e) for e in ref.index)
+        if self.points > self.cut and mine and isinstance(source_node.op, Input):
+            return self.below(nodes, ref, within)
+        return ref
+
+    def below(self, nodes: dict[str, Node], a: Ref, within: Domain) -> Ref:
+        """What is given, and at points that nobody asks for the last of it: they may hold any."""
+        if any(isinstance(e, Slice) for e in a.index):
+            return a
+        if a not in self.given_below:
+            n = self.graph[a.name]
+            assert isinstance(n.type, Type)
+            used = set().union(*map(index_symbols, a.index))
+            domain = Domain(tuple(r for r in within if r.dim in used))
+            seen, new = self.fresh(nodes, "seen"), self.fresh(nodes, f"{a.name}_head")
+            when = Value(expr=compare("<", Sym(self.inner), self.cut), dtype="bool")
+            nodes[seen] = Node(seen, when, (), domain.of({self.inner}), Type("bool"), n.loc)
+            axes = LETTERS[: n.type.rank]
+            reads = (Ref(seen, (Sym(self.inner),)), a, a.at({self.inner: self.cut - 1}))
+            where = Where(labels=f",{axes},{axes}->{axes}")
+            nodes[new] = Node(new, where, reads, domain, n.type, n.loc)
+            self.given_below[a] = Ref(new, domain.identity)
+        return self.given_below[a]
 
     def alike(self, a: Ref) -> bool:
         """Can what does not belong to the cycle be said over the early points, too?"""
@@ -306,8 +371,7 @@ class _Split:
             return False
         at = n.domain.dims.index(self.dim)
         e = a.index[at]
-        prefix = isinstance(e, Slice) and e.step == 1
-        mine = e == Sym(self.dim) or prefix
+        mine = e == Sym(self.dim) or isinstance(e, Slice)
         return mine and all(
             self.dim not in self.graph[x.name].domain or self.alike(x) or self.given(x)
             for x in n.args

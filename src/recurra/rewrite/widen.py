@@ -1,32 +1,33 @@
-"""widen: a range of the past begins earlier, and what is reduced over it leaves that out.
+"""widen: a range of the past has more points, and what is reduced over it leaves these out.
 
     s[t<T] = mul(q, x[max(t-5,0):t+1], ..)     s[t<T] = mul(q, x[4*(max(t-5,0)//4):t+1], ..)
     y[t<T] = sum(s, axes=(0,))             →   seen[t<T] = less_equal(first, at[4*(..):t+1])
                                                y[t<T] = sum(where(seen, s, 0), axes=(0,))
 
-So ranges begin where tiles do.
+So ranges begin where tiles do, or are of all points instead of every n-th.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from recurra.ir.expr import Expr, Sym
+from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Type
 from recurra.ops.contraction import Einsum
-from recurra.ops.elementwise import Exp, LessEqual, Sub, Where
+from recurra.ops.elementwise import And, Equal, Exp, LessEqual, Sub, Where
 from recurra.ops.reduction import Max, identity
 from recurra.ops.source import Const, Value
 from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.rule import Rewriting
 
 
-def widened(graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int) -> Graph:
-    """The graph whose equations along `g` begin at `lo`, which is never after its own beginning.
+def widened(graph: Graph, along: GrowingAxes, g: Growing, part: Slice) -> Graph:
+    """The graph whose equations along `g` read all of `part`, which has every point of it.
 
     They must be `along.members(g)`.
     """
@@ -35,7 +36,7 @@ def widened(graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int) -> Gra
     new = Rewriting({}, graph.outputs, graph.dims, along.sizes)
     for n in graph.nodes.values():
         new.put(n)
-    work = _Widen(graph, along, g, lo, new)
+    work = _Widen(graph, along, g, part, new)
     names = [n for n in graph.nodes if n in members]
     for name in topological(names, lambda n: [a.name for a in graph[n].args]):
         work.rebuild(graph[name])
@@ -43,10 +44,8 @@ def widened(graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int) -> Gra
 
 
 class _Widen:
-    def __init__(
-        self, graph: Graph, along: GrowingAxes, g: Growing, lo: Expr | int, new: Rewriting
-    ):
-        self.graph, self.along, self.g, self.lo, self.new = graph, along, g, lo, new
+    def __init__(self, graph: Graph, along: GrowingAxes, g: Growing, part: Slice, new: Rewriting):
+        self.graph, self.along, self.g, self.part, self.new = graph, along, g, part, new
         source = next(
             r
             for n in graph.nodes.values()
@@ -79,7 +78,9 @@ class _Widen:
 
     def read(self, a: Ref) -> Ref:
         index = (
-            replace(e, lo=self.lo) if isinstance(e, Slice) and self.along.at(e) == self.g else e
+            replace(e, lo=self.part.lo, step=1)
+            if isinstance(e, Slice) and self.along.at(e) == self.g
+            else e
             for e in a.index
         )
         return Ref(a.name, tuple(index))
@@ -89,14 +90,25 @@ class _Widen:
         having = [k for k, x in enumerate(axes) if self.g in x]
         return min(having, key=lambda k: self.new.type(args[k]).rank)
 
+    def in_step(self, n: Node) -> Ref:
+        """Which points are a whole number of steps from the range's first."""
+        of: Any = Sym(self.places.dims[0])
+        turn = self.new.emit(Value(expr=of % self.g.step), (), self.places, "turn")
+        start: Any = self.g.lo
+        mine = self.new.emit(Value(expr=start % self.g.step), (), n.domain, "turn")
+        every = Ref(turn.name, (self.part,))
+        return self.new.emit(Equal(labels=",a->a"), (mine, every), n.domain, "in_step")
+
     def hidden(self, n: Node, a: Ref, axis: int) -> Ref:
         """An operand with what leaves a fold alone where the range was not."""
         dim = self.places.dims[0]
         at = self.new.emit(Value(expr=Sym(dim)), (), self.places, "at")
         first = self.new.emit(Value(expr=self.g.lo), (), n.domain, "first")
-        every = Ref(at.name, (Slice(self.lo, self.g.hi),))
+        every = Ref(at.name, (self.part,))
         within = LessEqual(labels=",a->a")
         seen = self.new.emit(within, (first, every), n.domain, "seen")
+        if self.g.step != 1:
+            seen = self.new.emit(And(), (seen, self.in_step(n)), n.domain, "seen")
         type_ = self.new.type(a)
         assert isinstance(type_, Type)
         monoid = "add" if isinstance(n.op, Einsum) else n.op.monoid

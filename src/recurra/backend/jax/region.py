@@ -24,8 +24,8 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
+from recurra.program.machine import Until
 from recurra.program.region import Region
-from recurra.program.walk import Until
 
 
 class JaxMachine:
@@ -91,6 +91,9 @@ class JaxMachine:
         )
         at = [0 if s is None else s for s in at]
         return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
+
+    def write_box(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+        return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
 
     def write_twice(
         self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any

@@ -20,7 +20,7 @@ from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
-from recurra.program.walk import Until
+from recurra.program.machine import Until
 
 Starts = tuple[Any, ...]
 MOST_DRAWS = 1 << 22  # of one statement in one loop: 16 MiB
@@ -181,6 +181,11 @@ class RecordingMachine:
 
     def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
         self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in starts), value)
+        return store
+
+    def write_box(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
+        box = zip(starts, value.shape, store.shape, strict=True)
+        self.recorder.write(store, _join([_key(s, n, full) for s, n, full in box]), value)
         return store
 
     def write_twice(
