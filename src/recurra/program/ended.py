@@ -18,6 +18,7 @@ import numpy as np
 from recurra.ir.expr import Sym, evaluate, lin
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
+from recurra.ir.order import components
 from recurra.ir.types import NUMPY_NAME, Type, is_shift
 from recurra.memory.plan import Plan
 from recurra.ops.contraction import Einsum
@@ -126,10 +127,10 @@ class Kept:
 
 
 Past = float | Kept | None  # None: whatever
-_OPEN = Kept("")  # of an equation that is being looked at
+_OPEN = Kept("")  # of an equation that waits for itself
 
 
-@dataclass
+@dataclass(frozen=True)
 class PastEnd:
     """What equations are where no row has a point; only as much as a reader can rely on."""
 
@@ -137,20 +138,32 @@ class PastEnd:
     ended: Ended
     known: dict[str, Past] = field(default_factory=dict[str, Past])
 
+    def __post_init__(self) -> None:
+        """All are open at first, then what their operands make them, which must not change.
+
+        Sources come first; of a cycle, each is looked at until nothing is new.
+        """
+        nodes = self.graph.nodes
+        self.known.update(dict.fromkeys(nodes, _OPEN))
+        for part in components(nodes, lambda n: [a.name for a in nodes[n].args]):
+            while any([self.look(name) for name in part]):
+                pass
+
+    def look(self, name: str) -> bool:
+        """Is anything new of an equation?"""
+        old, new = self.known[name], self.compute(self.graph[name])
+        if new == old or old is None:
+            return False
+        self.known[name] = new if old is _OPEN else None
+        return True
+
     def value(self, name: str) -> Past:
         """What every point past the end of all rows is."""
-        found = self.of(name)
+        found = self.known[name]
         return None if found is _OPEN else found
 
     def of(self, name: str) -> Past:
-        """`value`, or open where it depends on an equation that is being looked at."""
-        if name not in self.known:
-            self.known[name] = _OPEN
-            found = self.compute(self.graph[name])
-            self.known[name] = found
-            if found is _OPEN:
-                del self.known[name]
-            return found
+        """`value`, or open where nothing is known of it yet."""
         return self.known[name]
 
     def compute(self, n: Node) -> Past:
@@ -173,6 +186,8 @@ class PastEnd:
         if kept is not None:
             return Kept(n.name)
         found = {x for x in (self.of(a.name) for a in n.args) if x is not _OPEN}
+        if not found:
+            return _OPEN
         (one,) = found if len(found) == 1 else (None,)
         return one
 
@@ -190,9 +205,11 @@ class PastEnd:
     def where(self, n: Node) -> Past:
         cond, a, b = n.args
         holds = self.of(cond.name)
+        if holds is _OPEN:
+            return _OPEN
         if holds is None or isinstance(holds, Kept):
             x, y = self.of(a.name), self.of(b.name)
-            return x if x == y else None
+            return x if y in (x, _OPEN) else y if x is _OPEN else None
         if not holds and self.before(n, b):
             return Kept(b.name)
         return self.of(a.name if holds else b.name)
