@@ -70,7 +70,8 @@ def test_a_program(program: dict[str, Any]):
     assert "program for T=5" in found.text
     p = program["p"]
     last = list(p.equations)[-1]
-    assert found.pres == [t.strip("\n") for t in (p.schedule_text, p.source, p.equations[last])]
+    texts = (p.schedule_text, str(p.arena()), p.source, p.equations[last])
+    assert found.pres == [t.strip("\n") for t in texts]
     assert found.attributes.count(("open", "")) == 1
     for word in ("host program", "memory", "passes", "simplify", "output"):
         assert word in found.text

@@ -61,8 +61,10 @@ OPTIONS: dict[str, dict[str, Any]] = {"strip": {"size": 4}, "split": {"fewest": 
 
 
 def the_pass(name: str) -> Callable[[Graph, Mapping[str, int]], Graph]:
+    if name not in OPTIONS:
+        return PASSES[name]
     found = getattr(importlib.import_module(f"recurra.rewrite.{name}"), name)
-    return partial(found, **OPTIONS.get(name, {}))
+    return partial(found, **OPTIONS[name])
 
 
 def inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -201,7 +201,11 @@ def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.M
     assert said == "t: 20 points at once for 7 equations"
 
 
-def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores() -> None:
+def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If it has to be copied there; else it is made there."""
+    monkeypatch.setattr("recurra.compile.coalesced", lambda p: p)
     host = source(text(2400, 2000, 4, chunk=8, strip=100).compiled.program)  # no tiles of chunks
     lines = [x.strip() for x in host.splitlines()]
     (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]

@@ -26,6 +26,7 @@ from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.asking import asked, open_questions
 from recurra.rewrite.attention import attended
+from recurra.rewrite.beside import side_by_side
 from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,
@@ -91,6 +92,7 @@ def compile_graph(
     scheduler: str = "own",
     workers: int = 1,
     groups: int = 1,
+    beside: bool = False,
     target: Target = PLAIN,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -104,7 +106,8 @@ def compile_graph(
     times cheaper (0: always). `scheduler`: "own", or "isl" for the order that isl's scheduler
     finds. `workers`: the rows of a dim that orders nothing are split over as many; each runs the
     program on its own. Rows of environments on the host take turns in `groups`: while one is
-    stepped, the others act. `target`: what it is compiled for.
+    stepped, the others act. `beside`: products of one operand are one product. `target`: what it is
+    compiled for.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -147,14 +150,12 @@ def compile_graph(
         sizes = over.sizes(sizes)
         stages.split(sizes, str(over))
         g = stages.run("shard", partial(shard, s=over), g)
-    turns: frozenset[str] = frozenset()
-    if groups > 1:
-        found = find_groups(g, sizes, groups, workers)
-        turns = frozenset({found.dim})
+    turns = [find_groups(g, sizes, groups, workers)] if groups > 1 else []
+    for found in turns:
         stages.decisions.append(str(found))
         written = split_axes(written, found)
         stages.axes = written
-        g = stages.run("groups", lambda g, _: grouped(g, found), g)
+        g = stages.run("groups", lambda g, _, found=found: grouped(g, found), g)
     batch = batches(g) if axes else []
     split = inside_tiles(g)
     decided: tuple[Decision, ...] = ()
@@ -196,8 +197,9 @@ def compile_graph(
     g = stages.run("contract", contract, g)
     g = stages.run("place again", place, g)
     g = stages.run("keep again", stored, g)  # folds have let some statements move to another loop
+    g = _beside(g, stages) if beside else g
     stages.end()
-    s = rotated(SCHEDULERS[scheduler](g, sizes), sizes, turns)
+    s = rotated(SCHEDULERS[scheduler](g, sizes), sizes, [x.dim for x in turns])
     broken = violations(s, sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = coalesced(plan(s, sizes))
@@ -205,9 +207,9 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    dims, told = _counted(p, target)
+    dims, told = _counted(p, target, [x.dim for x in turns])
     stages.decisions += told
-    program = lower(p, chunk, prices=target.prices, counted=dims | turns, behind=target.behind)
+    program = lower(p, chunk, prices=target.prices, counted=dims, behind=target.behind)
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)
@@ -225,11 +227,12 @@ def tell(stages: Stages, s: Schedule, program: Program) -> None:
         stages.dump(name, text)
 
 
-def _counted(p: Plan, target: Target) -> tuple[frozenset[str], list[str]]:
-    """The dims that the host counts, and why."""
+def _counted(p: Plan, target: Target, turns: Iterable[str]) -> tuple[frozenset[str], list[str]]:
+    """The dims that the host counts, those of rows that take turns among them, and why."""
     if target.counted is None:
-        return by_cost(p, target.prices)
-    return frozenset(target.counted), []
+        dims, told = by_cost(p, target.prices)
+        return dims.union(turns), told
+    return frozenset((*target.counted, *turns)), []
 
 
 def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:
@@ -261,6 +264,16 @@ def _diagonals(g: Graph, gain: float, stages: Stages, prices: Prices) -> Graph:
         return new
 
     return stages.run("wavefront", skewed, g)
+
+
+def _beside(g: Graph, stages: Stages) -> Graph:
+    """Products of one operand as one."""
+
+    def joined(g: Graph, sizes: Mapping[str, int]) -> Graph:
+        order = schedule(g, sizes)
+        return _noted(stages, side_by_side(g, sizes, phases(order), order.places()))
+
+    return stages.run("beside", joined, g)
 
 
 def _questions(g: Graph, asking: float, stages: Stages) -> Graph:

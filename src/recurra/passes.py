@@ -8,6 +8,7 @@ from recurra.agreement import as_written
 from recurra.ir.graph import Graph
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.attention import attention
+from recurra.rewrite.beside import side_by_side
 from recurra.rewrite.granularity import (
     Decision,
     batches,
@@ -48,6 +49,12 @@ def tiled(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return graph
 
 
+def beside(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Products of one operand as one, by the schedule that the graph has."""
+    order = schedule(graph, sizes)
+    return side_by_side(graph, sizes, phases(order), order.places())[0]
+
+
 def axes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """granularity with its own choice of dims: what is inside a tile, then the batch."""
     return decided(graph, sizes)[0]
@@ -79,6 +86,7 @@ PASSES: dict[str, Callable[[Graph, Mapping[str, int]], Graph]] = {
     "granularity": axes,
     "accumulate": accumulate,
     "contract": contract,
+    "beside": beside,
 }
 
 

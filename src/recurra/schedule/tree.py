@@ -82,6 +82,10 @@ class Schedule:
                 todo = [*it.body, *todo]
         return out
 
+    def places(self) -> dict[str, tuple[int, ...]]:
+        """For each statement its position at every depth: what is less runs first."""
+        return {s: tuple(k for k, _ in path) for s, path in self.paths().items()}
+
     def paths(self) -> dict[str, tuple[tuple[int, Loop | None], ...]]:
         """For each statement, its place: at every depth the position and the loop entered there."""
         out: dict[str, tuple[tuple[int, Loop | None], ...]] = {}
