@@ -124,6 +124,19 @@ def test_what_cannot_be(options: dict[str, Any], says: str):
         actor_critic("autoreset").compile(BOUNDS, backend="numpy", **options)
 
 
+def test_rows_that_the_data_end_do_not_take_turns():
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, _), (t, T)):
+        env = rc.rl.env.make("CartPole-v1", vectorization_mode="sync")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        o[b, i, t + 1], r, d = env.step((o[b, i, t].sum() > 0.0).cast("i32"))
+        rc.log(steps=r[0:B, i, 0:T].sum())
+    bounds = {B: 4, "I": 2, T: rc.until(d, max=9)}
+    with pytest.raises(ScheduleError, match="the data end its rows"):
+        ctx.compile(bounds, groups=2, backend="numpy")
+
+
 def test_there_must_be_rows_on_the_host():
     ctx = rc.Context(num_dims=1)
     with ctx as ((t, T),):

@@ -17,6 +17,7 @@ from recurra.ir.expr import Expr, Sym, div, mod
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
+from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.rewrite.granularity import Axes
 from recurra.rewrite.tile import Tile, tile, untiled
@@ -61,6 +62,9 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
             facts="no environment is stepped on the host",
             hint=HINT,
         )
+    for n in graph.nodes.values():
+        if isinstance(n.op, Going):
+            raise _refusal(n, "the data end its rows, all of which are asked after every step")
     dims = {d for n in calls if isinstance(n.op, Call) for d in n.op.batch_dims}
     if len(dims) > 1:
         raise _refusal(calls[0], f"calls take the rows of {' and '.join(sorted(dims))} whole")
