@@ -84,9 +84,10 @@ def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:
     for k in range(ROUNDS):
         for j, call in enumerate(calls):
             start, cpu, runs = time.perf_counter(), time.process_time(), 0
-            while (spent := time.perf_counter() - start) < SPAN_S:
+            spent = 0.0
+            while not runs or spent < SPAN_S:
                 call()
-                runs += 1
+                runs, spent = runs + 1, time.perf_counter() - start
             times[k, :, j] = spent / runs, (time.process_time() - cpu) / runs
     return [float(t) * 1e6 for t in min(times.min(axis=0), key=lambda t: t[1] / t[0])]
 
