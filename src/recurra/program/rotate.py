@@ -31,12 +31,10 @@ from recurra.sets.extent import varies
 def rotated(s: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
     """The schedule with every inner loop rotated that has a host call between two stretches.
 
-    Loops over `groups` are turned in the loop around them, or go outside of it.
-
     The outermost loop is left as it is: a run is saved between its steps. So are loops that the
-    data end, whose next step is not known to be one.
+    data end, whose next step is not known to be one. Loops over `groups` are turned in the loop
+    around them, or go outside of it.
     """
-
     ended = endings(s.graph, sizes)
 
     def inside(it: Item, depth: int) -> Item:
