@@ -113,6 +113,24 @@ def test_a_prompt_that_sees_all_of_itself(folder: Path, mix: str, lengths: tuple
         assert logits.argmax(-1).tolist() == new
 
 
+@pytest.mark.parametrize("mix", ["causal,chunk:4", "sinks:2+3", "prefix:3"])
+def test_one_program_for_prompts_of_many_lengths(folder: Path, mix: str):
+    g = Generator(folder, attention=mix, backend="numpy", lengths=(10, 6))
+    alone = Generator(folder, attention=mix, backend="numpy")
+    for rows, new in ((prompts(5), 6), (prompts(3), 4)):
+        (done,) = g.generate(rows, Request(new, eos=()))
+        assert (list(done.tokens), done.end) == (made(alone, rows)[0][:new], "length")
+    assert [(f.prompt, f.steps) for f in g.programs] == [(6, 11)]
+
+
+def test_prompts_longer_than_all_lengths_are_refused(folder: Path):
+    g = Generator(folder, backend="numpy", lengths=(4, 8))
+    with pytest.raises(RecurraError, match="a prompt of 9 tokens is longer than every length"):
+        g.generate(prompts(9), new=4)
+    with pytest.raises(RecurraError, match=r"lengths=\(4, 8, 12\)"):
+        g.generate(prompts(3), new=12)
+
+
 def test_one_token_of_one(g: Generator):
     """A program of one position has no launches to tell of on the way."""
     rows = prompts(1)

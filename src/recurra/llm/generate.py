@@ -1,7 +1,8 @@
 """Prompts → text: `Generator(folder).stream(["Once"])` gives tokens as they come.
 
 Weights stay where they were loaded; programs read them there. A program is compiled once for each
-number of rows, length of prompts, number of tokens and kind of sampling.
+number of rows, length of prompts, number of tokens and kind of sampling; with `lengths`, for each
+of the lengths that prompts and new tokens are rounded up to.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Generator:
 
     `attention` is a mix of patterns for its layers, as `patterns.parse_mix` reads it; None: its
     own. `unrolled`: layers are equations of their own (None: if they are few, or differ in no
-    short turns).
+    short turns). `lengths`: prompts have places for the next of them, and so have new tokens, so
+    that one program goes on with prompts of many lengths (None: each has its own).
     Raises RecurraError where the folder is no model, or the tokenizer not its own.
     """
 
@@ -81,8 +83,10 @@ class Generator:
         dtype: str = "f32",
         backend: str = "jax",
         unrolled: bool | None = None,
+        lengths: Sequence[int] | None = None,
     ):
         self.folder, self.dtype, self.backend = Path(folder), dtype, backend
+        self.lengths = None if lengths is None else tuple(sorted(lengths))
         loaded = loading.load(folder, dtype)
         c = loaded.config
         if attention is not None:
@@ -151,7 +155,7 @@ class Generator:
             for t in range(max(first, form.prompt - 1), first + made["next"].shape[1]):
                 here = {name: x[:, t - first] for name, x in made.items()}
                 for row, decoder in list(going.items()):
-                    piece = _piece(here, row, decoder, form.eos, t == form.steps - 1)
+                    piece = _piece(here, row, decoder, form.eos, t == form.prompt + ask.new - 2)
                     if piece.end is not None:
                         del going[row]
                     yield piece
@@ -180,12 +184,23 @@ class Generator:
                 facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
             )
+        for count, what in ((longest, "a prompt of {} tokens"), (ask.new, "{} new tokens")):
+            if self.lengths is not None and count > max(self.lengths, default=0):
+                raise RecurraError(
+                    f"{what.format(count)} is longer than every length that there are programs for",
+                    facts=f"lengths are {', '.join(map(str, self.lengths)) or 'none'}",
+                    hint=f"Generator(.., lengths={(*self.lengths, count)})",
+                )
+
+    def places(self, count: int) -> int:
+        """For so many tokens."""
+        return min((n for n in self.lengths or () if n >= count), default=count)
 
     def prepared(
         self, rows: Sequence[Sequence[int]], ask: Request
     ) -> tuple[Written, dict[str, np.ndarray]]:
         """The program for these prompts, and what it is to be run with."""
-        c, longest = self.config, max(map(len, rows))
+        c, places = self.config, self.places(max(map(len, rows)))
         how = [ask.sampling] * len(rows) if isinstance(ask.sampling, Sampling) else ask.sampling
         if len(how) != len(rows):
             raise RecurraError(f"{len(how)} ways to sample for {len(rows)} prompts")
@@ -195,10 +210,10 @@ class Generator:
         eos = c.eos if ask.eos is None else tuple(ask.eos)
         form = Form(
             len(rows),
-            longest,
-            longest + ask.new - 1,
+            places,
+            places + self.places(ask.new) - 1,
             kind,
-            ragged=len(set(map(len, rows))) > 1,
+            ragged=self.lengths is not None or len(set(map(len, rows))) > 1,
             logprobs=ask.logprobs,
             unrolled=self.unrolled,
             until=bool(eos),
