@@ -135,10 +135,11 @@ def compile_graph(
         g = stages.run("simplify again", simplify, g)
     g = stages.run("rounds", lambda g, n: _noted(stages, in_rounds(g, n)), g)
     g = stages.run("lift", lift, g)
+    g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
     g = stages.run(
         "split", lambda g, n: _noted(stages, split_off(g, n, chunk, given, target.rows)), g
     )
-    g = stages.run("prefix", lambda g, n: _noted(stages, prefixes(g, n, chunk)), g)
+    g = stages.run("prefix again", lambda g, n: _noted(stages, prefixes(g, n, None)), g)
     lift_attention = partial(attended, kernel=target.kernel, asked=attention)
     g = stages.run("attention", lambda g, n: _noted(stages, lift_attention(g, n)), g)
     g = stages.run("strip", lambda g, n: _noted(stages, stripped(g, n, tile_of_range)), g)

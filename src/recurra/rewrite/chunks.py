@@ -35,6 +35,7 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.strip import normalised_last, strips, tiled
+from recurra.rewrite.unjoined import unjoined
 from recurra.rewrite.widen import widened
 from recurra.sets import isl
 
@@ -66,7 +67,7 @@ def size_of(points: int, most: int) -> int:
 def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Graph | None:
     """The graph with `dim` in chunks; None where something cannot be said so."""
     free = frozenset({dim})
-    graph = normalised_last(graph, sizes, size, free)
+    graph = normalised_last(unjoined(graph, dim, sizes), sizes, size, free)
     while True:
         along = GrowingAxes(graph, sizes, size, free)
         wider = {g: _wider(g, dim, size) for g in along.ranges.values()}
@@ -89,6 +90,8 @@ def _wider(g: Growing, dim: str, size: int) -> Slice:
 
     It begins with the tile that has the range's beginning at the first point of the chunk.
     """
+    if g.most is not None and g.most <= size:
+        return Slice(0, g.most)
     if g.lo == 0 or g.step != 1:
         return Slice(0, g.hi)
     start: Any = substitute(g.lo, {dim: div(Sym(dim), size) * size})
@@ -142,7 +145,7 @@ class _Chunks:
                 or self.inner not in symbols(self.at(e))
                 or (self.at(e) == self.point)
             )
-        if r.dim != self.dim:
+        if r.dim != self.dim or (isinstance(e.hi, int) and self.chunk(e) is not None):
             return True
         return mine and self.inner not in symbols(self.at(e.lo)) and self.chunk(e) is not None
 
@@ -162,9 +165,11 @@ class _Chunks:
         return rebuild(e, self.known)
 
     def chunk(self, e: Slice) -> tuple[Expr | int, Slice] | None:
-        """(chunk, points of it) of a range that is a tile."""
+        """(chunk, points of it) of a range that is a tile, or that lies in the first chunk."""
         lo, hi = self.at(e.lo), self.at(e.hi)
         which = div(lo, self.size)
+        if isinstance(lo, int) and isinstance(hi, int) and which == div(hi - 1, self.size) == 0:
+            return minimum(Sym(self.outer), 0), e  # by a chunk, so that it stays in their loop
         length = _spread(lin([(hi, 1), (lo, -1)]))
         parts = length.args if isinstance(length, Ext) else (length,)
         if e.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:

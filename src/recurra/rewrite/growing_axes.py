@@ -44,6 +44,13 @@ class Growing:
         return Slice(self.lo, self.hi, self.step)
 
     @property
+    def most(self) -> int | None:
+        """Of first points, 0:min(t,4), how many they are at most."""
+        e = self.hi
+        counts = e.args if isinstance(e, Ext) and e.op == "min" and self.lo == 0 else ()
+        return next((x for x in counts if isinstance(x, int)), None)
+
+    @property
     def length(self) -> Expr | int:
         """hi - lo; of a window t+1 - max(t-7,0), min(8,t+1)"""
         if isinstance(self.lo, Ext) and self.lo.op == "max":
@@ -59,7 +66,7 @@ class GrowingAxes:
     """What runs along growing ranges; `size` as in `strip`.
 
     `free`: dims that order nothing and are to be loops; if there are any, only their ranges count,
-    also those of every n-th point: they are to be widened.
+    also those of every n-th point, and of first points that may be none: they are to be widened.
     """
 
     graph: Graph
@@ -101,8 +108,11 @@ class GrowingAxes:
     def in_order(self, n: Node, lo: Expr | int, hi: Expr | int) -> bool:
         """Does the range grow in a loop that orders the equation, and is never empty?"""
         moving = (symbols(lo) | symbols(hi)) & self.dims
-        cycles = all(d in self.free or n.name in self.ordered[d] for d in moving)
-        return cycles and isl.always(compare("<", lo, hi), n.domain)
+        if not all(d in self.free or n.name in self.ordered[d] for d in moving):
+            return False
+        if self.free and isinstance(hi, Expr) and Growing(lo, hi, "", 0).most is not None:
+            return True  # it is widened
+        return isl.always(compare("<", lo, hi), n.domain)
 
     def tile(self, n: Node, a: Ref, g: Growing) -> int:
         """Points of a tile; 0 where tiles would not pay."""

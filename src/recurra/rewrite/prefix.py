@@ -22,7 +22,7 @@ from recurra.sets import isl
 from recurra.sets.extent import at_sizes, varies
 from recurra.sets.lag import lag
 
-LEAST = 4  # the first points are at most so small a part of all
+LEAST = 2  # the first points are at most so small a part of all
 
 
 def prefix(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -40,7 +40,7 @@ def prefixes(graph: Graph, sizes: Mapping[str, int], chunk: int | None) -> tuple
         for r in n.domain:
             count = _first(graph, n, r, sizes)
             count = -(-count // (chunk or 1)) * (chunk or 1)
-            if 0 < count * LEAST <= _points(r, sizes) and fuel().burn("first points", n.name):
+            if 0 < count <= _points(r, sizes) and fuel().burn("first points", n.name):
                 _apart(graph, g, n, r, count, sizes)
                 said.append(f"{n.name}: its first {count} points apart")
                 break
@@ -56,34 +56,40 @@ def _points(r: Range, sizes: Mapping[str, int]) -> int:
 
 
 def _first(graph: Graph, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
-    """How many first points of a dim are all that far reads ask for; 0 where it is not so."""
+    """How many first points of a dim are all that far reads ask for; 0 where it is not so.
+
+    Who reads the last points after the loop over it waits for no more than the loop does.
+    """
     if isinstance(n.op, Input) or isinstance(n.type, Tuple) or n.name in graph.outputs:
         return 0
     if varies(r, sizes) or evaluate(r.lo, sizes) != 0:
         return 0
-    far = [
-        _end(reader, reader.args[k], n, r, sizes)
-        for reader, k in graph.readers[n.name]
-        if _is_far(reader, k, n, r)
-    ]
-    near = len(far) < len(graph.readers[n.name])
-    return max(far) if far and near and 0 not in far else 0
+    firsts, inside, points = [0], False, r.size(sizes)
+    for reader, k in graph.readers[n.name]:
+        if not _is_far(reader, k, n, r, points):
+            continue
+        end = _end(reader, reader.args[k], n, r)
+        if 0 < end * LEAST <= points:
+            firsts.append(end)
+            inside = inside or r.dim in reader.domain
+        elif r.dim in reader.domain:
+            return 0
+    return max(firsts) if inside and len(firsts) <= len(graph.readers[n.name]) else 0
 
 
-def _is_far(reader: Node, k: int, n: Node, r: Range) -> bool:
+def _is_far(reader: Node, k: int, n: Node, r: Range, points: int) -> bool:
     """May a read be any number of steps behind?"""
     e = reader.args[k].index[n.domain.dims.index(r.dim)]
     if r.dim not in reader.domain:
         return True
-    return lag(r.dim, e, reader.domain, merge_condition(reader, k)).high is None
+    high = lag(r.dim, e, reader.domain, merge_condition(reader, k)).high
+    return high is None or high + 1 >= points
 
 
-def _end(reader: Node, a: Ref, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
-    """One past the last point that a range from the first on asks for; 0: it is no such range."""
+def _end(reader: Node, a: Ref, n: Node, r: Range) -> int:
+    """One past the last point that is asked for; 0: nobody knows."""
     e = a.index[n.domain.dims.index(r.dim)]
-    if not isinstance(e, Slice) or e.lo != 0 or r.dim not in reader.domain:
-        return 0
-    top = isl.largest(e.hi, at_sizes(reader.domain, {}))
+    top = isl.largest(e.hi if isinstance(e, Slice) else e + 1, at_sizes(reader.domain, {}))
     return top if isinstance(top, int) else 0
 
 
@@ -101,7 +107,8 @@ def _apart(
     )
     g.put(first)
     for reader, k in graph.readers[n.name]:
-        if _is_far(reader, k, n, r):
+        far = _is_far(reader, k, n, r, r.size(sizes))
+        if far and 0 < _end(reader, reader.args[k], n, r) <= count:
             now = g[reader.name]
             args = (*now.args[:k], replace(now.args[k], name=first.name), *now.args[k + 1 :])
             g.put(replace(now, args=args))

@@ -244,6 +244,10 @@ class _Split:
             self.point(nodes, n)
         for name in across:
             n = self.graph[name]
+            if evaluate(n.domain[self.dim].hi, self.sizes) <= self.cut:
+                at = Ref(self.head[name], n.domain.identity)
+                nodes[name] = replace(n, op=Copy(), args=(at,), locs=())
+                continue
             rest, copy = self.fresh(nodes, f"{name}_rest"), self.fresh(nodes, f"{name}_of")
             nodes[rest], self.copies[name] = replace(n, name=rest), copy
             early = self.graph[name].domain
@@ -308,6 +312,9 @@ class _Split:
         if name in self.head:
             return self.head[name]
         n = self.graph[name]
+        if isinstance(n.op, Copy) and self.graph.is_identity(n.args[0]):
+            self.head[name] = self.point(nodes, n.args[0].name)
+            return self.head[name]
         new = self.head[name] = self.fresh(nodes, f"{name}_head")
         nodes[new] = n  # the name is taken
         by: dict[str, Expr | int] = {self.dim: Sym(self.inner)}

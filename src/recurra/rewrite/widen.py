@@ -4,7 +4,8 @@
     y[t<T] = sum(s, axes=(0,))             →   seen[t<T] = less_equal(first, at[4*(..):t+1])
                                                y[t<T] = sum(where(seen, s, 0), axes=(0,))
 
-So ranges begin where tiles do, or are of all points instead of every n-th.
+So ranges begin where tiles do, are of all points instead of every n-th, or of as many of the first
+as there ever are.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _Widen:
 
     def read(self, a: Ref) -> Ref:
         index = (
-            replace(e, lo=self.part.lo, step=1)
+            replace(e, lo=self.part.lo, hi=self.part.hi, step=1)
             if isinstance(e, Slice) and self.along.at(e) == self.g
             else e
             for e in a.index
@@ -103,10 +104,16 @@ class _Widen:
         """An operand with what leaves a fold alone where the range was not."""
         dim = self.places.dims[0]
         at = self.new.emit(Value(expr=Sym(dim)), (), self.places, "at")
-        first = self.new.emit(Value(expr=self.g.lo), (), n.domain, "first")
         every = Ref(at.name, (self.part,))
-        within = LessEqual(labels=",a->a")
-        seen = self.new.emit(within, (first, every), n.domain, "seen")
+        if self.part.hi == self.g.hi:
+            first = self.new.emit(Value(expr=self.g.lo), (), n.domain, "first")
+            within = LessEqual(labels=",a->a")
+            seen = self.new.emit(within, (first, every), n.domain, "seen")
+        else:  # first points, all of which are read
+            end: Any = self.g.hi
+            last = self.new.emit(Value(expr=end - 1), (), n.domain, "last")
+            until = LessEqual(labels="a,->a")
+            seen = self.new.emit(until, (every, last), n.domain, "seen")
         if self.g.step != 1:
             seen = self.new.emit(And(), (seen, self.in_step(n)), n.domain, "seen")
         type_ = self.new.type(a)
