@@ -22,6 +22,7 @@ from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.program.lower import ChunkLoop
 from recurra.program.source import source
+from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.split import split_off
 from recurra.rewrite.strip import strip
@@ -46,6 +47,18 @@ def one_range(k: int, read: str, n: str) -> list[str]:
         f"s{k}[t<T]: f64[{n}] = einsum(q{k}, k{k}[{read}], labels='d,nd->n')",
         f"p{k}[t<T]: f64[{n}] = softmax(s{k}, axis=0)",
         f"a{k}[t<T]: f64[2] = einsum(p{k}, k{k}[{read}], labels='n,nd->d')",
+    ]
+
+
+def linear(k: int) -> list[str]:
+    """Attention without a softmax, whose past is a state."""
+    return [
+        f"s{k}[t<T]: f64[t+1] = einsum(q{k}, k{k}[0:t+1], labels='d,nd->n')",
+        f"r{k}[t<T]: f64[2] = einsum(s{k}, x{k}[0:t+1], labels='n,nd->d')",
+        f"n{k}[t<T]: f64[] = sum(s{k}, axes=(0,))",
+        f"one{k}: f64[] = const(value=9.0, dtype='f64')",
+        f"d{k}[t<T]: f64[] = add(n{k}, one{k})",
+        f"a{k}[t<T]: f64[2] = div(r{k}, d{k}, labels='a,->a')",
     ]
 
 
@@ -83,10 +96,13 @@ def prompts(draw: st.DrawFn) -> Case:
     for k in range(draw(st.integers(1, 3))):
         lines.append(f"q{k}[t<T]: f64[2] = einsum({x}, w, labels='a,ab->b')")
         lines.append(f"k{k}[t<T]: f64[2] = mul(q{k}, turn, labels='a,->a')")
-        attend = sinks(k, *draw(st.tuples(st.integers(1, 3), st.integers(0, 4))))
-        if draw(st.integers(0, 3)):
-            attend = one_range(k, *draw(st.sampled_from(READS)))
-        lines += attend
+        match draw(st.integers(0, 5)):
+            case 0:
+                lines += sinks(k, *draw(st.tuples(st.integers(1, 3), st.integers(0, 4))))
+            case 1:
+                lines += linear(k)
+            case _:
+                lines += one_range(k, *draw(st.sampled_from(READS)))
         lines.append(f"x{k + 1}[t<T]: f64[2] = add({x}, a{k})")
         x = f"x{k + 1}"
     if draw(st.booleans()):  # something that only the step before knows
@@ -105,7 +121,7 @@ def prompts(draw: st.DrawFn) -> Case:
 
 def keeps(case: Case, chunk: int, rows: int) -> None:
     want = oracle(case)
-    after, _ = split_off(case.graph, case.sizes, chunk, 1, rows)
+    after, _ = split_off(lift(case.graph, case.sizes), case.sizes, chunk, 1, rows)
     verify(after)
     assert parse(str(after)) == after
     for f in (lambda g: g, lambda g: strip(g, case.sizes, 2), lambda g: pad(g, case.sizes)):
@@ -164,6 +180,10 @@ def text(
         for k in range(2):
             key = rc.like(rc.f32[4], domain=(b, t), name=f"k{k}")
             key[b, t] = x @ rc.input(rc.f32[4, 4], (), name=f"w{k}")
+            if past == "linear":
+                weights = rc.where(place[b, 0 : t + 1] >= 0, key[b, 0 : t + 1] @ x.exp(), 0.0)
+                x = x + rc.einsum("n,nd->d", weights, key[b, 0 : t + 1])
+                continue
             parts = PAST["all" if k else past](t)
             found = [rc.einsum("d,nd->n", x, key[b, s]) for s in parts]
             found = [
@@ -197,7 +217,7 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
-@pytest.mark.parametrize("past", list(PAST))
+@pytest.mark.parametrize("past", [*PAST, "linear"])
 def test_a_prompt_on_backends(backend: Any, past: str) -> None:
     given = data(50, 3)
     want = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]

@@ -32,8 +32,14 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import LETTERS, Op, fresh_label
 from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Add
+from recurra.ops.reduction import Sum
 from recurra.rewrite.growing_axes import Growing, GrowingAxes
+from recurra.rewrite.rule import Rewriting
+from recurra.rewrite.running import Running, factors, in_two, product
 from recurra.rewrite.strip import normalised_last, strips, tiled
 from recurra.rewrite.unjoined import unjoined
 from recurra.rewrite.widen import widened
@@ -64,9 +70,15 @@ def size_of(points: int, most: int) -> int:
     return min(found, key=lambda c: (-(-points // c) * (c + EACH), -c), default=1)
 
 
-def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Graph | None:
-    """The graph with `dim` in chunks; None where something cannot be said so."""
-    free = frozenset({dim})
+def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]) -> Graph | None:
+    """The graph with `dim` in chunks; None where something cannot be said so.
+
+    Points from `cut` on are what nothing asks for.
+    """
+    free, two = frozenset({dim}), in_two(graph, dim, size, cut, sizes)
+    if two is None:
+        return None
+    graph, sums = two
     graph = normalised_last(unjoined(graph, dim, sizes), sizes, size, free)
     while True:
         along = GrowingAxes(graph, sizes, size, free)
@@ -81,7 +93,7 @@ def chunked(graph: Graph, dim: str, size: int, sizes: Mapping[str, int]) -> Grap
         graph = widened(graph, along, g, part)
     for s in strips(GrowingAxes(graph, sizes, size, free)):
         graph = tiled(graph, s, sizes)
-    made = _Chunks(graph, dim, size)
+    made = _Chunks(graph, dim, size, {s.name: s for s in sums})
     return made.graph_in_chunks() if made.possible() else None
 
 
@@ -111,6 +123,12 @@ class _Chunks:
     graph: Graph
     dim: str
     size: int
+    sums: Mapping[str, Running]  # over all points so far: they are of chunks
+
+    @property
+    def of_chunks(self) -> set[str]:
+        """What has no points within a chunk."""
+        return self.sums.keys() | {x for s in self.sums.values() for x in (s.begin, s.before)}
 
     @property
     def outer(self) -> str:
@@ -138,6 +156,8 @@ class _Chunks:
     def sayable(self, n: Node, a: Ref, e: Index, r: Range) -> bool:
         """Can an index be said in chunks: a point, or a range of one chunk?"""
         mine = self.dim in n.domain
+        if r.dim == self.dim and a.name in self.of_chunks:
+            return not mine or a.name not in self.sums or n.name in self.of_chunks
         if not isinstance(e, Slice):
             return (
                 r.dim != self.dim
@@ -178,8 +198,35 @@ class _Chunks:
 
     def graph_in_chunks(self) -> Graph:
         nodes = {k: self.node(n) for k, n in self.graph.nodes.items()}
+        for s in self.sums.values():
+            nodes.pop(s.before)
+            nodes |= self.sum_of_chunk(s)
         dims = [y for r in self.graph.dims for y in self.ranges(r)]
         return Graph(nodes, self.graph.outputs, tuple(dims))
+
+    def sum_of_chunk(self, s: Running) -> Mapping[str, Node]:
+        """s[z] = s[z-1] + the sum over a chunk, all at once."""
+        n, z = self.graph[s.name], Sym(self.outer)
+        assert isinstance(n.type, Type)
+        domain = Domain(tuple(x for r in n.domain for x in self.ranges(r)[:1]))
+        back = tuple(r.sym - 1 if r.dim == self.outer else r.sym for r in domain)
+        when = (compare("==", z, 0), compare(">", z, 0))
+        out = LETTERS[: n.type.rank]
+        terms = factors(Rewriting(dict(self.graph.nodes), (), (), {}), out, s.point)
+        N = fresh_label(out)
+        op: Op = product([(N + labels, a) for labels, a in terms], out)
+        op = op if len(terms) > 1 else Sum(axes=(0,))
+        reads = tuple(self.all_of(a) for _, a in terms)
+        part = Node(f"{s.name}_of_chunk", op, reads, domain, n.type, n.loc)
+        begin = Node(s.begin, Merge(when=when), (s.zero, Ref(s.name, back)), domain, n.type, n.loc)
+        args = (Ref(part.name, domain.identity), Ref(begin.name, domain.identity))
+        total = Node(s.name, Add(), args, domain, n.type, n.loc)
+        return {x.name: x for x in (part, begin, total)}
+
+    def all_of(self, a: Ref) -> Ref:
+        """What is read at a point, at all points of its chunk."""
+        at, every = Sym(self.inner), Slice(0, self.size)
+        return Ref(a.name, tuple(every if e == at else e for e in self.read(a, True).index))
 
     def ranges(self, r: Range) -> tuple[Range, ...]:
         if r.dim != self.dim:
@@ -201,6 +248,8 @@ class _Chunks:
         for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
             if r.dim != self.dim:
                 index.append(self.moved(e) if inside else e)
+            elif a.name in self.of_chunks:
+                index.append(Sym(self.outer) if inside else div(r.hi - 1, self.size))  # pyright: ignore[reportOperatorIssue]
             elif isinstance(e, Slice):
                 found = self.chunk(e)
                 assert found is not None, f"{a} is no chunk"

@@ -82,8 +82,8 @@ def _is_far(reader: Node, k: int, n: Node, r: Range, points: int) -> bool:
     e = reader.args[k].index[n.domain.dims.index(r.dim)]
     if r.dim not in reader.domain:
         return True
-    high = lag(r.dim, e, reader.domain, merge_condition(reader, k)).high
-    return high is None or high + 1 >= points
+    behind = lag(r.dim, e, reader.domain, merge_condition(reader, k))
+    return behind.exact is None and (behind.high is None or behind.high + 1 >= points)
 
 
 def _end(reader: Node, a: Ref, n: Node, r: Range) -> int:

@@ -31,6 +31,7 @@ from recurra.rewrite.chunks import MOST, chunked, size_of, sizes_of
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.narrow import demands, least, narrowed
+from recurra.rewrite.running import running
 from recurra.sets import isl
 
 FEWEST = 16  # points that are worth it
@@ -108,11 +109,11 @@ def _in_chunks(
         if not until or size == 1 or (few and work.whole()) or not work.worthwhile():
             return None
         made = work.made()
-        if not work.there(made):
+        if not work.there(made) or not work.summed(made):
             continue
         if not fuel().burn("given points → chunks of them", m.name):
             return None
-        made = chunked(work.late(made, step), work.inner, size, sizes)
+        made = chunked(work.late(made, step), work.inner, size, until, sizes)
         if made is not None:
             return made, [f"{work}, {size} at a time"]
     return None
@@ -159,6 +160,7 @@ class _Split:
         while any(r.dim == self.inner for r in self.graph.dims):
             self.inner += "_"
         self.first = demands(self.graph, self.dim, self.sizes)
+        self.sums = {s.before: s.name for s in running(self.graph, self.dim)}
         parts = components(self.graph.nodes, lambda n: [a.name for a in self.graph[n].args])
         self.cycle = set(next(p for p in parts if self.m.name in p))
         self.early = {n for n in self.cycle if self.first.get(n, self.cut) < self.cut}
@@ -190,6 +192,8 @@ class _Split:
         if isinstance(n.op, Going):  # it ends the loop
             return False
         args = n.args
+        if n.name in self.sums:
+            return self.sums[n.name] in members
         if isinstance(n.op, Merge):
             one = self.branch(n) if self.dim in n.op.mentions() else None
             if one is None and self.dim in n.op.mentions():
@@ -218,9 +222,14 @@ class _Split:
         return bool(products) and not any(isinstance(self.graph[n].op, Einsum) for n in left)
 
     def whole(self) -> bool:
-        """Do ranges that members read begin at the first point: does one mask do for all?"""
+        """Do ranges that members read begin at the first point: does one mask do for all?
+
+        Running sums are none of these.
+        """
         read = [e for n in self.members for a in self.graph[n].args for e in a.slices]
-        return all(e.lo == 0 and e.step == 1 for e in read if self.dim in index_symbols(e))
+        return not self.sums.keys() & self.members and all(
+            e.lo == 0 and e.step == 1 for e in read if self.dim in index_symbols(e)
+        )
 
     def most(self) -> int:
         """Bytes of the largest value at all of the points."""
@@ -276,6 +285,11 @@ class _Split:
             if self.points > self.cut and self.inner in n.domain
         )
 
+    def summed(self, made: Graph) -> bool:
+        """Is nothing asked of running sums but what they are at the end of the early points?"""
+        first = demands(made, self.dim, self.sizes, self.cut)
+        return all(first.get(s, self.cut) >= self.cut - 1 for s in self.sums.values())
+
     def late(self, made: Graph, step: int) -> Graph:
         """The graph where only such early points are copied as the rest asks for: of a window."""
         first, nodes = demands(made, self.dim, self.sizes, self.cut), dict(made.nodes)
@@ -320,7 +334,7 @@ class _Split:
         by: dict[str, Expr | int] = {self.dim: Sym(self.inner)}
         ranges = (Range(self.inner, self.points) if r.dim == self.dim else r for r in n.domain)
         domain, args, op = Domain(tuple(ranges)), n.args, n.op
-        if isinstance(op, Merge) and self.dim in op.mentions():
+        if isinstance(op, Merge) and self.dim in op.mentions() and name not in self.sums:
             one = self.branch(n)
             assert one is not None
             args, op = (one,), Merge(when=(both(),))
