@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 
 from recurra.window import paper
 from recurra.window.gpu import GPUS, Gpu
+from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
 from recurra.window.kineto import read_profile
 from recurra.window.model import Costs, Machine
@@ -25,8 +26,8 @@ from recurra.window.simulate import simulate
 from recurra.window.task import WindowError
 
 PROGRAM = """A trace as text (a file, or - for standard input), a GPU's profile by torch.profiler
-(.json, .json.gz), synthetic:NAME (a program with the numbers of the paper's), or torch:NAME (a
-PyTorch program, recorded here)."""
+(.json, .json.gz), a scheduled HLO module (.pb), synthetic:NAME (a program with the numbers of the
+paper's), or torch:NAME (a PyTorch program, recorded here)."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,8 @@ def _file(path: Path, gpu: Gpu) -> Trace:
         data = path.read_bytes()
         if path.name.endswith((".json", ".json.gz")):
             return read_profile(data, gpu, path.name.partition(".json")[0])
+        if path.suffix == ".pb":
+            return read_hlo(data, gpu, path.name.partition(".hlo")[0].removesuffix(".pb"))
         return parse(data.decode(), path.stem)
     except (OSError, UnicodeDecodeError) as error:
         raise WindowError(f"{path} cannot be read as text", facts=str(error)) from None
