@@ -89,6 +89,24 @@ def test_an_environment_is_stepped_in_order(backend: str, groups: int) -> None:
     equal(program.run(seed=3, window=2), want)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_rows_that_the_data_end(backend: str) -> None:
+    """The host asks after every step whether one goes on: it waits for that launch."""
+
+    def program() -> Executable:
+        ctx = rc.Context(dims="b i t")
+        with ctx as ((b, B), (i, _), (t, T)):
+            env = rc.rl.env.make("CartPole-v1", vectorization_mode="sync")
+            o = rc.like(env.observation_space, domain=(b, i, t))
+            o[b, i, 0] = env.reset(domain=(b, i))
+            o[b, i, t + 1], r, d = env.step((o[b, i, t].sum() > 0.0).cast("i32"))
+            rc.log(steps=r[0:B, i, 0:T].sum())
+            rc.output(r=r[b, i, t:T].discounted_sum(0.9))
+        return ctx.compile({B: 4, "I": 3, T: rc.until(d, max=40)}, backend=backend)
+
+    equal(slowed(program(), 2).run(seed=7, window=3), program().run(seed=7))
+
+
 def replaced(program: Executable, regions: dict[str, Callable[..., Any]]) -> Executable:
     """The program with other functions for some of its regions."""
     made, execution = copy(program), copy(program.execution)
