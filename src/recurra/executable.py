@@ -46,6 +46,8 @@ OnStep = Callable[[int, dict[str, Any]], None]
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
+    launched: Sequence[Any] = ()  # of a run through a window: what ran when
+
     def __init__(
         self,
         tracer: Tracer,
@@ -119,6 +121,7 @@ class Executable:
         folder: str | Path | None = None,
         inputs: Mapping[str, Any] | None = None,
         native: bool = False,
+        window: Any = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
@@ -131,14 +134,14 @@ class Executable:
         any library. One that lies in memory as the program wants it is read in place (DLPack),
         and never written to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
+        `window` is how many threads run launches that do not need each other, this one included, or
+        a `recurra.window.Executor`; results are the same to the last bit.
         """
         self.expect(inputs or {})
         _expect_seed(seed)
-        if folder is not None:
-            from recurra.recording import record
-
-            options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
-            return record(self, folder, seed, on_step, **options)
+        options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
+        if window is not None or folder is not None:
+            return self.attended(window, folder, seed, on_step=on_step, **options)
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
@@ -159,6 +162,19 @@ class Executable:
             watch.end(made)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
+
+    def attended(
+        self, window: Any, folder: str | Path | None, seed: int, **options: Any
+    ) -> dict[str, Any]:
+        """A run that goes through a window, or is recorded, or both."""
+        if window is not None:
+            from recurra.windowed import through
+
+            return through(self, window, seed, folder=folder, **options)
+        from recurra.recording import record
+
+        assert folder is not None
+        return record(self, folder, seed, **options)
 
     def launch(self, steps: Iterator[Step], watch: Check | None) -> Step | dict[str, Any]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""

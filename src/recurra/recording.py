@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurra.report.progress import track
-from recurra.report.run_page import keep_compiled, keep_contractions, write_page
+from recurra.report.run_page import keep_compiled, keep_contractions, keep_launches, write_page
 from recurra.report.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def record(
             results = program.run(seed, on_step=step, **options)
         finally:
             kernels = keep_contractions(run, program)
+            keep_launches(run, program.launched)
             page = write_page(run)
     if kernels:
         print(f"contractions: {kernels}")

@@ -16,9 +16,9 @@ from jax import lax
 
 import recurra as rc
 from recurra.backend.jax.hlo import of_function
+from recurra.hlo.module import read_module
 from recurra.mapping.hlo.assignment import read_assignment
 from recurra.mapping.hlo.extract import extract
-from recurra.mapping.hlo.module import read_module
 from recurra.mapping.imports import from_jax, from_program
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.machine import TPU_V4I, Machine, machine_of

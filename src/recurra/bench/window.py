@@ -61,6 +61,7 @@ def suite(_: None = None, quick: bool = False) -> list[Row]:
         return rows
     with _one_thread_in_blas():
         rows += [row_of(r) for r in in_worker(core_rows, {"quick": quick}, threads=2)]
+        rows += [row_of(r) for r in in_worker(compiled_rows, {"quick": quick}, threads=2)]
     if torch:
         rows += [row_of(r) for r in in_worker(program_rows, {"quick": quick}, threads=2)]
     return rows
@@ -78,6 +79,14 @@ def program_rows(quick: bool) -> list[dict[str, Any]]:
     from recurra.bench import window_torch
 
     return window_torch.program_rows(quick)
+
+
+def compiled_rows(quick: bool) -> list[dict[str, Any]]:
+    """See window_compiled, whose programs need the compiler."""
+    from recurra.bench import window_compiled
+
+    torch = find_spec("torch") is not None
+    return window_compiled.compiled_rows(quick, window_compiled.BACKENDS if torch else ("numpy",))
 
 
 def check_rows(rounds: int) -> list[Row]:

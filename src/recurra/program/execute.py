@@ -133,6 +133,9 @@ class Execution:
     backend: Backend | Mesh
     shards: Shards | None = None
     regions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    around: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = (
+        None  # made of every host call, by its name
+    )
 
     def __post_init__(self) -> None:
         self.text = written(self.program)
@@ -173,6 +176,7 @@ class _Run:
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
+        self.around = execution.around
         wanted = {source(self.plan, n) for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
@@ -394,7 +398,8 @@ class _Run:
         )
 
     def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
-        return tuple(map(self.call, statements))
+        made = {s: self.call(s) for s in statements}
+        return tuple(self.around(s, f) if self.around else f for s, f in made.items())
 
     def call(self, statement: str) -> Callable[..., Any]:
         """A host call: operands become NumPy arrays, results go back to the backend."""

@@ -13,7 +13,7 @@ from typing import Any
 from recurra.fragments import COLOURED, code, coloured, number, size, style, table
 from recurra.report import atomic
 from recurra.report.curves import Points, charts
-from recurra.report.timeline import Span, timeline
+from recurra.report.timeline import Span, beside, timeline
 
 Row = Mapping[str, Any]
 
@@ -40,6 +40,7 @@ def render(
     passes: Sequence[Row] = (),
     islands: Sequence[Row] = (),
     contractions: Sequence[Row] = (),
+    launches: Sequence[Span] = (),
 ) -> str:
     """The page's text.
 
@@ -50,6 +51,7 @@ def render(
     passes          rows of name, before, after, ms (nodes before and after)
     islands         rows of island, predicted ms, measured ms: one step of the outermost loop
     contractions    rows of contraction, us, gain, used: those that a kernel was made for
+    launches        rows of statement, start, stop, phase: what ran when, in ms, in which thread
     """
     equations = equations or {}
     sections = [
@@ -64,6 +66,7 @@ def render(
             "one step of the outermost loop, each of its loops launched alone",
             table(islands, bar="measured ms") if islands else "",
         ),
+        Section("Launches", beside(launches), timeline(launches, "ms")),
         Section("Contractions", kernels(contractions), table(contractions) if contractions else ""),
         Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),
     ]

@@ -44,6 +44,23 @@ def keep_contractions(run: RunFolder, program: Any) -> str:
     return page.kernels(rows)
 
 
+def keep_launches(run: RunFolder, spans: Sequence[Any]) -> None:
+    """Adds what ran when, of a run through a window: its last launches, in milliseconds."""
+    if not spans:
+        return
+    first = min(s.start for s in spans)
+    rows = [
+        {
+            "statement": s.name,
+            "phase": f"thread {s.thread}",
+            "start": round((s.start - first) * 1e3, 3),
+            "stop": round((s.stop - first) * 1e3, 3),
+        }
+        for s in spans
+    ]
+    _add(run, "launches", rows)
+
+
 def _add(run: RunFolder, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     parts = {**_read(run.path / NAME), name: list(rows)}
     atomic.replace(run.path / NAME, [json.dumps(parts).encode()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from recurra.fragments import number
@@ -15,7 +16,19 @@ WIDE, LANE = 1000, 10
 COLOURS = 8
 
 
-def timeline(spans: Sequence[Span]) -> str:
+def beside(spans: Sequence[Span]) -> str:
+    """How much of the time something ran, and how much of that two or more did, in words."""
+    marks = sorted([(s["start"], 1) for s in spans] + [(s["stop"], -1) for s in spans])
+    busy = both = running = 0.0
+    for (at, step), (then, _) in pairwise(marks):
+        running += step
+        busy += (then - at) * (running >= 1)
+        both += (then - at) * (running >= 2)
+    share = f", {both:.3g} ms of them ({both / busy:.0%}) side by side" if busy else ""
+    return f"{len(spans)} in {busy:.3g} ms{share}" if spans else ""
+
+
+def timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
     """One lane per statement, in order of first start; `stop` is exclusive."""
     if not spans:
         return ""
@@ -39,9 +52,9 @@ def timeline(spans: Sequence[Span]) -> str:
     return (
         f'<div class="timeline" style="--lanes:{len(lanes)}"><div class="names">{names}</div>'
         f'<div class="lanes"><svg viewBox="0 0 {WIDE} {len(lanes) * LANE}" '
-        f'preserveAspectRatio="none" role="img" aria-label="statements over logical time">'
+        f'preserveAspectRatio="none" role="img" aria-label="statements over {unit}">'
         f"{rules}{bars}</svg>{marks}</div></div>"
-        f'<ul class="legend">{legend}<li class="axis">logical time →</li></ul>'
+        f'<ul class="legend">{legend}<li class="axis">{unit} →</li></ul>'
     )
 
 

@@ -23,9 +23,13 @@ from recurra.window.wrapper import ufunc as ufunc
 
 
 def __getattr__(name: str) -> object:
-    """`concurrent` imports PyTorch."""
+    """`concurrent` and `backend` import PyTorch."""
     if name == "concurrent":
         from recurra.window.torch.concurrent import concurrent
 
         return concurrent
+    if name == "backend":
+        from recurra.window.torch.training import backend
+
+        return backend
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

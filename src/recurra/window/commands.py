@@ -16,15 +16,18 @@ from tyro.conf import Positional, arg
 
 from recurra.window import paper
 from recurra.window.gpu import GPUS, Gpu
+from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
+from recurra.window.kineto import read_profile
 from recurra.window.model import Costs, Machine
 from recurra.window.policies import POLICIES
 from recurra.window.profile import profile
 from recurra.window.simulate import simulate
 from recurra.window.task import WindowError
 
-PROGRAM = """A trace as text (a file, or - for standard input), synthetic:NAME (a program with the
-numbers of the paper's), or torch:NAME (a PyTorch program, recorded here)."""
+PROGRAM = """A trace as text (a file, or - for standard input), a GPU's profile by torch.profiler
+(.json, .json.gz), a scheduled HLO module (.pb), synthetic:NAME (a program with the numbers of the
+paper's), or torch:NAME (a PyTorch program, recorded here)."""
 
 
 @dataclass(frozen=True)
@@ -235,11 +238,20 @@ def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
             f"there is no file {program}" if program else "no program is given",
             hint="give a trace, synthetic:ant or torch:ant",
         )
+    return _file(Path(program), gpu)
+
+
+def _file(path: Path, gpu: Gpu) -> Trace:
+    """What a file holds, by the end of its name."""
     try:
-        text = Path(program).read_text()
+        data = path.read_bytes()
+        if path.name.endswith((".json", ".json.gz")):
+            return read_profile(data, gpu, path.name.partition(".json")[0])
+        if path.suffix == ".pb":
+            return read_hlo(data, gpu, path.name.partition(".hlo")[0].removesuffix(".pb"))
+        return parse(data.decode(), path.stem)
     except (OSError, UnicodeDecodeError) as error:
-        raise WindowError(f"{program} cannot be read as text", facts=str(error)) from None
-    return parse(text, Path(program).stem)
+        raise WindowError(f"{path} cannot be read as text", facts=str(error)) from None
 
 
 def _recorded(name: str, gpu: Gpu, batch: int) -> Trace:

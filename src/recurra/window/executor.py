@@ -12,8 +12,10 @@ far as they give up Python's lock, as NumPy's and PyTorch's do.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,6 +32,8 @@ from recurra.window.native.build import built
 from recurra.window.native.twin import NativeWindow
 from recurra.window.task import Task, WindowError, overlap
 from recurra.window.wrapper import Wrapper, named
+
+LAST = 4096  # spans that are kept
 
 
 @dataclass(eq=False)
@@ -64,13 +68,24 @@ class Counts:
     workers_replaced: int = 0
 
 
+@dataclass(frozen=True)
+class Ran:
+    """Something ran in a thread (0 is the first that did), in seconds of `time.perf_counter`."""
+
+    name: str
+    thread: int
+    start: float
+    stop: float
+
+
 class Executor:
     """`threads` threads in all, the caller's among them, behind a window of `slots`.
 
     policy   "learn": tiny kernels are run at once, and the window is off as long as it would gain
              less than a tenth; "always" and "never" use it
     native   the compiled window (True), the one in Python (False), or what is there (None)
-    record   keep what ran when, in `tasks` and `events`, for `happened.violations`
+    record   keep what ran when, in `tasks` and `events`, for `happened.violations`; `spans` are the
+             last 4096 kernels in any case
     Raises WindowError for numbers that cannot be, and for a native window that is not there.
     """
 
@@ -94,6 +109,8 @@ class Executor:
         self.counts, self.judgement = Counts(), Judgement(threads, slots)
         self.tasks: list[Task] = []
         self.events: list[Event] = []
+        self.spans: deque[Ran] = deque(maxlen=LAST)
+        self._seen: dict[int, int] = {}  # threads, in the order in which they ran something
         self._launches: dict[int, Launch] = {}  # ticket → in the window or its FIFO
         self._held: dict[int, tuple[int, Launch]] = {}  # thread → what it runs
         self._spoilt = Spoilt()
@@ -260,12 +277,20 @@ class Executor:
         args, kwargs = launch.arguments
         if launch.wrapper.threaded:
             kwargs = {**kwargs, "threads": self.threads if alone else 1}
-        begin = time.thread_time()
+        since, begin = time.perf_counter(), time.thread_time()
         try:
             launch.wrapper.function(*args, **kwargs)
         except BaseException as cause:
             return None, cause
+        finally:
+            self.ran(launch.wrapper.name, since)
         return time.thread_time() - begin, None
+
+    def ran(self, name: str, since: float) -> None:
+        """Something has run in this thread since then: a kernel, or what the program does itself
+        between launches and wants to see beside them."""
+        thread = self._seen.setdefault(threading.get_ident(), len(self._seen))
+        self.spans.append(Ran(name, thread, since, time.perf_counter()))
 
     def _finish(self, thread: int, blame: KernelError | None, cause: BaseException | None) -> None:
         """What a thread ran is over: done, failed, or not run for lack of what it reads."""
@@ -343,6 +368,7 @@ class Executor:
             worker.start()
 
     def _work(self) -> None:
+        as_the_caller()
         try:
             with self._lock:
                 while self._state == "open":
@@ -435,6 +461,14 @@ class Executor:
 
     def _repr_html_(self) -> str:
         return table_html(self.rows()) + table_html(self.judgement.durations.rows())
+
+
+def as_the_caller() -> None:
+    """PyTorch's operators use as many threads in a new thread as `torch.set_num_threads` said, only
+    once that was asked for there; with others, sums of parts have other last bits."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.get_num_threads()
 
 
 def _first(errors: list[KernelError]) -> KernelError:

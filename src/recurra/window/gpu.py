@@ -12,6 +12,12 @@ from recurra.window.task import WindowError
 
 Counts = NDArray[np.int64]
 
+# The analytic model of kernels that were not measured: one per operator, blocks cover tiles of the
+# result, as usual ones do.
+FLOOR = 2.5  # µs: a block that does next to nothing
+BLOCK = 1024  # results of a block of an elementwise kernel
+TILE = 64 * 32  # results of a block of a matrix product
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -40,6 +46,13 @@ class Gpu:
         ctas, warps, registers, shared = need(kernel)
         limits = [self.ctas // ctas, self.warps // warps, self.registers // registers]
         return min(limits + ([self.shared // shared] if shared else []))
+
+    def block_us(self, ctas: int, moved: float, flops: float) -> float:
+        """How long one of `ctas` blocks runs, which move so many bytes and do so much all in all: a
+        floor of latency, then its part at one multiprocessor's share of what the GPU can do."""
+        # 1 GB/s is 10³ bytes per µs, 1 TFLOP/s is 10⁶ operations per µs
+        us = FLOOR + moved / ctas / (self.gbs * 1e3 / self.sms)
+        return round(us + flops / ctas / (self.tflops * 1e6 / self.sms), 3)
 
     def slots(self) -> int:
         """Warps that can be active at once."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recurra.mapping.hlo.module import Path
-from recurra.mapping.hlo.wire import Message
+from recurra.hlo.module import Path
+from recurra.hlo.wire import Message
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recurra.mapping.hlo.cost import Costs
-from recurra.mapping.hlo.flow import Flow, Step, Value, flow, heaviest_loop
-from recurra.mapping.hlo.module import Module, read_module
+from recurra.hlo.cost import Costs
+from recurra.hlo.flow import Flow, Step, Value, flow, heaviest_loop
+from recurra.hlo.module import Module, read_module
+from recurra.hlo.wire import HloError
 from recurra.mapping.machine import Machine, picoseconds
 from recurra.memory.problem import Buffer, Instruction, Problem, ProblemError, Roofline
 
@@ -36,6 +37,8 @@ def extract(
     """
     try:
         return _extract(module, machine, name, loop, supply)
+    except HloError as error:
+        raise ProblemError(error.what, facts=error.facts, hint=error.hint) from None
     except (IndexError, KeyError, OverflowError, RecursionError) as error:
         raise ProblemError(
             "malformed HLO: its parts do not fit together", facts=f"{type(error).__name__}: {error}"

@@ -4,6 +4,7 @@
 // it moves the data in; views share the storage, and become valid with it.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/CPUAllocator.h>
@@ -228,6 +229,8 @@ class Engine {
   }
 
   void work() {
+    // OpenMP counts threads per thread: with another number sums of parts have other last bits.
+    at::init_num_threads();
     std::unique_lock lock(mutex_);
     while (!closing_) {
       if (run_one(lock)) {

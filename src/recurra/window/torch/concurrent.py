@@ -85,21 +85,18 @@ def concurrent(
     Raises WindowError if gradients are on or the native part is not built; at the end KernelError
     for an operator that failed and whose result nobody has read.
     """
-    if not 1 <= slots <= 64 or threads < 1:
-        raise WindowError(
-            f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
-        )
+    module = check(threads, slots, folder)
     if torch.is_grad_enabled():
         raise WindowError(
             "gradients are on inside window.concurrent()",
             facts="results that come later have no history",
-            hint="with torch.no_grad(), window.concurrent(): ...",
+            hint="with torch.no_grad(), window.concurrent(): ..., or to train: "
+            "torch.compile(model, backend=window.backend())",
         )
     me = threading.get_ident()
     if me in _threads:
         yield Block()
         return
-    module = load(folder, TORCH)
     block = Block()
     with _lock, ExitStack() as undo:
         undo.enter_context(_readers_wait(module))
@@ -115,6 +112,15 @@ def concurrent(
         failed = module.finish()
         if failed is not None:
             raise KernelError(failed)
+
+
+def check(threads: int, slots: int, folder: Path | None) -> Any:
+    """The native part. Raises WindowError for numbers that cannot be, or if it is not built."""
+    if not 1 <= slots <= 64 or threads < 1:
+        raise WindowError(
+            f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
+        )
+    return load(folder, TORCH)
 
 
 @contextmanager

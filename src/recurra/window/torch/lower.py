@@ -1,8 +1,4 @@
-"""Operators → the kernels that a GPU library would launch for them: an analytic model.
-
-One kernel per operator. Blocks cover tiles of the result, as usual ones do; a block's time is a
-floor of latency plus its bytes and operations at one multiprocessor's share of what the GPU can do.
-"""
+"""Operators → the kernels that a GPU library would launch for them: the analytic model of `gpu`."""
 
 from __future__ import annotations
 
@@ -10,13 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recurra.window.gpu import Gpu
+from recurra.window.gpu import BLOCK, TILE, Gpu
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.torch.record import Operator, Shape
-
-FLOOR = 2.5  # µs: a block that does next to nothing
-BLOCK = 1024  # results of a block of an elementwise kernel
-TILE = 64 * 32  # results of a block of a matrix product
 
 
 @dataclass(frozen=True)
@@ -40,16 +32,13 @@ def _kernel(operator: Operator, gpu: Gpu) -> Kernel:
     moved = operator.itemsize * sum(
         math.prod(shape) for shape in (*operator.inputs, *operator.outputs)
     )
-    # 1 GB/s is 10³ bytes per µs, 1 TFLOP/s is 10⁶ operations per µs; each of `sms` has its share.
-    us = FLOOR + moved / work.ctas / (gpu.gbs * 1e3 / gpu.sms)
-    us += work.flops / work.ctas / (gpu.tflops * 1e6 / gpu.sms)
     return Kernel(
         name=operator.name,
         ctas=work.ctas,
         threads=work.threads,
         registers=work.registers,
         shared=work.shared,
-        us=round(us, 3),
+        us=gpu.block_us(work.ctas, moved, work.flops),
         reads=operator.reads,
         writes=operator.writes,
         host=operator.host,

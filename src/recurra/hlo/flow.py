@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from recurra.mapping.hlo.cost import Costs, Work
-from recurra.mapping.hlo.module import Instruction, Module, Path
+from recurra.hlo.cost import Costs, Work
+from recurra.hlo.module import Instruction, Module, Path
 
 Leaves = Mapping[Path, int]  # which value is at which leaf of an instruction's result
 
@@ -37,6 +37,7 @@ class Step:
     writes: dict[int, int] = field(default_factory=dict)
     local: int = 0
     in_place: list[tuple[int, int]] = field(default_factory=list)  # old value, new value
+    instruction: int = -1
 
 
 @dataclass
@@ -57,6 +58,10 @@ class Flow:
         self.values.append(Value(nbytes, step, x.id, leaf))
         return len(self.values) - 1
 
+    def leaves(self, instruction: int) -> Leaves:
+        """Of its result."""
+        return self._at[instruction]
+
     def handed_on(self, x: Instruction) -> Leaves | None:
         """The leaves of an instruction that computes nothing."""
         if x.op in ("parameter", "constant"):
@@ -73,7 +78,7 @@ class Flow:
         """Adds what one instruction does."""
         leaves = self.handed_on(x)
         if leaves is None:
-            step = Step(x.name, x.op, self.costs.of(x, self.computation))
+            step = Step(x.name, x.op, self.costs.of(x, self.computation), instruction=x.id)
             leaves = (self._loop if x.op == "while" else self._plain)(x, step)
             self.steps.append(step)
         if x.op == "parameter":
@@ -122,7 +127,7 @@ def flow(module: Module, computation: int, costs: Costs) -> Flow:
     c = module.computations[computation]
     for x in c.instructions.values():
         found.visit(x)
-    found.result = found._at[c.root]  # pyright: ignore[reportPrivateUsage]
+    found.result = found.leaves(c.root)
     return found
 
 

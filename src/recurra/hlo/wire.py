@@ -5,7 +5,11 @@ The encoding: https://protobuf.dev/programming-guides/encoding
 
 from __future__ import annotations
 
-from recurra.memory.problem import ProblemError
+from recurra.errors import RecurraError
+
+
+class HloError(RecurraError):
+    """Bytes that are no scheduled HLO module."""
 
 
 class Message:
@@ -27,6 +31,11 @@ class Message:
         """A sub-message, empty if it is not there."""
         found = self._bytes(number)
         return Message(found[-1] if found else b"")
+
+    def data(self, number: int) -> bytes:
+        """A sub-message as it is, empty if it is not there."""
+        found = self._bytes(number)
+        return found[-1] if found else b""
 
     def text(self, number: int) -> str:
         """A string, empty if it is not there."""
@@ -54,7 +63,7 @@ class Message:
     def _bytes(self, number: int) -> list[bytes]:
         found = self._fields.get(number, [])
         if any(isinstance(x, int) for x in found):
-            raise ProblemError(f"malformed HLO: field {number} is a number, not a message")
+            raise HloError(f"malformed HLO: field {number} is a number, not a message")
         return [x for x in found if isinstance(x, bytes)]
 
 
@@ -66,9 +75,9 @@ def _value(data: bytes, i: int, kind: int) -> tuple[int | bytes, int]:
     elif kind in (1, 5):
         size = 8 if kind == 1 else 4
     else:
-        raise ProblemError(f"malformed HLO: byte {i} is of unknown kind {kind}")
+        raise HloError(f"malformed HLO: byte {i} is of unknown kind {kind}")
     if i + size > len(data):
-        raise ProblemError(
+        raise HloError(
             "malformed HLO: it ends too early", facts=f"{i + size} bytes wanted, {len(data)} there"
         )
     return data[i : i + size], i + size
@@ -83,7 +92,7 @@ def _varint(data: bytes, i: int) -> tuple[int, int]:
         shift += 7
         if byte < 128:
             return result, i
-    raise ProblemError("malformed HLO: a number does not end", facts=f"at byte {i} of {len(data)}")
+    raise HloError("malformed HLO: a number does not end", facts=f"at byte {i} of {len(data)}")
 
 
 def _signed(x: int) -> int:

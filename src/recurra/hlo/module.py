@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from recurra.mapping.hlo.wire import Message
-from recurra.memory.problem import ProblemError
+from recurra.hlo.wire import HloError, Message
 
 Path = tuple[int, ...]  # where a leaf of a tuple is
 _TUPLE = 13
@@ -106,7 +105,7 @@ class Module:
 
 
 def read_module(data: bytes) -> Module:
-    """Raises `ProblemError` for what is not a scheduled module."""
+    """Raises `HloError` for what is not a scheduled module."""
     m = Message(data)
     order = {
         entry.number(1): entry.message(2).numbers(1) for entry in m.message(7).messages(1)
@@ -114,9 +113,9 @@ def read_module(data: bytes) -> Module:
     computations = {c.number(5): _computation(c, order) for c in m.messages(3)}
     entry = m.number(6)
     if entry not in computations:
-        raise ProblemError("malformed HLO: there is no entry computation", facts=f"id {entry}")
+        raise HloError("malformed HLO: there is no entry computation", facts=f"id {entry}")
     if entry not in order:
-        raise ProblemError(
+        raise HloError(
             f"the HLO module {m.text(1)} is not scheduled",
             facts="its instructions have no order yet, so there are no steps",
             hint="take the module of a compiled executable",
@@ -131,7 +130,7 @@ def _computation(c: Message, order: Mapping[int, list[int]]) -> Computation:
     name = c.text(1)
     ids = order.get(c.number(5)) or list(found)
     if sorted(ids) != sorted(found) or c.number(6) not in found:
-        raise ProblemError(
+        raise HloError(
             f"malformed HLO: the schedule of {name} names other instructions than it has"
         )
     return Computation(name, {i: found[i] for i in ids}, c.number(6))
@@ -143,12 +142,12 @@ def _in_order(c: Computation, computations: Mapping[int, Computation]) -> None:
         late = [o for o in x.operands if o not in seen]
         if late:
             other = c.instructions.get(late[0])
-            raise ProblemError(
+            raise HloError(
                 f"malformed HLO: {x.name} in {c.name} runs before its operand",
                 facts=f"{other.name} comes later" if other else f"there is no id {late[0]}",
             )
         if any(k not in computations for k in x.called):
-            raise ProblemError(f"malformed HLO: {x.name} calls a computation that is not there")
+            raise HloError(f"malformed HLO: {x.name} calls a computation that is not there")
         seen.add(x.id)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recurra.mapping.hlo.module import Instruction, Module
+from recurra.hlo.module import Instruction, Module
 
 FORWARDS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 _FREE = FORWARDS | {"partition-id", "replica-id", "copy", "reshape", "broadcast", "iota"}

@@ -1,0 +1,102 @@
+"""handles: the arrays of a run whose launches go through a window, there or to come.
+
+Each has addresses of its own, by which the window knows it: a variable those of the launch that
+makes it, a store as many as it has bytes. A backend of handles is any other one, whose arrays wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.program.execute import Reading
+from recurra.window import Executor, Segment
+
+
+@dataclass(eq=False)
+class Handle:
+    """An array of a run, there or to come; whoever reads it waits."""
+
+    run: Executor
+    segment: Segment
+    value: Any = None
+
+    def read(self) -> Any:
+        self.run.wait(self.segment)
+        return self.value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.read().shape
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read()[key]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.read(), dtype=dtype)
+
+
+@dataclass
+class Handles:
+    """A backend whose arrays are handles. Everything else it has of `inner`."""
+
+    inner: Any
+    run: Executor
+    free: int = 0  # the first address that no handle has
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def fresh(self, size: int) -> Segment:
+        """Addresses that nothing else has."""
+        at, self.free = self.free, self.free + size
+        return Segment(at, size)
+
+    def array(self, x: Any) -> Any:
+        return self.handles(self.inner.array(read(x)))
+
+    def given(self, x: np.ndarray) -> Any:
+        return self.handles(self.inner.given(x))
+
+    def borrow(self, x: Any) -> Any:
+        return self.handles(self.inner.borrow(x))
+
+    def handles(self, x: Any) -> Any:
+        """The results of a host call are a tuple."""
+        if isinstance(x, tuple):
+            return tuple(map(self.handles, x))
+        return Handle(self.run, self.fresh(int(x.nbytes)), x)
+
+    def wait(self, x: Any) -> Any:
+        return self.inner.wait(read(x))
+
+    def numpy(self, x: Any) -> Any:
+        return self.inner.numpy(read(x))
+
+    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
+        found = self.inner.reading(reading)
+        return lambda times, *stores: found(times, *map(read, stores))
+
+
+def among(x: Any) -> list[Handle]:
+    """The handles in what a launch is given."""
+    if isinstance(x, Handle):
+        return [x]
+    return [h for y in x for h in among(y)] if isinstance(x, tuple) else []
+
+
+def there(x: Any) -> Any:
+    """What a handle is of, which is there."""
+    if isinstance(x, tuple):
+        return tuple(map(there, x))
+    return x.value if isinstance(x, Handle) else x
+
+
+def read(x: Any) -> Any:
+    """What a handle is of, when it is there."""
+    if isinstance(x, tuple | list):
+        return type(x)(map(read, x))
+    return x.read() if isinstance(x, Handle) else x
