@@ -29,7 +29,7 @@ BENCHES = {  # our program, its suite
 }
 BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
-    "only": ("ppo",),
+    "only": ("ppo", "decode"),
     "out": ("learning", "decode", "mapping"),
 }
 
@@ -262,7 +262,8 @@ class Bench:
     peers: Path | None = None
     """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
     only: str | None = None
-    """With ppo: parts of the table, separated by commas: 1T, 2T, grid, memory, start."""
+    """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
+    tokens, memory, figures."""
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With

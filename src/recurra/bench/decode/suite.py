@@ -30,9 +30,11 @@ from recurra.bench.harness import (
     without,
 )
 from recurra.bench.pairs import interleaved
+from recurra.bench.parts import named
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 
+PARTS = ("tokens", "memory", "figures")
 QUICK = (Work(1, 1024), Work(4, 1024), Work(4, 4096))
 FULL = (
     *QUICK,
@@ -45,21 +47,30 @@ MEMORY = (Work(4, 4096), Work(4, 4096, 256))
 QUICK_MEMORY = (Work(1, 1024),)
 
 
-def suite(ours: Any, quick: bool = False, out: Path | None = None) -> list[Row]:
-    """Rows of every case, each measured in a process of its own; with `out`, the figures, too."""
-    threads = min(2, machine.cores())
+def suite(
+    ours: Any, quick: bool = False, out: Path | None = None, only: str | None = None
+) -> list[Row]:
+    """Rows of every case, each measured in a process of its own; with `out`, the figures, too.
+
+    `only` names parts, separated by commas.
+    """
+    threads, parts = min(2, machine.cores()), named("decode", PARTS, only)
+    if only is not None and "figures" in parts and out is None:
+        raise RecurraError(
+            "the figures of the bench decode need a folder", hint="write --only figures --out docs"
+        )
     rows: list[Row] = []
-    for work in QUICK if quick else FULL:
+    for work in (QUICK if quick else FULL) if "tokens" in parts else ():
         arguments = dict(work=work.json(), quick=quick, threads=threads)
         try:
             rows += [row_of(row) for row in in_worker(measure, arguments, threads=threads)]
         except RecurraError as error:
             progress(f"{work}: {error}")
             rows.append(without(str(work), "token_ms", "all of it", "failed"))
-    for work in QUICK_MEMORY if quick else MEMORY:
+    for work in (QUICK_MEMORY if quick else MEMORY) if "memory" in parts else ():
         rows += peaks(work, threads)
     progress(LLAMA_CPP)
-    if out is not None:
+    if out is not None and "figures" in parts:
         figures(out, quick)
     return rows
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from recurra.bench.harness import Contestant, Row
+from recurra.bench.parts import named
 from recurra.bench.ppo import limit
 from recurra.bench.ppo.contest import Contest, case_of, contest, rounds_of
 from recurra.bench.ppo.installed import Peer, installed
@@ -24,7 +25,6 @@ from recurra.bench.ppo.starts import starts
 from recurra.bench.ppo.table import per_doubling, together
 from recurra.bench.ppo.work import Work
 from recurra.bench.worker import in_worker, name_of
-from recurra.errors import RecurraError
 
 HERE = "recurra.bench.ppo"
 BEST = Peer(f"{HERE}.programs:batch_last_kept")
@@ -70,7 +70,7 @@ def suite(
     `peers` is a folder of virtual environments with real peers, see `installed`; `only` names
     parts, separated by commas.
     """
-    parts = named(only)
+    parts = named("ppo", PARTS, only)
     mine = Peer(name_of(ours))
     real = installed(peers) if peers else []
 
@@ -104,18 +104,3 @@ def suite(
     if "start" in parts:
         rows += starts(mine, () if quick else (LATE, FAIR), DEFAULT, quick)
     return rows
-
-
-def named(only: str | None) -> tuple[str, ...]:
-    """The parts that `--only` names; all of them without it."""
-    if only is None:
-        return PARTS
-    parts = tuple(part for part in only.replace(" ", "").split(",") if part)
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown or not parts:
-        raise RecurraError(
-            f"the bench ppo has no part {', '.join(unknown) or repr(only)}",
-            facts=f"its parts are {', '.join(PARTS)}",
-            hint="write --only 1T,grid",
-        )
-    return parts
