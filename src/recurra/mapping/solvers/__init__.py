@@ -20,7 +20,11 @@ SOLVERS = (
     "mcts",
     "exact",
     "pack",
+    "muzero",
+    "alphazero",
+    "policy",
 )
+LEARNERS = ("muzero", "alphazero", "policy")  # need `recurra[mapping-learn]`
 
 
 def solver_of(name: str) -> Solver:
