@@ -45,7 +45,7 @@ class Solve:
     """A problem (JSON), what to pack (minimalloc's CSV), or an instance of the library."""
     solver: Annotated[str, arg(metavar="NAME")] = "default"
     """default, prod, random, greedy, xla-like, evolution, priority, annealing, lns, mcts, exact,
-    pack"""
+    pack, muzero, alphazero, policy"""
     seconds: float = 10.0
     """CPU time of the search; interrupted, it gives its best answer so far."""
     seed: int = 0

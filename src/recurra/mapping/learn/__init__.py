@@ -1,1 +1,1 @@
-"""Agents that learn the game: networks, planning, replay, acting; needs `recurra[mapping-learn]`."""
+"""Agents that learn the game: networks, planning, replay, acting."""

@@ -161,9 +161,14 @@ def shown(
     worth = _worth(whole, 0.0, length)[count % length]  # the state behind the last piece
     value = _worth(whole, float(worth), count)
     at = np.arange(0, count, segment)[:, None] + np.arange(segment + 1)
-    rest = (whole.action, whole.reward, whole.discount, whole.policy)
+    before = at[:, :-1]
     return Segment(
-        View(*(x[0][at] for x in whole.seen)), *(x[0][at[:, :-1]] for x in rest), value[at]
+        seen=View(*(x[0][at] for x in whole.seen)),
+        action=whole.action[0][before],
+        reward=whole.reward[0][before],
+        discount=whole.discount[0][before],
+        policy=whole.policy[0][before],
+        value=value[at],
     )
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -61,17 +62,15 @@ class Actor:
         self.settings, self.random = s, np.random.default_rng(seed)
         self.lanes = Lanes(flat, engine, expected, s.lanes, s.cells)
         self.near = surroundings(flat)
-        forest = Forest(flat, s.cells, expected) if s.planning == "true" else None
-        if forest is not None:
-            forest.games = self.lanes.games
-        self.plan = planner(s, forest)
+        self.forest = Forest(flat, s.cells, expected, self.lanes.games)
+        self.plan = planner(s)
 
     def work(self, request: Request) -> Answer:
         weights = {k: jax.numpy.asarray(v) for k, v in request.weights.items()}
 
         def decide(seen: View) -> Plan:
             key = jax.random.key(int(self.random.integers(2**32)))
-            return self.plan(weights, self.near, seen, key, request.heat)
+            return self.plan(weights, self.near, seen, key, request.heat, self.forest.number)
 
         pieces, ended = self.lanes.play(decide, self.settings.segment)
         return Answer(pieces, ended, 0.0)
@@ -155,7 +154,8 @@ class Processes:
         process = subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env)
         theirs.close()
         self.born += 1
-        ours.send((*self.given, (self.seed, self.born)))
+        with suppress(OSError):  # that it has died is seen when it is asked
+            ours.send((*self.given, (self.seed, self.born)))
         return _Watched(process, ours)
 
     def _ask(self, who: int, request: Request) -> None:
@@ -224,4 +224,6 @@ def main(number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    from recurra.mapping.learn import actors  # what is sent must be of the module's own name
+
+    actors.main(int(sys.argv[1]))

@@ -14,9 +14,9 @@ from recurra.mapping.learn.actors import ActorsLost
 from recurra.mapping.learn.learner import Learner
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.search import Search
-from recurra.mapping.solvers.default import search_by_default
+from recurra.mapping.solvers import solver_of
+from recurra.memory.problem import Solution
 
-SHOWN = 4  # games at most
 SAVE_EVERY = 20  # rounds
 
 
@@ -46,18 +46,24 @@ def _learn(search: Search, learner: Learner, checkpoint: Path | None) -> None:
     while search.running() and learner.rounds < learner.settings.rounds:
         for played in learner.round():
             search.offer(played.reward, lambda played=played: played.solution)
+            if played.reward > learner.best:
+                learner.show([played])
         search.elsewhere = learner.elsewhere
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:
             learner.save(checkpoint)
 
 
 def demonstrations(search: Search, s: Settings) -> list[Played]:
-    """Games towards the answers of the default solver, the best first."""
+    """Games towards the default solver's answers, and evolution's; the best last."""
     if not s.demonstrate:
         return []
-    seed = int(search.random.integers(2**31))
-    part = s.demonstrate * search.seconds
-    inner = Search(search.problem, part, seed, None, search.engine)
-    search_by_default(inner)
-    games = [decided(search.flat, search.engine, wishes_of(x)) for x in inner.finalists]
-    return sorted(set(games), key=lambda g: -g.reward)[:SHOWN]
+    seconds = s.demonstrate * search.seconds / 2
+    answers: list[Solution] = []
+    for name in ("default", "evolution"):
+        seed, told = int(search.random.integers(2**31)), list[Solution]()
+        solve = solver_of(name)
+        solve(search.problem, seconds, seed, lambda *x, told=told: told.append(x[2]), search.engine)
+        answers += told[-s.shown :]
+    games = [decided(search.flat, search.engine, wishes_of(x)) for x in answers]
+    apart = {g.reward: g for g in games}
+    return [apart[reward] for reward in sorted(apart)][-s.shown :]

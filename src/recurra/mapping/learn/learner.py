@@ -8,7 +8,7 @@ from it as if it had never stopped, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from recurra.mapping.learn.network import dynamics, initial, number, predict, re
 from recurra.mapping.learn.planning import NEVER, planner
 from recurra.mapping.learn.replay import Batch, Pool, Replay, Segment
 from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
+from recurra.mapping.learn.view import Surroundings, legal, surroundings
 from recurra.nest.agents.learning import keep, resumed
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
@@ -57,6 +57,7 @@ class Learner:
         self.moments: Any = self.optimizer.init(self.weights)
         self.replay = Replay(s.replay, s.segment)
         self.rounds = self.updates = 0
+        self.best = 0  # picoseconds, of the games that were shown
         self.elsewhere = 0.0  # CPU seconds of actors in other processes
         self.actors: Actors = (
             Here(flat, engine, s, seed)
@@ -64,14 +65,20 @@ class Learner:
             else Processes(flat.problem, engine.library, s, seed)
         )
         self.plan = planner(s) if s.planning == "learned" else None  # of old states
-        self.train = jax.jit(partial(_trained, s, self.optimizer))
+        self.train = trainer(s)
 
     def show(self, games: Sequence[Played]) -> None:
-        """Demonstrations to learn from; games without a decision teach nothing."""
+        """Demonstrations, the best last; games without a decision teach nothing.
+
+        As many are kept as `settings.shown` games like the longest of these are long.
+        """
         some = [g for g in games if g.actions]
         if some:
             s, expected = self.settings, reference(self.flat, self.engine)
-            self.replay.show(shown(self.flat, self.engine, expected, some, s.segment, s.cells))
+            pieces = -(-max(g.moves for g in some) // s.segment)
+            new = shown(self.flat, self.engine, expected, some, s.segment, s.cells)
+            self.replay.show(new, max(len(new.action), s.shown * pieces))
+            self.best = max(self.best, *(g.reward for g in some))
 
     @property
     def heat(self) -> float:
@@ -98,11 +105,8 @@ class Learner:
             return
         pools = [p for p in (self.replay.own, self.replay.shown) if len(p)]
         pool = pools[int(self.random.integers(len(pools)))]
-        assert pool.pieces is not None
         lane = int(self.random.integers(len(pool)))
-        old = Segment(
-            View(*(x[lane] for x in pool.pieces.seen)), *(x[lane] for x in pool.pieces[1:])
-        )
+        old = pool.piece(lane)
         key = jax.random.key(int(self.random.integers(2**32)))
         fresh = self.plan(self.weights, self.near, old.seen, key, self.heat)
         self._renew(pool, lane, np.asarray(fresh.policy), np.asarray(fresh.value), old)
@@ -135,6 +139,7 @@ class Learner:
             "replay": self.replay.state(),
             "actors": self.actors.state(),
             "updates": self.updates,
+            "best": self.best,
         }
 
     def restore(self, rounds: int, state: Mapping[str, Any]) -> None:
@@ -144,6 +149,7 @@ class Learner:
         shape = jax.tree.structure(self.moments)
         leaves = [jnp.asarray(state["moments"][str(k)]) for k in range(shape.num_leaves)]
         self.moments = jax.tree.unflatten(shape, leaves)
+        self.best = state["best"]
         self.replay.restore(state.get("replay", {}))
         self.actors.restore(state["actors"])
 
@@ -165,6 +171,12 @@ class Learner:
     def close(self) -> None:
         """Ends what it has started."""
         self.actors.close()
+
+
+@cache
+def trainer(s: Settings) -> Any:
+    """(weights, moments, surroundings, batch) → weights, moments; compiled once per settings."""
+    return jax.jit(partial(_trained, s, optimizer(s)))
 
 
 def _trained(

@@ -8,8 +8,10 @@ of the JAX twin into every node (docs/mapping.md has both measured).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import count
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +38,8 @@ class Plan(NamedTuple):
     value: Any
 
 
-Planner = Callable[[Any, Surroundings, View, Any, Any], Plan]
-"""(weights, surroundings, states, random key, temperature)"""
+Planner = Callable[..., Plan]
+"""(weights, surroundings, states, random key, temperature, number of a forest)"""
 
 
 def mctx_module() -> Any:
@@ -52,16 +54,19 @@ def mctx_module() -> Any:
     return mctx
 
 
-def planner(s: Settings, forest: Forest | None = None) -> Planner:
-    """By the settings; `forest`: the games, where planning is with true dynamics."""
+@cache
+def planner(s: Settings) -> Planner:
+    """By the settings; compiled once for actors and old states, if these are as many."""
     if s.planning == "none":
         return jax.jit(partial(_chosen, s))
     mctx = mctx_module()
-    step = partial(_imagined, mctx, s) if forest is None else partial(_played, mctx, s, forest)
-    return jax.jit(partial(_searched, mctx, s, step))
+    step = _played if s.planning == "true" else _imagined
+    return jax.jit(partial(_searched, mctx, s, partial(step, mctx, s)))
 
 
-def _chosen(s: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any) -> Plan:
+def _chosen(
+    s: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any, _: int = 0
+) -> Plan:
     """By the policy alone."""
     found = predict(w, represent(s, w, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
@@ -70,8 +75,9 @@ def _chosen(s: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat:
 
 
 def _searched(
-    mctx: Any, s: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any
-) -> Plan:
+    mctx: Any, s: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any,
+    forest: Any = 0,
+) -> Plan:  # fmt: skip
     h = represent(s, w, near, seen)
     found, possible = predict(w, h), legal(seen)
     place = h
@@ -81,7 +87,7 @@ def _searched(
         place = (path, jnp.zeros(batch, jnp.int32), jnp.zeros(batch, bool))
     logits = jnp.where(possible, found.policy, NEVER)
     root = mctx.RootFnOutput(prior_logits=logits, value=number(found.value), embedding=place)
-    given = ((w, near), key, root, step, s.simulations, ~possible)
+    given = ((w, near, forest), key, root, step, s.simulations, ~possible)
     if s.search == "classic":
         noise = dict(dirichlet_fraction=s.noise_fraction, dirichlet_alpha=s.noise_alpha)
         out = mctx.muzero_policy(*given, temperature=heat, **noise)
@@ -93,9 +99,9 @@ def _searched(
     return Plan(out.action, out.action_weights, out.search_tree.summary().value)
 
 
-def _imagined(mctx: Any, s: Settings, given: Any, _: Any, action: Any, h: Any) -> Any:
+def _imagined(mctx: Any, s: Settings, given: Any, key: Any, action: Any, h: Any) -> Any:
     """One step of the learned dynamics."""
-    w, _near = given
+    w, _, _ = given
     h, reward = dynamics(w, h, action)
     found = predict(w, h)
     return mctx.RecurrentFnOutput(
@@ -106,16 +112,14 @@ def _imagined(mctx: Any, s: Settings, given: Any, _: Any, action: Any, h: Any) -
     ), h
 
 
-def _played(
-    mctx: Any, s: Settings, forest: Forest, given: Any, _: Any, action: Any, at: Any
-) -> Any:
+def _played(mctx: Any, s: Settings, given: Any, _: Any, action: Any, at: Any) -> Any:
     """One step of the game itself."""
-    w, near = given
+    w, near, forest = given
     path, length, over = at
     lanes = jnp.arange(len(action))
     path = path.at[lanes, length].set(action.astype(jnp.int8))
-    shapes = forest.shapes(len(action), s)
-    reward, ends, seen = jax.pure_callback(forest.follow, shapes, path, length + 1)
+    shapes = _shapes(len(action), s)
+    reward, ends, seen = jax.pure_callback(_follow, shapes, forest, path, length + 1)
     found = predict(w, represent(s, w, near, seen))
     alive = ~(over | ends)
     logits = jnp.where(legal(seen), found.policy, NEVER)
@@ -134,26 +138,15 @@ class Forest:
     back.
     """
 
-    def __init__(self, flat: Flat, cells: int, reference: Ints) -> None:
-        self.flat, self.cells, self.reference = flat, cells, reference
-        self.games: Sequence[Game | NativeGame] = ()
-
-    def shapes(self, batch: int, s: Settings) -> Any:
-        """Of what `follow` gives."""
-
-        def of(kind: Any, *shape: int) -> Any:
-            return jax.ShapeDtypeStruct((batch, *shape), kind)
-
-        seen = View(
-            of(np.int32),
-            of(np.uint8, GRID * GRID // 8),
-            of(np.uint8, s.cells // 8),
-            of(np.float32, NUMBERS),
-        )
-        return of(np.float32), of(np.bool_), seen
+    def __init__(
+        self, flat: Flat, cells: int, reference: Ints, games: Sequence[Game | NativeGame]
+    ) -> None:
+        self.flat, self.cells, self.reference, self.games = flat, cells, reference, games
+        self.number = next(_NUMBERS)
+        _FORESTS[self.number] = self
 
     def follow(self, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
-        """From each root along its path: the last action's reward, if all ends there, what is seen."""
+        """From each root along its path: the last action's reward, is it the end, what is seen."""
         paths, lengths = np.asarray(paths), np.asarray(lengths)
         assert len(paths) == len(self.games), "a path per game"
         roots = [g.index for g in self.games]
@@ -181,3 +174,23 @@ class Forest:
                 expected = self.reference[g.index] - self.reference[index]
                 return float(gained - expected) / total, not choices
         raise AssertionError("a path has an action")
+
+
+# A compiled search knows its forest by number: one that knew the object were compiled for each.
+_NUMBERS = count()
+_FORESTS: WeakValueDictionary[int, Forest] = WeakValueDictionary()
+
+
+def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
+    return _FORESTS[int(forest)].follow(paths, lengths)
+
+
+def _shapes(batch: int, s: Settings) -> Any:
+    """Of what `Forest.follow` gives."""
+
+    def of(kind: Any, *shape: int) -> Any:
+        return jax.ShapeDtypeStruct((batch, *shape), kind)
+
+    grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, s.cells // 8)
+    seen = View(of(np.int32), grid, profile, of(np.float32, NUMBERS))
+    return of(np.float32), of(np.bool_), seen

@@ -1,6 +1,6 @@
 """What was played, to learn from again: pieces of games, as many decisions each.
 
-The pieces of one's own games push the oldest out; demonstrations stay.
+New pieces push the oldest out; demonstrations are apart.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class Pool:
     def __len__(self) -> int:
         return 0 if self.pieces is None else len(self.pieces.action)
 
+    def piece(self, k: int) -> Segment:
+        """One of them, [K, ..]."""
+        assert self.pieces is not None, "there are pieces"
+        return _map(lambda x: x[k], self.pieces)
+
     def add(self, new: Segment, most: int) -> None:
         """Keeps the last `most` pieces."""
         if self.pieces is None:
@@ -65,9 +70,9 @@ class Replay:
     def add(self, new: Segment) -> None:
         self.own.add(new, self.most)
 
-    def show(self, new: Segment) -> None:
-        """Adds demonstrations."""
-        self.shown.add(new, 2**31)
+    def show(self, new: Segment, most: int) -> None:
+        """Adds demonstrations; the last `most` pieces of them are kept."""
+        self.shown.add(new, most)
 
     def draw(
         self, count: int, unroll: int, discount: float, part: float, random: np.random.Generator

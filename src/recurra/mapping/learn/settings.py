@@ -33,14 +33,14 @@ class Settings:
     """Of the occupancy at the target time; a multiple of 8"""
     patch: int = 8
     """Stride of the first convolution over the memory window; later ones have stride 2"""
-    channels: tuple[int, ...] = (16, 24)
+    channels: tuple[int, ...] = (8, 16)
     hidden: int = 96
     bins: int = 101
     """Of the categorical values and rewards"""
 
     lanes: int = 16
     """Games that an actor plays at once"""
-    segment: int = 24
+    segment: int = 15
     """Decisions of each of them per answer"""
     actors: int = 1
     pool: Literal["turns", "processes"] = "turns"
@@ -60,6 +60,8 @@ class Settings:
     """Of a batch, the part that is from demonstrations and old games, with fresh targets"""
     demonstrate: float = 0.15
     """Of the time, what is spent on demonstrations"""
+    shown: int = 8
+    """Games that are kept as demonstrations; the agent's own best ones push the others out"""
     imitate: float = 1.0
     """How much a demonstration's own action counts in its policy target; the rest is planned"""
     warmup: int = 60
