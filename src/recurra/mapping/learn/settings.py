@@ -21,8 +21,8 @@ class Settings:
     trust: float = 0.02
     """Gumbel: how much the values found count beside the policy (its c_scale)"""
     discount: float = 0.9999
-    temperature: float = 0.5
-    final_temperature: float = 0.25
+    temperature: float = 0.3
+    final_temperature: float = 0.15
     temperature_decay: int = 2000
     """Updates until it is final"""
     noise_fraction: float = 0.25
@@ -64,7 +64,7 @@ class Settings:
     """Games that are kept as demonstrations; the agent's own best ones push the others out"""
     imitate: float = 1.0
     """How much a demonstration's own action counts in its policy target; the rest is planned"""
-    warmup: int = 60
+    warmup: int = 200
     """Updates on demonstrations alone, before the first own game"""
     rounds: int = 1_000_000
     """At most so many answers of actors"""
