@@ -18,6 +18,7 @@ from recurra.mapping.solvers import solver_of
 from recurra.memory.problem import Solution
 
 SAVE_EVERY = 20  # rounds
+APART = 0.002  # of all there is to gain: a search's last answers hardly differ, one is enough
 
 
 def play_and_learn(search: Search, s: Settings, checkpoint: Path | None = None) -> None:
@@ -65,5 +66,8 @@ def demonstrations(search: Search, s: Settings) -> list[Played]:
         solve(search.problem, seconds, seed, lambda *x, told=told: told.append(x[2]), search.engine)
         answers += told[-s.shown :]
     games = [decided(search.flat, search.engine, wishes_of(x)) for x in answers]
-    apart = {g.reward: g for g in games}
-    return [apart[reward] for reward in sorted(apart)][-s.shown :]
+    kept: list[Played] = []
+    for game in sorted(games, key=lambda g: -g.reward):
+        if not kept or kept[-1].reward - game.reward > APART * search.scale:
+            kept.append(game)
+    return kept[: s.shown // 2][::-1]

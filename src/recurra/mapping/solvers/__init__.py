@@ -15,6 +15,7 @@ SOLVERS = (
     "xla-like",
     "evolution",
     "priority",
+    "learned",
     "annealing",
     "lns",
     "mcts",
