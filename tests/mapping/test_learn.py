@@ -37,7 +37,7 @@ from recurra.memory.problem import Buffer, Instruction, Problem
 PYTHON = engines.engine("python")
 TINY = Settings(
     simulations=3, cells=16, patch=16, channels=(4,), hidden=16, bins=21, lanes=4, segment=3,
-    batch=32, updates=2, unroll=2, replay=60, demonstrate=0.001, warmup=1, rounds=12, imitate=0.25,
+    batch=32, updates=2, unroll=1, replay=60, demonstrate=0.001, warmup=1, rounds=5, imitate=0.25,
     learning_rate=3e-3,
 )  # fmt: skip
 
@@ -265,7 +265,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     ours.round()
     ours.save(path)
     with pytest.raises(RecurraError, match="of other settings"):
-        Learner(f, PYTHON, replace(TINY, unroll=1), 0).load(path)
+        Learner(f, PYTHON, replace(TINY, unroll=2), 0).load(path)
     with pytest.raises(RecurraError, match="of other problem"):
         Learner(flat(playable(6)), PYTHON, TINY, 0).load(path)
     path.write_bytes(b"nothing")
