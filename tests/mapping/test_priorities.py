@@ -24,7 +24,7 @@ PYTHON = engines.engine("python")
 
 def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:
     weights = np.arange(len(source) * FEATURES, dtype=float).reshape(-1, FEATURES)
-    return Evolved(names, np.array(source), weights, np.array(shares), *[[1] * len(names)] * 2)
+    return Evolved(names, np.array(source), weights, np.array(shares), [1] * len(names))
 
 
 def test_what_adds_most_to_other_families_comes_first() -> None:

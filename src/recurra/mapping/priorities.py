@@ -48,7 +48,6 @@ class Evolved:
     weights: Floats  # [V, FEATURES]
     shares: Floats  # [P, V] of the best found for the program
     best: Sequence[int]  # [P] picoseconds
-    sizes: Sequence[int]  # [P] buffers
 
     @property
     def families(self) -> Any:
@@ -74,8 +73,7 @@ def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) ->
     every = np.array(weights)
     rewards = np.array([_placed(name, every, engine) for name in names])
     best = rewards.max(axis=1)
-    sizes = [len(instance(name).buffers) for name in names]
-    return Evolved(names, np.array(source), every, rewards / best[:, None], best.tolist(), sizes)
+    return Evolved(names, np.array(source), every, rewards / best[:, None], best.tolist())
 
 
 def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
@@ -86,19 +84,15 @@ def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
 
 
 def chosen(found: Evolved, count: int, without: int = -1) -> list[int]:
-    """Vectors, the one that adds most to the others first; programs like `without` held out.
-
-    A program counts by its size: there is time for all vectors in a small one, for few in a large.
-    """
+    """Vectors, the one that adds most to the others first; programs like `without` held out."""
     families = found.families
     held_out = families == families[without] if without >= 0 else np.zeros(len(families), bool)
     usable = np.array([not (s >= 0 and held_out[s]) for s in found.source])
     shares = np.array([np.where(found.unseen(p), found.shares[p], 0) for p in range(len(families))])
-    shares, counts = shares[~held_out], np.array(found.sizes, float)[~held_out]
-    counts /= counts.sum()
+    shares = shares[~held_out]
     order, best = list[int](), np.zeros(len(shares))
     while len(order) < min(count, int(usable.sum())):
-        gains = counts @ np.maximum(best[:, None], shares) + 1e-3 * (counts @ shares)
+        gains = np.maximum(best[:, None], shares).mean(0) + 1e-3 * shares.mean(0)
         gains[~usable | np.isin(np.arange(len(usable)), order)] = -1
         order.append(int(gains.argmax()))
         best = np.maximum(best, shares[:, order[-1]])
