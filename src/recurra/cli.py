@@ -44,6 +44,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "recurra.mapping.commands:Pack",
         "pack buffers with fixed lives, minimalloc's files",
     ),
+    "map train": ("recurra.mapping.learn.command:Train", "train an agent to play the mapping game"),
+    "map priorities": (
+        "recurra.mapping.priorities:Priorities",
+        "learn priorities over all models, and say how good on unseen ones",
+    ),
     "map library": ("recurra.mapping.commands:Library", "the models that mappings are measured on"),
     "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),

@@ -31,6 +31,7 @@ BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
     "only": ("ppo", "decode"),
     "out": ("learning", "decode", "mapping"),
+    "learn": ("mapping",),
 }
 
 
@@ -268,13 +269,15 @@ class Bench:
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With
     mapping: a folder for mapping.html and the paper's figures."""
+    learn: bool = False
+    """With mapping: agents that learn the game, beside evolution and chance; takes hours."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
             raise RecurraError(
                 f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
             )
-        options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) is not None}
+        options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) not in (None, False)}
         for option in options:
             if self.name not in BENCH_OPTIONS[option]:
                 *some, last = BENCH_OPTIONS[option]

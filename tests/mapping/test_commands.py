@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recurra import cli
-from recurra.bench import mapping
+from recurra.bench import mapping, mapping_learning
 from recurra.mapping import engines, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
@@ -256,3 +256,23 @@ def test_the_bench_counts_steps() -> None:
     rows = mapping.steps(instance("ppo_step"), PYTHON)
     assert [row.metric for row in rows] == ["steps_per_s"]
     assert 0.2 < rows[0].ratio < 5  # one engine beside itself
+
+
+def test_the_bench_of_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Evolution and chance in the place of agents: these take long to compile."""
+    monkeypatch.setattr(mapping_learning, "KINDS", ("ppo_step", "lstm"))
+    monkeypatch.setattr(mapping_learning, "OURS", "evolution")
+    monkeypatch.setattr(mapping_learning, "PEERS", ("random", "mcts"))
+    monkeypatch.setattr(mapping_learning, "QUICK_SECONDS", 0.05)
+    out = tmp_path / "figures"
+    words = ["bench", "mapping", "--learn", "--json", "--quick", "--out", str(out)]
+    assert cli.main(words) == 0
+    report: Any = json.loads(capsys.readouterr().out)
+    assert [row["peer"] for row in report["rows"]] == ["random", "mcts"]  # the small one alone
+    assert all(0 < row["ours"] <= row["limit"] for row in report["rows"])
+    assert (out / "learning.png").read_bytes().startswith(b"\x89PNG")
+    assert "Agents that learn" in (out / "learning.html").read_text()
+    assert cli.main(["bench", "core", "--learn"]) == 2
+    assert "--learn is for the bench mapping, not core" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from recurra.mapping.flat import flat
 from recurra.mapping.keys import FEATURES, features, keys
 from recurra.mapping.library import instance
 from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers import SOLVERS, solver_of
+from recurra.mapping.solvers import LEARNERS, SOLVERS, solver_of
 from recurra.mapping.solvers.exact import prove
 from recurra.mapping.validate import InvalidSolution, validate, violations
 from recurra.memory.problem import Placement, Problem, Solution, nothing
@@ -37,7 +37,7 @@ def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:
     return found.solution, proved
 
 
-@pytest.mark.parametrize("name", [n for n in SOLVERS if n != "pack"])
+@pytest.mark.parametrize("name", [n for n in SOLVERS if n not in ("pack", *LEARNERS)])
 def test_every_answer_holds(name: str) -> None:
     random = Random(name)
     for _ in range(8):

@@ -95,12 +95,19 @@ class Contest:
         return [apart[k][1] for k in at]
 
 
-def suite(_: object = None, quick: bool = False, out: Path | None = None) -> list[Row]:
+def suite(
+    _: object = None, quick: bool = False, out: Path | None = None, learn: bool = False
+) -> list[Row]:
     """Rows per instance and peer; `quick`: small instances, short searches.
 
-    `out`: a folder for the page and the pictures of figures 5, 6 and 8.
+    `out`: a folder for the page and the pictures of figures 5, 6 and 8. `learn`: agents that learn,
+    instead.
     """
+    from recurra.bench import mapping_learning
     from recurra.bench.mapping_figures import expect_room, write
+
+    if learn:
+        return mapping_learning.suite(quick, out)
 
     if out is not None:
         expect_room(out)

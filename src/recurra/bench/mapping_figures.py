@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recurra.bench.mapping import Contest
 
 SHOWN = ("default", "evolution", "random", "xla-like", "mcts")  # figure 5
-COLOURS = ("#d1495b", "#30638e", "#8d6a4f", "#444444", "#5b8c5a")
+COLOURS = ("#d1495b", "#30638e", "#8d6a4f", "#444444", "#5b8c5a", "#c58b00")
 ACROSS, WORST = 4, 3
 DOTS = 110  # per inch
 _TABLE = """
@@ -58,7 +58,23 @@ def write(out: Path, contests: Sequence[Contest], rows: Sequence[Row]) -> None:
             "and least over the XLA-like one (figure 6, table 5)",
         ),
     }
-    parts = ["<h1>Memory mapping</h1>"]
+    parts = _figures(out, pictures)
+    parts += [_layouts(c) for c in contests if c.problem.name == "alexnet_train"]
+    _write_page(out / "mapping.html", "Memory mapping", parts, rows)
+
+
+def write_learning(
+    out: Path, contests: Sequence[Contest], rows: Sequence[Row], who: Sequence[str]
+) -> None:
+    """learning.html and learning.png: reward over CPU time of agents and those beside them."""
+    caption = "Reward over CPU time, of all seeds (figures 5 and 7)"
+    parts = _figures(out, {"learning.png": (reward_over_time(contests, who), caption)})
+    _write_page(out / "learning.html", "Agents that learn the mapping game", parts, rows)
+
+
+def _figures(out: Path, pictures: dict[str, tuple[bytes, str]]) -> list[str]:
+    """Writes them; how a page shows them."""
+    parts: list[str] = []
     for name, (data, caption) in pictures.items():
         (out / name).write_bytes(data)
         text = base64.b64encode(data).decode()
@@ -66,13 +82,16 @@ def write(out: Path, contests: Sequence[Contest], rows: Sequence[Row]) -> None:
             f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{text}">'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
-    parts += [_layouts(c) for c in contests if c.problem.name == "alexnet_train"]
-    parts += ["<h2>All figures</h2>", table_html([_shown(row) for row in rows])]
-    page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Memory mapping</title>'
-        f"<style>{STYLE}{_TABLE}</style><body>{''.join(parts)}</body></html>\n"
+    return parts
+
+
+def _write_page(path: Path, title: str, parts: Sequence[str], rows: Sequence[Row]) -> None:
+    table = table_html([_shown(row) for row in rows])
+    body = "".join([f"<h1>{title}</h1>", *parts, "<h2>All figures</h2>", table])
+    path.write_text(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{STYLE}{_TABLE}</style><body>{body}</body></html>\n"
     )
-    (out / "mapping.html").write_text(page)
 
 
 def _shown(row: Row) -> dict[str, Any]:
@@ -97,12 +116,12 @@ def _layouts(c: Contest) -> str:
     return drawn
 
 
-def reward_over_time(contests: Sequence[Contest]) -> bytes:
+def reward_over_time(contests: Sequence[Contest], shown: Sequence[str] = SHOWN) -> bytes:
     """A panel per instance, a line per solver and seed; the dashed line is the bound."""
     figure, panels = _panels(len(contests))
     for ax, c in zip(panels, contests, strict=False):
         ax.set_title(f"{c.problem.name}, {len(c.problem.buffers)} buffers", fontsize=9)
-        for who, colour in zip(SHOWN, COLOURS, strict=True):
+        for who, colour in zip(shown, COLOURS, strict=False):
             for k, run in enumerate(c.found[who]):
                 if run.curve:
                     times, rewards = (np.array(x, float) for x in zip(*run.curve, strict=True))

@@ -44,8 +44,8 @@ class Solve:
     file: Positional[str]
     """A problem (JSON), what to pack (minimalloc's CSV), or an instance of the library."""
     solver: Annotated[str, arg(metavar="NAME")] = "default"
-    """default, prod, random, greedy, xla-like, evolution, priority, annealing, lns, mcts, exact,
-    pack"""
+    """default, prod, random, greedy, xla-like, evolution, priority, learned, annealing, lns,
+    mcts, exact, pack, muzero, alphazero, policy"""
     seconds: float = 10.0
     """CPU time of the search; interrupted, it gives its best answer so far."""
     seed: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from recurra.mapping import native
@@ -23,6 +24,7 @@ class Engine:
     game: Callable[[Flat], Game | native.NativeGame]
     arranger: Callable[[Flat], Arranger | native.NativeArranger]
     pack: Callable[[Flat, Ints, bool, int], tuple[Packed, list[int]]]  # ranks, by load, nodes
+    library: Path | None = None  # of the native one: for other processes
 
 
 def engine(which: Which = "auto") -> Engine:
@@ -40,7 +42,7 @@ def engine(which: Which = "auto") -> Engine:
     return Engine(f"engine: Python; {why}", Game, Arranger, pack_in_python)
 
 
-def native_engine(path: native.Path) -> Engine:
+def native_engine(path: Path) -> Engine:
     """The engine in a library that `native.build` made."""
     library = native.load(path)
     return Engine(
@@ -48,6 +50,7 @@ def native_engine(path: native.Path) -> Engine:
         lambda flat: native.NativeGame(library, flat),
         lambda flat: native.NativeArranger(library, flat),
         lambda flat, ranks, by_load, nodes: native.pack(library, flat, ranks, by_load, nodes),
+        path,
     )
 
 

@@ -16,9 +16,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 from recurra.mapping.board import Move
 from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
+from recurra.mapping.observation import GRID, memory_around, supply_around
 from recurra.memory.problem import Problem, ProblemError
 
-GRID = 128  # cells of the memory map, of the memory profile, of the supply profile
 AHEAD = 5  # buffers that are seen beside the current one
 FEATURES = 9
 
@@ -83,33 +83,17 @@ class MapGame(gymnasium.Env[Any, Any]):
         mask = np.array([a in moves for a in Action], np.int8)
         i = self.game.index
         t = self.problem.buffers[min(i, len(self.problem.buffers) - 1)].target_time
-        memory = self._memory(t)
+        memory = memory_around(self.game.board, t, GRID, GRID)
         share = float(np.clip(self.game.reward / self.problem.total, -1, 1))
         observation = {
             "buffers": self._features[i : i + 1 + AHEAD].copy(),
             "memory": memory,
             "profile": memory[:, GRID // 2].copy(),
-            "supply": self._supply(t),
+            "supply": (supply_around(self.game.board, t) / self._most_supply).astype(np.float32),
             "actions": np.stack([self._action(moves.get(a)) for a in Action]),
             "progress": np.array([i / len(self.problem.buffers), share], np.float32),
         }
         return observation, {"action_mask": mask, "reward_ps": self.game.reward}
-
-    def _memory(self, t: int) -> np.ndarray:
-        grid = np.zeros((GRID, GRID), np.uint8)
-        first, scale = t - GRID // 2, GRID / max(1, self.problem.fast_size)
-        for i, m in self.game.board.during(first, first + GRID - 1).items():
-            low, high = m.offset * scale, (m.offset + self.problem.buffers[i].size) * scale
-            left, right = max(0, m.start - first), min(GRID, m.end - first + 1)
-            grid[int(low) : max(int(low) + 1, int(np.ceil(high))), left:right] = 1
-        return grid
-
-    def _supply(self, t: int) -> np.ndarray:
-        out = np.zeros(GRID, np.float32)
-        first = t - GRID // 2
-        low, high = max(0, first), min(self.problem.steps, first + GRID)
-        out[low - first : high - first] = self.game.board.left[low:high]
-        return out / np.float32(self._most_supply)
 
     def _action(self, m: Move | None) -> np.ndarray:
         if m is None:

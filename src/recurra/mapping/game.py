@@ -188,6 +188,30 @@ class Game:
         self.forced[stuck] = True
         return before - self.index
 
+    def price(self) -> int:
+        """What Drop-backup would take back from here, in picoseconds."""
+        total = 0
+        for b in reversed(self._log if self._open else []):
+            total += b.reward
+            if not b.open_groups:
+                break
+        return total
+
+    def advance(self, backed: bool = True) -> int:
+        """Plays what leaves no choice; how many actions are legal then.
+
+        None at the end; nor where the game is lost, if it is not `backed` up.
+        """
+        while not self.done:
+            legal = list(self.legal())
+            if len(legal) > 1 or not (legal or backed):
+                return len(legal)
+            if legal:
+                self.step(legal[0])
+            else:
+                self.backup()
+        return 0
+
     def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
         while not self.play_on(preferences):

@@ -22,12 +22,13 @@ from recurra.mapping.arrange import Rounds
 from recurra.mapping.board import NOWHERE, Move
 from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Action
+from recurra.mapping.observation import GRID, Sight
 from recurra.mapping.pack import Packed
 from recurra.memory.problem import Placement, Solution
 
 SOURCES = Path(__file__).parent / "engine"
 OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
-VERSION = 2
+VERSION = 3
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -36,7 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "game_new": (_POINTER, (_POINTER,)),
     "arranger_new": (_POINTER, (_POINTER,)),
     **{f"{x}_delete": (None, (_POINTER,)) for x in ("flat", "game", "arranger")},
-    **{f"game_{x}": (_INT, (_POINTER,)) for x in ("index", "reward", "undo", "backup")},
+    **{f"game_{x}": (_INT, (_POINTER,)) for x in ("index", "reward", "undo", "backup", "price")},
     **{f"arranger_{x}": (_INT, (_POINTER,)) for x in ("reward", "best")},
     "game_reset": (None, (_POINTER,)),
     "game_rewind": (None, (_POINTER, _INT)),
@@ -45,6 +46,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "game_play": (_INT, (_POINTER, _POINTER)),
     "game_play_on": (_INT, (_POINTER, _POINTER)),
     "game_play_random": (_INT, (_POINTER, _POINTER, _INT, _INT)),
+    "game_advance": (_INT, (_POINTER, _INT)),
+    "game_observe": (None, (_POINTER, _INT, *(_POINTER,) * 4)),
     "game_moves": (None, (_POINTER, _POINTER)),
     "pack": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "arranger_clear": (None, (_POINTER,)),
@@ -196,6 +199,22 @@ class NativeGame(_Owner):
         """Drop-backup, from a state without a legal action; the number of actions taken back."""
         assert not self.legal(), "there is something else to do"
         return self._library.game_backup(self._object)
+
+    def price(self) -> int:
+        """What Drop-backup would take back from here, in picoseconds."""
+        return self._library.game_price(self._object)
+
+    def advance(self, backed: bool = True) -> int:
+        """`game.Game.advance`."""
+        return self._library.game_advance(self._object, backed)
+
+    def observe(self, cells: int) -> Sight:
+        """`observation.observe`, of this game."""
+        grid, profile = np.empty((GRID, GRID), np.uint8), np.empty(cells, np.uint8)
+        supply, moves = np.empty(GRID, np.int64), np.empty((len(Action), 4), np.int64)
+        out = [x.ctypes.data for x in (grid, profile, supply, moves)]
+        self._library.game_observe(self._object, cells, *out)
+        return Sight(grid, profile, supply, moves)
 
     def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""

@@ -57,12 +57,13 @@ class Search:
         self.scale = max(1, problem.total)  # what temperatures are parts of
         self.finalists: deque[Solution] = deque([self.solution], FINALISTS)
         self._progress = progress
+        self.elsewhere = 0.0  # CPU seconds that other processes took for it
         self._start = time.process_time()
 
     @property
     def spent(self) -> float:
         """CPU seconds."""
-        return time.process_time() - self._start
+        return time.process_time() - self._start + self.elsewhere
 
     def running(self, until: float = 1.0) -> bool:
         """Is there time left, of this part of the budget?"""

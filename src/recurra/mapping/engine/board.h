@@ -159,6 +159,16 @@ class Board {
     return end;
   }
 
+  // Calls see(start, end, low, high) for what takes room in these steps, perhaps more than once.
+  template <class See>
+  void during(i64 start, i64 end, See see) const {
+    start = std::max<i64>(start, 0);
+    end = std::min(end, f.steps() - 1);
+    for (i64 k = start >> kShift; k <= end >> kShift; ++k)
+      for (const Rect& r : blocks_[k])
+        if (r.start <= end && r.end >= start) see(r.start, r.end, r.low, r.high);
+  }
+
  private:
   struct Rect {
     int32_t start, end, buffer, storage;

@@ -1,6 +1,7 @@
 // The C interface of the native engine: what native.py calls. All numbers are int64.
 #include "arrange.h"
 #include "game.h"
+#include "observe.h"
 #include "pack.h"
 
 using namespace mapping;
@@ -22,7 +23,7 @@ void write(const std::vector<Move>& moves, i64* out) {
 extern "C" {
 
 // A change of anything below is a change of this number, which native.py expects.
-i64 recurra_mapping_version() { return 2; }
+i64 recurra_mapping_version() { return 3; }
 
 void* flat_new(const i64* const* arrays, const i64* lengths) {
   Flat* f = new Flat;
@@ -52,6 +53,11 @@ i64 game_play(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->pl
 i64 game_play_on(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play_on(wishes); }
 i64 game_play_random(void* g, const i64* draws, i64 count, i64 limit) {
   return static_cast<Game*>(g)->play_random(draws, count, limit);
+}
+i64 game_price(void* g) { return static_cast<Game*>(g)->price(); }
+i64 game_advance(void* g, i64 backed) { return static_cast<Game*>(g)->advance(backed); }
+void game_observe(void* g, i64 cells, uint8_t* grid, uint8_t* profile, i64* supply, i64* moves) {
+  observe(*static_cast<Game*>(g), cells, grid, profile, supply, moves);
 }
 // 1 if legal; out: offset, start, end, copied, covered.
 i64 game_move(void* g, i64 action, i64* out) {

@@ -103,6 +103,33 @@ class Game {
     return before - index;
   }
 
+  // What Drop-backup would take back from here.
+  i64 price() const {
+    i64 sum = 0;
+    for (size_t k = open_ ? log_.size() : 0; k-- > 0;) {
+      sum += log_[k].reward;
+      if (!log_[k].open) break;
+    }
+    return sum;
+  }
+
+  // Plays what leaves no choice; how many actions are legal then: none at the end, or if it is lost.
+  i64 advance(bool backed) {
+    Move m[3];
+    Action legal[3];
+    while (!done()) {
+      i64 n = 0;
+      for (Action a : {kCopy, kNoCopy, kDrop})
+        if (move(a, m[n])) legal[n++] = a;
+      if (n > 1 || (n == 0 && !backed)) return n;
+      if (n == 0)
+        backup();
+      else
+        step(legal[0], m[0]);
+    }
+    return 0;
+  }
+
   i64 play(const uint8_t* preferences) {
     while (!play_on(preferences)) backup();
     return board.reward;

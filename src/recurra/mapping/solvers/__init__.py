@@ -15,12 +15,17 @@ SOLVERS = (
     "xla-like",
     "evolution",
     "priority",
+    "learned",
     "annealing",
     "lns",
     "mcts",
     "exact",
     "pack",
+    "muzero",
+    "alphazero",
+    "policy",
 )
+LEARNERS = ("muzero", "alphazero", "policy")  # need `recurra[mapping-learn]`
 
 
 def solver_of(name: str) -> Solver:

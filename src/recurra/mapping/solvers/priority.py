@@ -19,8 +19,13 @@ def solve(search: Search) -> None:
 
 def evolve(search: Search, until: float) -> Floats:
     """Uses this part of the budget; the priorities [S] of the best weights."""
-    arranger = search.engine.arranger(search.flat)
     seen = features(search.flat)
+    return seen @ best_weights(search, until, seen)
+
+
+def best_weights(search: Search, until: float, seen: Floats) -> Floats:
+    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
+    arranger = search.engine.arranger(search.flat)
     best, best_reward = first_weights(), -(2**62)
 
     def place(weights: Floats) -> int:
@@ -40,11 +45,11 @@ def evolve(search: Search, until: float) -> Floats:
         for k, x in enumerate(noise):
             rewards[k] = place(mean + deviation * x)
             if not search.running(until):
-                return seen @ best
+                return best
         ranks = rewards.argsort().argsort() / (len(noise) - 1) - 0.5
         mean = mean + RATE * deviation * 2 * (ranks @ noise) / len(noise)
         deviation = max(LEAST, FADE * deviation)
-    return seen @ best
+    return best
 
 
 def first_weights() -> Floats:

@@ -1,0 +1,1 @@
+"""Agents that learn the game: networks, planning, replay, acting."""

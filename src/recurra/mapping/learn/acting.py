@@ -1,0 +1,181 @@
+"""Games that an agent plays, several at once, decision by decision, as pieces to learn from.
+
+What leaves no choice is played by itself, and Drop-backup happens between two decisions: its price
+is in the reward. Rewards are beside those of a reference game at the same buffer, a potential (Ng
+et al., 1999): which game is best stays the same, and what is to be learnt is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.mapping.engines import Engine
+from recurra.mapping.flat import Flat, Ints
+from recurra.mapping.game import PREFERENCES, Action, Game
+from recurra.mapping.learn.planning import Plan
+from recurra.mapping.learn.replay import Segment
+from recurra.mapping.learn.view import View, view
+from recurra.mapping.native import NativeGame
+from recurra.memory.problem import Solution
+
+PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
+
+
+@dataclass(frozen=True)
+class Played:
+    """A game that is over."""
+
+    reward: int  # picoseconds
+    moves: int  # that left a choice
+    actions: tuple[int, ...]  # of those
+    solution: Solution
+
+
+Decide = Callable[[View], Plan]
+
+
+def reference(flat: Flat, engine: Engine) -> Ints:
+    """[N + 1] picoseconds gained before each buffer by the game that stays where it can."""
+    game = engine.game(flat)
+    game.play(np.ones(len(flat.size), np.uint8))
+    found = np.zeros(len(flat.size) + 1, np.int64)
+    while True:
+        found[game.index] = game.reward
+        if not game.index:
+            return found
+        game.undo()
+
+
+class Lanes:
+    """Games side by side; a lane's next game follows on the one that is over."""
+
+    def __init__(self, flat: Flat, engine: Engine, expected: Ints, count: int, cells: int) -> None:
+        self.flat, self.cells, self.expected = flat, cells, expected
+        self.games = [engine.game(flat) for _ in range(count)]
+        self.actions: list[list[int]] = [[] for _ in range(count)]
+        for g in self.games:
+            g.advance()
+        self.seen = self._view()
+        self.playable = not self.games[0].done  # somewhere there is a choice
+
+    def _view(self) -> View:
+        return view(self.games, [len(x) for x in self.actions], self.cells)
+
+    def play(self, decide: Decide, count: int) -> tuple[Segment, list[Played]]:
+        """So many decisions of each game, and the games that ended."""
+        rows: list[tuple[View, Plan, Any, Any]] = []
+        ended: list[Played] = []
+        for _ in range(count):
+            plan = Plan(*(np.asarray(x) for x in decide(self.seen)))
+            before = self.seen
+            steps = [self._step(k, int(a), ended) for k, a in enumerate(plan.action)]
+            rewards, discounts = zip(*steps, strict=True)
+            self.seen = self._view()
+            rows.append((before, plan, rewards, discounts))
+        last = Plan(*(np.asarray(x) for x in decide(self.seen)))
+        views = [row[0] for row in rows] + [self.seen]
+        values = [row[1].value for row in rows] + [last.value]
+        return Segment(
+            seen=View(*(np.stack(x, 1) for x in zip(*views, strict=True))),
+            action=np.stack([row[1].action for row in rows], 1).astype(np.int32),
+            reward=np.array([row[2] for row in rows], np.float32).T,
+            discount=np.array([row[3] for row in rows], np.float32).T,
+            policy=np.stack([row[1].policy for row in rows], 1),
+            value=np.stack(values, 1).astype(np.float32),
+        ), ended
+
+    def _step(self, lane: int, action: int, ended: list[Played]) -> tuple[float, float]:
+        """Reward and discount; a game that is over is told, and begun anew."""
+        g, done = self.games[lane], self.actions[lane]
+        done.append(action)
+        reward = stepped(g, action, self.expected)
+        endless = len(done) > PATIENCE * len(self.flat.size)
+        if not (g.done or endless):
+            return reward, 1.0
+        if g.done:
+            ended.append(Played(g.reward, len(done), tuple(done), g.solution()))
+        g.reset()
+        g.advance()
+        self.actions[lane] = []
+        return reward, 0.0
+
+    def state(self) -> dict[str, Any]:
+        """The decisions of each game that is not over."""
+        return {str(k): np.array(x, np.int8) for k, x in enumerate(self.actions)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for k, g in enumerate(self.games):
+            self.actions[k] = state[str(k)].tolist()
+            g.reset()
+            g.advance()
+            for action in self.actions[k]:
+                stepped(g, action, self.expected)
+        self.seen = self._view()
+
+
+def stepped(g: Game | NativeGame, action: int, expected: Ints) -> float:
+    """Plays an action and what it leaves no choice about; the reward, of all there is to gain."""
+    before, index = g.reward, g.index
+    g.step(Action(action))
+    g.advance()
+    gained = g.reward - before - int(expected[g.index] - expected[index])
+    return float(gained) / max(1, g.flat.problem.total)
+
+
+def wishes_of(answer: Solution) -> Ints:
+    """[N] preferences that play towards a mapping: copied, kept or dropped as there."""
+    kinds = [2 if p is None else 0 if p.copied else 1 for p in answer.placements]
+    return np.array(kinds, np.int64)
+
+
+def decided(flat: Flat, engine: Engine, wishes: Ints) -> Played:
+    """The game that preferences play."""
+    game, actions = engine.game(flat), list[int]()
+    while game.advance():
+        order = PREFERENCES[int(wishes[game.index])]
+        action = next(a for a in order if game.move(a) is not None)
+        actions.append(int(action))
+        game.step(action)
+    return Played(game.reward, len(actions), tuple(actions), game.solution())
+
+
+def shown(
+    flat: Flat, engine: Engine, expected: Ints, games: Sequence[Played], segment: int, cells: int
+) -> Segment:
+    """Games as pieces, from the first on again to fill the last; policies are their actions."""
+    decisions = [a for g in games for a in g.actions]
+    length = len(decisions)
+    count = -(-length // segment) * segment
+    played = np.resize(decisions, count)
+    plans = iter([*played, 0])
+
+    def decide(_: View) -> Plan:
+        a = [next(plans)]
+        return Plan(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
+
+    whole, _ = Lanes(flat, engine, expected, 1, cells).play(decide, count)
+    worth = _worth(whole, 0.0, length)[count % length]  # the state behind the last piece
+    value = _worth(whole, float(worth), count)
+    at = np.arange(0, count, segment)[:, None] + np.arange(segment + 1)
+    before = at[:, :-1]
+    return Segment(
+        seen=View(*(x[0][at] for x in whole.seen)),
+        action=whole.action[0][before],
+        reward=whole.reward[0][before],
+        discount=whole.discount[0][before],
+        policy=whole.policy[0][before],
+        value=value[at],
+    )
+
+
+def _worth(whole: Segment, last: float, count: int) -> Any:
+    """[count + 1] what was still to come in the states of demonstrated games."""
+    worth = np.zeros(count + 1, np.float32)
+    worth[count] = last
+    for k in reversed(range(count)):
+        worth[k] = whole.reward[0, k] + whole.discount[0, k] * worth[k + 1]
+    return worth

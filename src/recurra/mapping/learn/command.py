@@ -1,0 +1,118 @@
+"""`recurra map train`: an agent for one program, with a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from recurra.errors import RecurraError
+from recurra.mapping.commands import nbytes, problem_of
+from recurra.mapping.engines import Which, engine
+from recurra.mapping.learn.settings import PRESETS, Planning, Settings
+from recurra.mapping.search import Search, solver
+from recurra.memory.problem import Solution
+
+AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy": "none"}
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent that plays the memory-mapping game of one program; its best game is validated.
+
+    The folder gets checkpoint.npz, curve.jsonl (CPU seconds, reward) and answer.json.
+
+    Example: recurra map train alexnet_train --seconds 120 --folder runs/alexnet
+    """
+
+    file: Positional[str]
+    """A problem (JSON), or an instance of the library."""
+    agent: Literal["muzero", "alphazero", "policy"] = "muzero"
+    """Plans with learned dynamics, with the game itself, or not at all."""
+    preset: Literal["small", "paper"] = "small"
+    """For one CPU, or the paper's table 6."""
+    seconds: float = 120.0
+    """CPU time, that of actors included."""
+    seed: int = 0
+    """Of all random numbers."""
+    actors: int | None = None
+    """So many processes play; by default the preset's, of which small has none."""
+    demonstrate: float | None = None
+    """Part of the time that the default solver shows what to do; 0: none."""
+    fast_size: str | None = None
+    """Fast memory, say 128MiB."""
+    engine: Which = "auto"
+    """auto: the native one where it is built."""
+    folder: Path = Path("runs/mapping")
+    """Where checkpoint, curve and answer are kept."""
+    resume: bool = False
+    """Go on from the folder's checkpoint."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def __call__(self) -> int:
+        from recurra.mapping.learn.agent import play_and_learn
+        from recurra.memory.problem_text import solution_to_json
+
+        s = self.settings()
+        problem = problem_of(self.file, None if self.fast_size is None else nbytes(self.fast_size))
+        chosen = engine(self.engine)
+        print(f"{problem}\n{chosen.told}", file=sys.stderr)
+        curve, checkpoint = self.begun()
+        total = max(1, problem.total)
+
+        def told(spent: float, reward: int, _: Solution) -> None:
+            with curve.open("a") as file:
+                file.write(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}) + "\n")
+
+        @solver
+        def solve(search: Search) -> None:
+            play_and_learn(search, s, checkpoint)
+
+        answer = solve(problem, self.seconds, self.seed, told, chosen)
+        (self.folder / "answer.json").write_text(solution_to_json(problem, answer))
+        share = answer.reward(problem) / total
+        if self.json:
+            found = {"problem": problem.name, "agent": self.agent, "seed": self.seed}
+            print(json.dumps({**found, "share": share, "folder": str(self.folder)}))
+        else:
+            print(f"{answer}\ngains {share:.4f} of all there is to gain; kept in {self.folder}")
+        return 0
+
+    def settings(self) -> Settings:
+        """By the preset and the options."""
+        s = replace(PRESETS[self.preset], planning=AGENTS[self.agent])
+        if self.actors is not None:
+            if self.actors < 1:
+                raise RecurraError(f"somebody must play, not {self.actors} actors")
+            s = replace(s, actors=self.actors, pool="processes")
+        if self.demonstrate is not None:
+            if not 0 <= self.demonstrate < 1:
+                raise RecurraError(
+                    f"--demonstrate {self.demonstrate} is no part of the time",
+                    facts="it is from 0, none, to less than 1",
+                )
+            s = replace(s, demonstrate=self.demonstrate)
+        return s
+
+    def begun(self) -> tuple[Path, Path]:
+        """The files of curve and checkpoint; without --resume both begin anew."""
+        curve, checkpoint = self.folder / "curve.jsonl", self.folder / "checkpoint.npz"
+        if self.resume and not checkpoint.exists():
+            raise RecurraError(
+                f"there is nothing to go on with in {self.folder}",
+                facts="checkpoint.npz is not there",
+                hint="leave out --resume",
+            )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.resume:
+                checkpoint.unlink(missing_ok=True)
+                curve.write_text("")
+        except OSError as error:
+            raise RecurraError(f"{self.folder} cannot be written", facts=str(error)) from None
+        return curve, checkpoint

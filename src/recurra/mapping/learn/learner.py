@@ -1,0 +1,220 @@
+"""The learner: demonstrations, games of its actors, fresh targets for old ones, gradients.
+
+A round takes an actor's answer, plans anew for as many old pieces, and updates the weights so many
+times. A checkpoint has all that the next round depends on: with actors in turns, learning goes on
+from it as if it had never stopped, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.mapping.engines import Engine
+from recurra.mapping.flat import Flat
+from recurra.mapping.learn.acting import Played, reference, shown
+from recurra.mapping.learn.actors import Actors, Here, Processes, Request
+from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
+from recurra.mapping.learn.planning import NEVER, planner
+from recurra.mapping.learn.replay import Batch, Pool, Replay, Segment
+from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.view import Surroundings, legal, surroundings
+from recurra.nest.agents.learning import keep, resumed
+
+VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
+KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
+
+
+def optimizer(s: Settings) -> Any:
+    """Adam with decoupled weight decay; optax."""
+    try:
+        import optax
+    except ImportError:
+        raise RecurraError(
+            "learning needs optax, which is not installed",
+            hint='pip install "recurra[mapping-learn]"',
+        ) from None
+    clip = optax.clip_by_global_norm(1.0)
+    return optax.chain(clip, optax.adamw(s.learning_rate, weight_decay=s.weight_decay))
+
+
+class Learner:
+    """An agent for one program."""
+
+    def __init__(self, flat: Flat, engine: Engine, s: Settings, seed: int) -> None:
+        self.flat, self.engine, self.settings, self.seed = flat, engine, s, seed
+        self.random = np.random.default_rng((seed, 1))
+        self.near = surroundings(flat)
+        self.weights: Any = initial(s, self.near, seed)
+        self.optimizer = optimizer(s)
+        self.moments: Any = self.optimizer.init(self.weights)
+        self.replay = Replay(s.replay, s.segment)
+        self.rounds = self.updates = 0
+        self.best = 0  # picoseconds, of the games that were shown
+        self.elsewhere = 0.0  # CPU seconds of actors in other processes
+        self.actors: Actors = (
+            Here(flat, engine, s, seed)
+            if s.pool == "turns"
+            else Processes(flat.problem, engine.library, s, seed)
+        )
+        self.plan = planner(s) if s.planning == "learned" else None  # of old states
+        self.train = trainer(s)
+
+    def show(self, games: Sequence[Played]) -> None:
+        """Demonstrations, the best last; games without a decision teach nothing.
+
+        As many are kept as `settings.shown` games like the longest of these are long.
+        """
+        some = [g for g in games if g.actions]
+        if some:
+            s, expected = self.settings, reference(self.flat, self.engine)
+            pieces = -(-max(g.moves for g in some) // s.segment)
+            new = shown(self.flat, self.engine, expected, some, s.segment, s.cells)
+            self.replay.show(new, max(len(new.action), s.shown * pieces))
+            self.best = max(self.best, *(g.reward for g in some))
+
+    @property
+    def heat(self) -> float:
+        """The temperature of now."""
+        s = self.settings
+        done = min(1.0, self.updates / max(1, s.temperature_decay))
+        return s.temperature + (s.final_temperature - s.temperature) * done
+
+    def round(self) -> list[Played]:
+        """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more."""
+        if not self.rounds and len(self.replay.shown):
+            self.update(self.settings.warmup)
+        answer = self.actors.answer(Request(self.weights, self.heat))
+        self.replay.add(answer.pieces)
+        self.reanalyse()
+        self.update(self.settings.updates)
+        self.rounds += 1
+        self.elsewhere += answer.seconds
+        return answer.ended
+
+    def reanalyse(self) -> None:
+        """Plans anew for a few old pieces, those of demonstrations included."""
+        if self.plan is None or not self.settings.reanalyse:
+            return
+        pools = [p for p in (self.replay.own, self.replay.shown) if len(p)]
+        pool = pools[int(self.random.integers(len(pools)))]
+        lane = int(self.random.integers(len(pool)))
+        old = pool.piece(lane)
+        key = jax.random.key(int(self.random.integers(2**32)))
+        fresh = self.plan(self.weights, self.near, old.seen, key, self.heat)
+        self._renew(pool, lane, np.asarray(fresh.policy), np.asarray(fresh.value), old)
+
+    def _renew(self, pool: Pool, lane: int, policy: Any, value: Any, old: Segment) -> None:
+        assert pool.pieces is not None
+        new = policy[:-1]
+        if pool is self.replay.shown:  # the values of demonstrations are those of their games
+            part = self.settings.imitate
+            new = part * np.eye(new.shape[-1], dtype=np.float32)[old.action] + (1 - part) * new
+        else:
+            pool.pieces.value[lane] = value
+        pool.pieces.policy[lane] = new
+
+    def update(self, count: int) -> None:
+        """So many gradient steps."""
+        s = self.settings
+        for _ in range(count):
+            batch = self.replay.draw(s.batch, s.unroll, s.discount, s.reanalyse, self.random)
+            self.weights, self.moments = self.train(self.weights, self.moments, self.near, batch)
+            self.updates += 1
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        moments = jax.tree.leaves(self.moments)
+        return {
+            "weights": self.weights,
+            "moments": {str(k): x for k, x in enumerate(moments)},
+            "random": self.random,
+            "replay": self.replay.state(),
+            "actors": self.actors.state(),
+            "updates": self.updates,
+            "best": self.best,
+        }
+
+    def restore(self, rounds: int, state: Mapping[str, Any]) -> None:
+        """From a checkpoint's."""
+        self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
+        self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
+        shape = jax.tree.structure(self.moments)
+        leaves = [jnp.asarray(state["moments"][str(k)]) for k in range(shape.num_leaves)]
+        self.moments = jax.tree.unflatten(shape, leaves)
+        self.best = state["best"]
+        self.replay.restore(state.get("replay", {}))
+        self.actors.restore(state["actors"])
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a checkpoint must agree on."""
+        problem = self.flat.problem
+        named = f"{problem.name}, {len(problem.buffers)} buffers, {problem.fast_size} B"
+        return {"learner": "mapping", "settings": str(self.settings), "problem": named}
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint."""
+        keep(path, self.about, self.rounds, self.state())
+
+    def load(self, path: Path) -> None:
+        """Goes on from a checkpoint; `RecurraError` where it is of something else."""
+        self.restore(*resumed(path, self.about))
+
+    def close(self) -> None:
+        """Ends what it has started."""
+        self.actors.close()
+
+
+@cache
+def trainer(s: Settings) -> Any:
+    """(weights, moments, surroundings, batch) → weights, moments; compiled once per settings."""
+    return jax.jit(partial(_trained, s, optimizer(s)))
+
+
+def _trained(
+    s: Settings, optimizer: Any, w: Any, moments: Any, near: Surroundings, batch: Batch
+) -> tuple[Any, Any]:
+    slope = jax.grad(partial(loss, s))(w, near, batch)
+    change, moments = optimizer.update(slope, moments, w)
+    return jax.tree.map(lambda a, b: a + b, w, change), moments
+
+
+def loss(s: Settings, w: Any, near: Surroundings, batch: Batch) -> Any:
+    """Cross entropies of policies, values and rewards, along the learned dynamics."""
+    h = represent(s, w, near, batch.seen)
+    eager = _eagerness(w, h, batch) if s.planning == "none" else 1.0
+    unroll = s.unroll if s.planning == "learned" else 0
+    total = 0.0
+    for u in range(unroll + 1):
+        found = predict(w, h)
+        logits = jnp.where(legal(batch.seen), found.policy, NEVER) if u == 0 else found.policy
+        policy = _cross(logits, batch.policy[:, u]) * batch.weight[:, u] * eager
+        value = _cross(found.value, two_hot(batch.value[:, u], s.bins)) * batch.alive[:, u]
+        some = (policy + VALUE * value).mean()
+        if u < unroll:
+            h, reward = dynamics(w, h, batch.action[:, u])
+            h = 0.5 * h + 0.5 * jax.lax.stop_gradient(h)
+            told = _cross(reward, two_hot(batch.reward[:, u], s.bins)) * batch.alive[:, u]
+            some += REWARD * told.mean() / unroll
+        total += some if u == 0 else some / unroll
+    return total
+
+
+def _cross(logits: Any, target: Any) -> Any:
+    return -(target * jax.nn.log_softmax(logits)).sum(-1)
+
+
+def _eagerness(w: Any, h: Any, batch: Batch) -> Any:
+    """[B] advantage-weighted regression (Peng et al., 2019): the policy follows what did well."""
+    better = batch.value[:, 0] - number(predict(w, h).value)
+    spread = better.std() + 1e-6
+    weight = jnp.exp(jnp.clip(KEEN * better / spread / 3, -3, 3))
+    return jax.lax.stop_gradient(weight / weight.mean())

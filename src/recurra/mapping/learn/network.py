@@ -1,0 +1,143 @@
+"""Representation, dynamics, policy, value and reward networks of section 4.3, as functions of JAX.
+
+Values and rewards are categorical over a grid of signed square roots, two neighbours hot, so that
+small differences keep apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from recurra.mapping.game import Action
+from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.view import NUMBERS, RELATIVE, Surroundings, View
+from recurra.mapping.observation import GRID
+
+ACTIONS = len(Action)
+EMBEDDED = 24  # of each buffer in view
+Weights = Mapping[str, Any]
+Array = Any  # jax.Array, or a tracer of one
+
+
+class Prediction(NamedTuple):
+    """Logits of a policy [B, 3], of a value [B, bins]."""
+
+    policy: Array
+    value: Array
+
+
+def initial(s: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
+    """Random weights; the heads' last layers are zero: at first all actions are alike."""
+    random, w = np.random.default_rng(seed), dict[str, Array]()
+
+    def layer(name: str, shape: tuple[int, ...], scale: float = 1.0) -> None:
+        spread = scale * np.sqrt(2 / np.prod(shape[:-1]))
+        w[f"{name}_w"] = jnp.asarray(random.standard_normal(shape) * spread, jnp.float32)
+        w[f"{name}_b"] = jnp.zeros(shape[-1], jnp.float32)
+
+    before, side = 1, GRID
+    for k, width in enumerate(s.channels):
+        stride = s.patch if k == 0 else 2
+        layer(f"down{k}", (max(3, stride), max(3, stride), before, width))
+        layer(f"residual{k}a", (3, 3, width, width))
+        layer(f"residual{k}b", (3, 3, width, width), 0.5)
+        before, side = width, -(-side // stride)
+    h = s.hidden
+    layer("grid", (side * side * before, h))
+    layer("profile", (s.cells, h))
+    layer("buffer", (near.table.shape[1] + RELATIVE, EMBEDDED))
+    layer("state", (near.rows.shape[1] * EMBEDDED + NUMBERS, h))
+    layer("join", (3 * h, h))
+    layer("embedding", (h, h))
+    layer("act", (h + ACTIONS, h))
+    layer("next", (h, h), 0.5)
+    layer("policy", (h, h))
+    layer("value", (h, h))
+    for name, width in (("reward_out", s.bins), ("policy_out", ACTIONS), ("value_out", s.bins)):
+        layer(name, (h, width), 0.0)
+    return w
+
+
+def represent(s: Settings, w: Weights, near: Surroundings, view: View) -> Array:
+    """[B, hidden] of what is seen (figure 4)."""
+    grid = _grid(s, w, bits(view.grid).reshape(-1, GRID, GRID, 1))
+    profile = _dense(w, "profile", bits(view.profile))
+    seen = jnp.concatenate([near.table[near.rows[view.index]], _relative(near, view.index)], -1)
+    buffers = jax.nn.relu(_dense(w, "buffer", seen)).reshape(len(view.index), -1)
+    state = _dense(w, "state", jnp.concatenate([buffers, view.numbers], -1))
+    joined = _dense(w, "join", jax.nn.relu(jnp.concatenate([grid, profile, state], -1)))
+    return _normal(_dense(w, "embedding", jax.nn.relu(joined)))
+
+
+def bits(packed: Array) -> Array:
+    """[.., n] bytes → [.., 8 n] zeros and ones, as `numpy.packbits` has them."""
+    shifts = jnp.arange(7, -1, -1, dtype=jnp.uint8)
+    found = (packed[..., None] >> shifts) & 1
+    return found.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
+
+
+def _relative(near: Surroundings, index: Array) -> Array:
+    """[B, rows, RELATIVE]: how far the uses and the ends of lives are from the current use."""
+    times = near.times[near.rows[index]]
+    t = times[:, :1, :1]
+    gap = (times - t) / (GRID / 2)
+    return jnp.clip(gap, -2, 2) * (near.rows[index] < len(near.times) - 1)[..., None]
+
+
+def _grid(s: Settings, w: Weights, x: Array) -> Array:
+    def convolved(name: str, x: Array, stride: int) -> Array:
+        kind = ("NHWC", "HWIO", "NHWC")
+        strides = (stride, stride)
+        y = lax.conv_general_dilated(x, w[f"{name}_w"], strides, "SAME", dimension_numbers=kind)
+        return y + w[f"{name}_b"]
+
+    for k in range(len(s.channels)):
+        x = jax.nn.relu(convolved(f"down{k}", x, s.patch if k == 0 else 2))
+        inner = jax.nn.relu(convolved(f"residual{k}a", x, 1))
+        x = jax.nn.relu(x + convolved(f"residual{k}b", inner, 1))
+    return _dense(w, "grid", x.reshape(len(x), -1))
+
+
+def dynamics(w: Weights, h: Array, action: Array) -> tuple[Array, Array]:
+    """The next state [B, hidden], and the logits of the reward on the way."""
+    x = jnp.concatenate([h, jax.nn.one_hot(action, ACTIONS)], -1)
+    x = jax.nn.relu(_dense(w, "act", x))
+    return _normal(h + _dense(w, "next", x)), _dense(w, "reward_out", x)
+
+
+def predict(w: Weights, h: Array) -> Prediction:
+    """Policy and value of a state [B, hidden]."""
+    policy, value = (jax.nn.relu(_dense(w, name, h)) for name in ("policy", "value"))
+    return Prediction(_dense(w, "policy_out", policy), _dense(w, "value_out", value))
+
+
+def number(logits: Array) -> Array:
+    """[.., bins] → [..]: what a categorical distribution means."""
+    places = jnp.linspace(-1, 1, logits.shape[-1])
+    root = jax.nn.softmax(logits) @ places
+    return jnp.sign(root) * root**2
+
+
+def two_hot(x: Array, bins: int) -> Array:
+    """[..] → [.., bins]: the distribution over two neighbours that means x, from -1 to 1."""
+    x = jnp.clip(x, -1, 1)
+    place = (jnp.sign(x) * jnp.sqrt(jnp.abs(x)) + 1) / 2 * (bins - 1)
+    low = jnp.clip(jnp.floor(place), 0, bins - 2)
+    part = (place - low)[..., None]
+    low = low.astype(jnp.int32)
+    return (1 - part) * jax.nn.one_hot(low, bins) + part * jax.nn.one_hot(low + 1, bins)
+
+
+def _dense(w: Weights, name: str, x: Array) -> Array:
+    return x @ w[f"{name}_w"] + w[f"{name}_b"]
+
+
+def _normal(x: Array) -> Array:
+    x = x - x.mean(-1, keepdims=True)
+    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)

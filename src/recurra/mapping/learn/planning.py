@@ -1,0 +1,196 @@
+"""What to do in a state: a search through `mctx`, with learned or true dynamics; or no search.
+
+With true dynamics a node is the path of actions that leads there from the root. The native engine
+goes that way and back again: its games undo exactly, which costs far less than copying the boards
+of the JAX twin into every node (docs/mapping.md has both measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import count
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.mapping.flat import Flat, Ints
+from recurra.mapping.game import Action, Game
+from recurra.mapping.learn.network import ACTIONS, dynamics, number, predict, represent
+from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.view import NUMBERS, Surroundings, View, legal, view
+from recurra.mapping.native import NativeGame
+from recurra.mapping.observation import GRID
+
+NEVER = -1e9  # the logit of what is not legal
+LOST = -1.0  # what an action that is not legal costs: all there is to gain
+
+
+class Plan(NamedTuple):
+    """Of B states: an action [B], the policy to learn [B, 3], what the state is worth [B]."""
+
+    action: Any
+    policy: Any
+    value: Any
+
+
+Planner = Callable[..., Plan]
+"""(weights, surroundings, states, random key, temperature, number of a forest)"""
+
+
+def mctx_module() -> Any:
+    """`mctx`; raises `RecurraError` where it is not installed."""
+    try:
+        import mctx
+    except ImportError:
+        raise RecurraError(
+            "agents that plan need mctx, which is not installed",
+            hint='pip install "recurra[mapping-learn]"',
+        ) from None
+    return mctx
+
+
+@cache
+def planner(s: Settings) -> Planner:
+    """By the settings; compiled once for actors and old states, if these are as many."""
+    if s.planning == "none":
+        return jax.jit(partial(_chosen, s))
+    mctx = mctx_module()
+    step = _played if s.planning == "true" else _imagined
+    return jax.jit(partial(_searched, mctx, s, partial(step, mctx, s)))
+
+
+def _chosen(
+    s: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any, _: int = 0
+) -> Plan:
+    """By the policy alone."""
+    found = predict(w, represent(s, w, near, seen))
+    logits = jnp.where(legal(seen), found.policy, NEVER)
+    action = jax.random.categorical(key, logits / heat)
+    return Plan(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
+
+
+def _searched(
+    mctx: Any, s: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any,
+    forest: Any = 0,
+) -> Plan:  # fmt: skip
+    h = represent(s, w, near, seen)
+    found, possible = predict(w, h), legal(seen)
+    place = h
+    if s.planning == "true":
+        batch = len(seen.index)
+        path = jnp.full((batch, s.simulations), -1, jnp.int8)
+        place = (path, jnp.zeros(batch, jnp.int32), jnp.zeros(batch, bool))
+    logits = jnp.where(possible, found.policy, NEVER)
+    root = mctx.RootFnOutput(prior_logits=logits, value=number(found.value), embedding=place)
+    given = ((w, near, forest), key, root, step, s.simulations, ~possible)
+    if s.search == "classic":
+        noise = dict(dirichlet_fraction=s.noise_fraction, dirichlet_alpha=s.noise_alpha)
+        out = mctx.muzero_policy(*given, temperature=heat, **noise)
+    else:
+        values = partial(mctx.qtransform_completed_by_mix_value, value_scale=s.trust)
+        out = mctx.gumbel_muzero_policy(
+            *given, qtransform=values, gumbel_scale=heat, max_num_considered_actions=ACTIONS
+        )
+    return Plan(out.action, out.action_weights, out.search_tree.summary().value)
+
+
+def _imagined(mctx: Any, s: Settings, given: Any, key: Any, action: Any, h: Any) -> Any:
+    """One step of the learned dynamics."""
+    w, _, _ = given
+    h, reward = dynamics(w, h, action)
+    found = predict(w, h)
+    return mctx.RecurrentFnOutput(
+        reward=number(reward),
+        discount=jnp.full(action.shape, s.discount),
+        prior_logits=found.policy,
+        value=number(found.value),
+    ), h
+
+
+def _played(mctx: Any, s: Settings, given: Any, _: Any, action: Any, at: Any) -> Any:
+    """One step of the game itself."""
+    w, near, forest = given
+    path, length, over = at
+    lanes = jnp.arange(len(action))
+    path = path.at[lanes, length].set(action.astype(jnp.int8))
+    shapes = _shapes(len(action), s)
+    reward, ends, seen = jax.pure_callback(_follow, shapes, forest, path, length + 1)
+    found = predict(w, represent(s, w, near, seen))
+    alive = ~(over | ends)
+    logits = jnp.where(legal(seen), found.policy, NEVER)
+    return mctx.RecurrentFnOutput(
+        reward=jnp.where(over, 0.0, reward),
+        discount=jnp.where(alive, s.discount, 0.0),
+        prior_logits=jnp.where(alive[:, None], logits, 0.0),
+        value=jnp.where(alive, number(found.value), 0.0),
+    ), (path, length + 1, ~alive)
+
+
+class Forest:
+    """Games whose current states are the roots of searches; each search leaves them there.
+
+    In a search a state without a legal action is the end, and costs what Drop-backup would take
+    back.
+    """
+
+    def __init__(
+        self, flat: Flat, cells: int, reference: Ints, games: Sequence[Game | NativeGame]
+    ) -> None:
+        self.flat, self.cells, self.reference, self.games = flat, cells, reference, games
+        self.number = next(_NUMBERS)
+        _FORESTS[self.number] = self
+
+    def follow(self, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
+        """From each root along its path: the last action's reward, is it the end, what is seen."""
+        paths, lengths = np.asarray(paths), np.asarray(lengths)
+        assert len(paths) == len(self.games), "a path per game"
+        roots = [g.index for g in self.games]
+        walked = [
+            self._walk(g, path[:n].tolist())
+            for g, path, n in zip(self.games, paths, lengths, strict=True)
+        ]
+        seen = view(self.games, [g.index for g in self.games], self.cells)
+        for g, root in zip(self.games, roots, strict=True):
+            g.rewind(root)
+        rewards, ends = zip(*walked, strict=True)
+        return np.array(rewards, np.float32), np.array(ends), seen
+
+    def _walk(self, g: Game | NativeGame, path: list[int]) -> tuple[float, bool]:
+        total = max(1, self.flat.problem.total)
+        for k, action in enumerate(path):
+            if g.move(Action(action)) is None:
+                return LOST, True
+            before, index = g.reward, g.index
+            g.step(Action(action))
+            choices = g.advance(backed=False)
+            if k == len(path) - 1 or not choices:
+                lost = not g.done and not choices
+                gained = g.reward - before - (g.price() if lost else 0)
+                expected = self.reference[g.index] - self.reference[index]
+                return float(gained - expected) / total, not choices
+        raise AssertionError("a path has an action")
+
+
+# A compiled search knows its forest by number: one that knew the object were compiled for each.
+_NUMBERS = count()
+_FORESTS: WeakValueDictionary[int, Forest] = WeakValueDictionary()
+
+
+def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
+    return _FORESTS[int(forest)].follow(paths, lengths)
+
+
+def _shapes(batch: int, s: Settings) -> Any:
+    """Of what `Forest.follow` gives."""
+
+    def of(kind: Any, *shape: int) -> Any:
+        return jax.ShapeDtypeStruct((batch, *shape), kind)
+
+    grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, s.cells // 8)
+    seen = View(of(np.int32), grid, profile, of(np.float32, NUMBERS))
+    return of(np.float32), of(np.bool_), seen

@@ -1,0 +1,95 @@
+"""What an agent is and how it learns; the paper's numbers, and some for one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Planning = Literal["learned", "true", "none"]
+"""A search with the learned dynamics (MuZero), one with the game itself (AlphaZero), or none."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the agent, its network, its games, its learning. The defaults are for one CPU."""
+
+    planning: Planning = "learned"
+    search: Literal["gumbel", "classic"] = "gumbel"
+    """Gumbel MuZero (Danihelka et al., 2022), or PUCT with visit counts as the paper has it"""
+    simulations: int = 12
+    trust: float = 0.02
+    """Gumbel: how much the values found count beside the policy (its c_scale)"""
+    discount: float = 0.9999
+    temperature: float = 0.3
+    final_temperature: float = 0.15
+    temperature_decay: int = 2000
+    """Updates until it is final"""
+    noise_fraction: float = 0.25
+    noise_alpha: float = 0.3
+    """Classic: Dirichlet noise on the policy at the root"""
+
+    cells: int = 512
+    """Of the occupancy at the target time; a multiple of 8"""
+    patch: int = 8
+    """Stride of the first convolution over the memory window; later ones have stride 2"""
+    channels: tuple[int, ...] = (8, 16)
+    hidden: int = 96
+    bins: int = 101
+    """Of the categorical values and rewards"""
+
+    lanes: int = 16
+    """Games that an actor plays at once"""
+    segment: int = 15
+    """Decisions of each of them per answer"""
+    actors: int = 1
+    pool: Literal["turns", "processes"] = "turns"
+    """Actors act in the learner's process, so that a run can be repeated; or in their own"""
+    patience: float = 600.0
+    """Seconds after which a silent actor's process is replaced"""
+
+    batch: int = 128
+    updates: int = 8
+    """Per answer of an actor"""
+    unroll: int = 3
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    replay: int = 12_000
+    """Decisions that are kept"""
+    reanalyse: float = 0.5
+    """Of a batch, the part that is from demonstrations and old games, with fresh targets"""
+    demonstrate: float = 0.15
+    """Of the time, what is spent on demonstrations"""
+    shown: int = 8
+    """Games that are kept as demonstrations; the agent's own best ones push the others out"""
+    imitate: float = 1.0
+    """How much a demonstration's own action counts in its policy target; the rest is planned"""
+    warmup: int = 200
+    """Updates on demonstrations alone, before the first own game"""
+    rounds: int = 1_000_000
+    """At most so many answers of actors"""
+
+
+PAPER = Settings(
+    search="classic",
+    simulations=400,
+    temperature=1.0,
+    final_temperature=0.2,
+    temperature_decay=400_000,
+    noise_alpha=0.03,
+    cells=32768,
+    patch=2,
+    channels=(32, 64, 64, 128),
+    hidden=512,
+    actors=8,
+    pool="processes",
+    batch=512,
+    unroll=5,
+    learning_rate=2e-4,
+    replay=20_000,
+    imitate=0.0,
+    warmup=0,
+)
+"""Table 6; of what it leaves open, the widths of the network are ours."""
+
+PRESETS: Mapping[str, Settings] = {"small": Settings(), "paper": PAPER}

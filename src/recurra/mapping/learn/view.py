@@ -1,0 +1,127 @@
+"""Games → what networks read: bits packed, numbers scaled, buffers by their index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.mapping.flat import Flat
+from recurra.mapping.game import Action, Game
+from recurra.mapping.native import NativeGame
+from recurra.mapping.observation import GRID, Sight, observe
+
+AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
+GLOBAL = 3
+NUMBERS = GRID + 4 * len(Action) + GLOBAL
+RELATIVE = 3  # target time, both ends of the life
+
+
+class Surroundings(NamedTuple):
+    """What stays the same in a program of N buffers; row N is behind the end."""
+
+    table: Any  # [N + 1, features] table 1, and where a buffer stands in its alias group
+    rows: Any  # [N + 1, 1 + AHEAD + SAME] a buffer, those after it, those of its tensor after it
+    times: Any  # [N + 1, RELATIVE] steps
+
+
+class View(NamedTuple):
+    """States of B games."""
+
+    index: Any  # [B]
+    grid: Any  # [B, GRID² / 8] bytes of bits
+    profile: Any  # [B, cells / 8]
+    numbers: Any  # [B, NUMBERS] supply, actions, progress
+
+    def at(self, k: Any) -> View:
+        """Some of them."""
+        return View(*(x[k] for x in self))
+
+
+def surroundings(flat: Flat) -> Surroundings:
+    """Of a program."""
+    problem, n = flat.problem, len(flat.size)
+    steps, size = problem.steps, max(1, problem.fast_size)
+    supply, total = max(1, int(flat.supply.sum())), max(1, problem.total)
+    times = np.zeros((n + 1, RELATIVE), np.float32)
+    table = np.zeros((n + 1, 12), np.float32)
+    place, count = _in_group(flat)
+    for i, b in enumerate(problem.buffers):
+        times[i] = b.target_time, *b.live_range
+        table[i] = (
+            b.size / size,
+            np.log2(1 + b.size) / 32,
+            b.is_output,
+            b.target_time / steps,
+            b.tensor_id % 64 / 64,
+            b.alias_id is not None,
+            (b.live_range[1] - b.live_range[0]) / steps,
+            np.log1p(b.demand / supply * steps),
+            np.clip(b.benefit / total * n, -10, 10) / 3,
+            np.cbrt(b.benefit / total),
+            place[i] / 8,
+            (count[i] - place[i]) / 8,
+        )
+    table[:, [7, 8]] = np.clip(table[:, [7, 8]], -4, 4)
+    return Surroundings(np.clip(table, -4, 4), _rows(flat), times)
+
+
+def _in_group(flat: Flat) -> tuple[list[int], list[int]]:
+    """Of each buffer, its place in its alias group, and how many the group has."""
+    place, count = [0] * len(flat.size), [0] * len(flat.size)
+    for members in flat.problem.storages:
+        if flat.grouped[flat.storage[members[0]]]:
+            for k, i in enumerate(members):
+                place[i], count[i] = k, len(members)
+    return place, count
+
+
+def _rows(flat: Flat) -> NDArray[np.int32]:
+    n = len(flat.size)
+    rows = np.full((n + 1, 1 + AHEAD + SAME), n, np.int32)
+    ahead = np.minimum(np.arange(n + 1)[:, None] + np.arange(1 + AHEAD), n)
+    rows[:, : 1 + AHEAD] = ahead
+    later: dict[int, list[int]] = {}
+    for i in reversed(range(n)):
+        same = later.setdefault(int(flat.tensor[i]), [])
+        rows[i, 1 + AHEAD : 1 + AHEAD + len(same)] = same
+        later[int(flat.tensor[i])] = [i, *same][:SAME]
+    return rows
+
+
+def sight(game: Game | NativeGame, cells: int) -> Sight:
+    """By the engine that plays."""
+    return game.observe(cells) if isinstance(game, NativeGame) else observe(game, cells)
+
+
+def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> View:
+    """What is seen in games of one program, after so many moves."""
+    flat = games[0].flat
+    n = len(flat.size)
+    size, total = max(1, flat.problem.fast_size), max(1, flat.problem.total)
+    most = max(1, int(flat.supply.max()))
+    seen = [sight(g, cells) for g in games]
+    numbers = np.empty((len(games), NUMBERS), np.float32)
+    for row, g, x, m in zip(numbers, games, seen, moves, strict=True):
+        t = int(flat.at[min(g.index, n - 1)])
+        a = x.moves.astype(np.float64)
+        a[:, 1:3] = np.clip((a[:, 1:3] - t) / (GRID / 2), -2, 2) * a[:, :1]
+        a[:, 3] /= size
+        row[:GRID] = x.supply / most
+        row[GRID:-GLOBAL] = a.ravel()
+        row[-GLOBAL:] = g.index / n, min(4.0, m / n), np.clip(g.reward / total, -1, 1)
+    index = np.array([g.index for g in games], np.int32)
+    return View(
+        index,
+        np.packbits(np.stack([x.grid.ravel() for x in seen]), axis=1),
+        np.packbits(np.stack([x.profile for x in seen]), axis=1),
+        numbers,
+    )
+
+
+def legal(seen: View) -> Any:
+    """[.., 3] which actions are; of arrays of NumPy or JAX."""
+    numbers = seen.numbers[..., GRID:-GLOBAL]
+    return numbers.reshape(*numbers.shape[:-1], len(Action), 4)[..., 0] > 0.5

@@ -1,0 +1,181 @@
+"""`recurra map priorities`: weights evolved for each model of the library, chosen for the others.
+
+A vector of weights that was evolved for one program counts, when vectors are chosen, only for
+programs of other families ("resnet50_infer" and "resnet50_train" are of one): what is chosen is
+good for programs that it has not seen. A program held out takes no part at all, nor does its
+family: neither its vectors nor its rewards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from tyro.conf import arg
+
+from recurra.errors import RecurraError
+from recurra.mapping.engines import Engine, Which, engine
+from recurra.mapping.flat import flat
+from recurra.mapping.keys import FEATURES, Floats, features, ordered
+from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.search import Search
+from recurra.mapping.solvers.learned import SECONDS, place_by_weights
+from recurra.mapping.solvers.priority import best_weights, first_weights
+from recurra.memory.problem import ProblemError
+
+SHIPPED = Path(__file__).with_name("priorities.json")
+CHOSEN = 24  # vectors
+
+
+@cache
+def shipped() -> Floats:
+    """[CHOSEN, FEATURES] in the order in which they are tried."""
+    return np.array(json.loads(SHIPPED.read_text())["weights"])
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """Vectors for one program each, and what every vector gains for every program."""
+
+    names: Sequence[str]  # [P] programs
+    source: Any  # [V] the program that a vector was evolved for; -1: for none
+    weights: Floats  # [V, FEATURES]
+    shares: Floats  # [P, V] of the best found for the program
+    best: Sequence[int]  # [P] picoseconds
+
+    @property
+    def families(self) -> Any:
+        """[P]"""
+        return np.array([name.split("_")[0] for name in self.names])
+
+    def unseen(self, p: int) -> Any:
+        """[V] which vectors are of other families than program p."""
+        families = np.append(self.families, "")
+        return families[self.source] != families[p]
+
+
+def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
+    """Evolves weights for each program, `seconds` of CPU per seed; places all by all."""
+    weights, source = [first_weights()], [-1]
+    for p, name in enumerate(names):
+        for seed in range(seeds):
+            search = Search(instance(name), seconds, seed, None, engine)
+            weights.append(best_weights(search, 1.0, features(search.flat)))
+            source.append(p)
+            share = search.reward / search.scale
+            print(f"{name}, seed {seed}: {share:.4f}", file=sys.stderr, flush=True)
+    every = np.array(weights)
+    rewards = np.array([_placed(name, every, engine) for name in names])
+    best = rewards.max(axis=1)
+    return Evolved(names, np.array(source), every, rewards / best[:, None], best.tolist())
+
+
+def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
+    """Rewards of all vectors."""
+    f = flat(instance(name))
+    arranger, seen = engine.arranger(f), features(f)
+    return [arranger.arrange(ordered(seen @ w)) for w in weights]
+
+
+def chosen(found: Evolved, count: int, without: int = -1) -> list[int]:
+    """Vectors, the one that adds most to the others first; programs like `without` held out."""
+    families = found.families
+    held_out = families == families[without] if without >= 0 else np.zeros(len(families), bool)
+    usable = np.array([not (s >= 0 and held_out[s]) for s in found.source])
+    shares = np.array([np.where(found.unseen(p), found.shares[p], 0) for p in range(len(families))])
+    shares = shares[~held_out]
+    order, best = list[int](), np.zeros(len(shares))
+    while len(order) < min(count, int(usable.sum())):
+        gains = np.maximum(best[:, None], shares).mean(0) + 1e-3 * shares.mean(0)
+        gains[~usable | np.isin(np.arange(len(usable)), order)] = -1
+        order.append(int(gains.argmax()))
+        best = np.maximum(best, shares[:, order[-1]])
+    return order
+
+
+def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[dict[str, Any]]:
+    """Of each program, held out: what `learned` reaches with others' weights, in its 50 ms."""
+    rows: list[dict[str, Any]] = []
+    for p, name in enumerate(found.names):
+        known = found.weights[chosen(found, count, without=p)]
+        search = Search(instance(name), SECONDS, 0, None, engine)
+        tried = place_by_weights(search, known)
+        spent = search.spent
+        shares = {"share": search.reward / found.best[p], "own": found.best[p] / search.scale}
+        rows.append({"name": name, **shares, "tried": tried, "ms": round(1e3 * spent, 1)})
+    return rows
+
+
+@dataclass(frozen=True)
+class Priorities:
+    """Learn priorities over the library's models; say how good they are for those held out.
+
+    Example: recurra map priorities --seconds 5 --seeds 3 --out priorities.json
+    """
+
+    names: Annotated[tuple[str, ...], arg(metavar="NAME ..")] = ()
+    """Instances to learn from; all of the library if none is named."""
+    seconds: float = 5.0
+    """CPU time of evolution for each of them and each seed."""
+    seeds: int = 3
+    """How many times each, with random numbers 0, 1, .."""
+    engine: Which = "auto"
+    """auto: the native one where it is built."""
+    out: Path | None = None
+    """Where weights, how they were made, and the table go, as JSON."""
+
+    def __call__(self) -> int:
+        names = self.names or tuple(LIBRARY)
+        self.check(names)
+        chosen_engine = engine(self.engine)
+        found = evolved(names, self.seconds, self.seeds, chosen_engine)
+        rows = held_out(found, chosen_engine)
+        for row in rows:
+            print(
+                f"{row['name']:<18} {row['share']:.4f} of instance-wise search, held out, "
+                f"{row['tried']} placements, {row['ms']} ms"
+            )
+        worst = min(rows, key=lambda row: row["share"])
+        mean = sum(row["share"] for row in rows) / len(rows)
+        print(f"mean {mean:.4f}, least {worst['share']:.4f} ({worst['name']})")
+        if self.out is not None:
+            self.write(self.out, found, rows, chosen_engine)
+        return 0
+
+    def check(self, names: Sequence[str]) -> None:
+        if unknown := [name for name in names if name not in LIBRARY]:
+            raise ProblemError(
+                f"the library has no {unknown[0]}", facts=f"there are: {', '.join(LIBRARY)}"
+            )
+        if len({name.split("_")[0] for name in names}) < 2 or self.seeds < 1:
+            raise RecurraError(
+                "to learn from programs for others takes two families of them and a seed",
+                facts=f"{len(names)} programs, {self.seeds} seeds",
+            )
+
+    def write(self, out: Path, found: Evolved, rows: list[dict[str, Any]], engine: Engine) -> None:
+        """Weights for all; and the curve: mean share held out, by how many vectors are chosen."""
+        order = chosen(found, CHOSEN)
+        known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}
+        made = f"recurra map priorities --seconds {self.seconds:g} --seeds {self.seeds}"
+        text = json.dumps(
+            {
+                "made_by": made,
+                "learnt_from": list(found.names),
+                "features": FEATURES,
+                "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},
+                "held_out": rows,
+                "weights": found.weights[order].round(5).tolist(),
+            },
+            indent=1,
+        )
+        try:
+            out.write_text(text + "\n")
+        except OSError as error:
+            raise RecurraError(f"{out} cannot be written", facts=str(error)) from None

@@ -1,0 +1,14 @@
+"""AlphaZero: MMap-MuZero's network without its dynamics; plans with the game itself."""
+
+from __future__ import annotations
+
+from recurra.mapping.search import Search, solver
+
+
+@solver
+def solve(search: Search) -> None:
+    """The preset for one CPU; `recurra map train` has more to choose."""
+    from recurra.mapping.learn.agent import play_and_learn
+    from recurra.mapping.learn.settings import Settings
+
+    play_and_learn(search, Settings(planning="true"))

@@ -1,0 +1,14 @@
+"""MMap-MuZero (section 4.3): plans with learned dynamics, and learns from what it plays."""
+
+from __future__ import annotations
+
+from recurra.mapping.search import Search, solver
+
+
+@solver
+def solve(search: Search) -> None:
+    """The preset for one CPU; `recurra map train` has more to choose."""
+    from recurra.mapping.learn.agent import play_and_learn
+    from recurra.mapping.learn.settings import Settings
+
+    play_and_learn(search, Settings(planning="learned"))

@@ -1,0 +1,96 @@
+"""Priorities learnt over programs: who is held out has no part in them; what is shipped is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recurra import cli
+from recurra.mapping import engines, priorities
+from recurra.mapping.keys import FEATURES
+from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
+from recurra.mapping.search import Search
+from recurra.mapping.solvers import solver_of
+from recurra.mapping.solvers.learned import place_by_weights
+from recurra.mapping.validate import validate
+
+PYTHON = engines.engine("python")
+
+
+def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:
+    weights = np.arange(len(source) * FEATURES, dtype=float).reshape(-1, FEATURES)
+    return Evolved(names, np.array(source), weights, np.array(shares), [1] * len(names))
+
+
+def test_what_adds_most_to_other_families_comes_first() -> None:
+    names = ["a_infer", "a_train", "b", "c"]
+    shares = [
+        # of -1   a_infer a_train b    c
+        [0.50, 1.00, 0.99, 0.60, 0.70],
+        [0.50, 0.99, 1.00, 0.60, 0.70],
+        [0.50, 0.20, 0.10, 1.00, 0.30],
+        [0.50, 0.90, 0.10, 0.20, 1.00],
+    ]
+    found = made(shares, [-1, 0, 1, 2, 3], names)
+    # a vector counts nothing for its own family: c's for both a, then what b and c lack
+    assert chosen(found, 3) == [0, 4, 1]
+    assert sorted(chosen(found, 99)) == [0, 1, 2, 3, 4]
+    # without a: its vectors are not there, its rewards do not count
+    assert sorted(chosen(found, 99, without=0)) == [0, 3, 4]
+    other = np.array(shares)
+    other[:2] = np.random.default_rng(0).random((2, 5))
+    assert chosen(made(other.tolist(), [-1, 0, 1, 2, 3], names), 9, without=1) == chosen(
+        found, 9, without=0
+    )
+
+
+def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, known = instance("ppo_step"), shipped()[:5]
+    search = Search(problem, 60.0, 0, None, PYTHON)
+    monkeypatch.setattr("recurra.mapping.solvers.learned.SECONDS", 0.0)
+    assert place_by_weights(search, known) == 1
+    first = search.reward
+    assert first > 0
+    again = Search(problem, 60.0, 0, None, PYTHON)
+    monkeypatch.setattr("recurra.mapping.solvers.learned.SECONDS", 0.5)
+    assert place_by_weights(again, known) > len(known)
+    assert again.reward >= first
+    assert validate(problem, again.solution) == again.reward
+
+
+def test_what_is_shipped_was_learnt_from_the_library() -> None:
+    kept: Any = json.loads(priorities.SHIPPED.read_text())
+    assert kept["learnt_from"] == list(LIBRARY)
+    assert shipped().shape == (priorities.CHOSEN, FEATURES)
+    assert kept["made_by"].startswith("recurra map priorities --seconds")
+    assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
+    problem = instance("wavenet")
+    answer = solver_of("learned")(problem, 1, 0, None, PYTHON)
+    assert validate(problem, answer) > 0.9 * problem.total
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "made.json"
+    words = ["map", "priorities", "--names", "ppo_step", "wavenet", "--engine", "python"]
+    assert cli.main([*words, "--seconds", "0.05", "--seeds", "1", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "of instance-wise search, held out" in told
+    assert told.count("\n") == 3
+    kept: Any = json.loads(out.read_text())
+    assert kept["learnt_from"] == ["ppo_step", "wavenet"]
+    assert np.array(kept["weights"]).shape == (3, FEATURES)  # one for each, and the first of all
+    assert all(0 < x <= 1.5 for x in kept["curve"].values())
+
+
+def test_wrong_wishes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["map", "priorities", "--names", "ppo_step", "magic"]) == 2
+    assert "the library has no magic" in capsys.readouterr().err
+    assert cli.main(["map", "priorities", "--names", "resnet50_infer", "resnet50_train"]) == 2
+    assert "takes two families of them and a seed" in capsys.readouterr().err
+    with pytest.raises(priorities.RecurraError, match="0 seeds"):
+        Priorities(seeds=0)()
