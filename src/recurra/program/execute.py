@@ -183,7 +183,7 @@ class _Run:
                 ),
             )
         self.walk = Walk(self.plan, execution.backend.machine)
-        self.streamed = _streamed(execution.program)
+        self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.spans: dict[str, tuple[Loop, int, int]] = {}
 
@@ -441,7 +441,7 @@ def _mesh(backend: Any) -> Mesh:
     return backend
 
 
-def _streamed(program: Program) -> dict[str, int]:
+def streamed(program: Program) -> dict[str, int]:
     """Outputs that leave with every launch, and the axis that they leave along."""
     out: dict[str, int] = {}
     for it in program.items:

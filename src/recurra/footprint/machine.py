@@ -1,0 +1,165 @@
+"""Backends whose arrays have no numbers: what a region allocates, as it would run on NumPy or XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.footprint.arrays import Array, allocated
+from recurra.footprint.meter import Meter
+from recurra.footprint.names import Names
+from recurra.ir.graph import Node
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.memory.plan import Plan
+from recurra.ops.control import Foreign
+from recurra.program.function import function, times
+from recurra.program.machine import Until
+from recurra.program.region import Region
+
+Compiled = Callable[..., tuple[Any, ...]]
+
+
+def few(lo: int, hi: int) -> Sequence[int]:
+    """The first and the last two steps of a loop: those between hold what their neighbours hold."""
+    return range(lo, hi) if hi - lo <= 4 else (lo, lo + 1, hi - 2, hi - 1)
+
+
+@dataclass(frozen=True)
+class ShapeMachine:
+    """Runs `steps(lo, hi)` of every loop; rows end as late as they can."""
+
+    meter: Meter
+    steps: Callable[[int, int], Sequence[int]] = few
+
+    @property
+    def xp(self) -> Any:
+        return Names(self.meter)
+
+    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+        point = ", ".join(f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int))
+        self.meter.at = node.name + (f" of {point}" if point else "")
+        if isinstance(op := node.op, Foreign):
+            made: Any = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
+        else:
+            made = node.op.run(self.xp, env, *args)
+        return named(made, node.name)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        for time in self.steps(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        for time in self.steps(lo, min(hi, end + late)):
+            _, _, carry = body(time, carry)
+        return end, carry
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return min(a, b)
+
+    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
+        key = tuple(
+            slice(s := min(max(int(at), 0), int(n) - int(size)), s + int(size))
+            for at, size, n in zip(starts, sizes, store.shape, strict=True)
+        )
+        box = store[key]
+        return box.seen(box.layout, sizes).copy()
+
+    def gather(self, store: Array, axis: int, at: Any) -> Array:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
+
+    def write(self, store: Array, starts: tuple[Any, ...], value: Any) -> Array:
+        return store
+
+    write_box = write
+
+    def write_twice(self, store: Array, first: Any, second: Any, value: Any) -> Array:
+        return store
+
+
+def named(made: Any, name: str) -> Any:
+    """What has no name yet is an equation's value; the rest of what it made are temporaries."""
+    if isinstance(made, Array) and (label := made.label) is not None and not label.name:
+        label.name = name
+    return made
+
+
+def known(given: Any, name: str) -> None:
+    """A variable that is lent to a launch goes by the name that it has there."""
+    if isinstance(given, tuple):
+        for x in given:
+            known(x, name)
+    elif isinstance(given, Array) and (label := given.label) is not None and label.kind == "made":
+        label.name = name
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Regions statement by statement, as NumPy runs them."""
+
+    meter: Meter
+    machine: ShapeMachine
+
+    def compile(self, plan: Plan, region: Region) -> Compiled:
+        run, names = function(plan, region, self.machine), (*region.held, *region.carried)
+        first = 1 + times(region)
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            for x, name in zip(given[first:], names, strict=False):
+                known(x, name)
+            made = run(*given)
+            for x, name in zip(made[-len(region.gives) - len(region.stores) :], region.gives, strict=False):
+                known(x, name)
+            return made
+
+        return launch
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Regions as one launch each: what they give, and the bytes that it takes besides."""
+
+    meter: Meter
+    besides: Callable[[Plan, Region], int]
+
+    def compile(self, plan: Plan, region: Region) -> Compiled:
+        besides, first = self.besides(plan, region), 1 + times(region)
+        donated = len(region.held)
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            self.meter.at = region.name
+            carried = given[first + donated :]
+            new = [
+                fresh(self.meter, plan, name)
+                for name in region.gives[len(region.carried) :]
+            ]
+            scratch = self.meter.extra(besides, f"inside of {region.name}", "made")
+            del scratch
+            known = tuple(given[first - len(region.ends) : first]) if region.asks else ()
+            end = len(region.carried)
+            return (*known, *carried[:end], *new, *carried[end : end + len(region.stores)])
+
+        return launch
+
+
+def fresh(meter: Meter, plan: Plan, name: str) -> Any:
+    """A variable of a program."""
+    type_ = plan.graph[name.removeprefix("+")].type
+    kinds = type_.items if isinstance(type_, Tuple) else (type_,)
+    made = tuple(named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds)
+    return made if isinstance(type_, Tuple) else made[0]
+
+
+def copied(x: Any) -> Any:
+    """An array in memory of its own, with the name of what it was."""
+    if isinstance(x, tuple):
+        return tuple(map(copied, x))
+    if isinstance(x, np.generic | np.ndarray):
+        return x
+    made = x.copy()
+    return named(made, x.label.name if x.label else "")
