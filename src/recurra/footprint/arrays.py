@@ -7,7 +7,6 @@ array of these strides over one element, which is never read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cmp_to_key
 from math import prod
 from typing import Any
 
@@ -110,41 +109,60 @@ def _truth(*dtypes: Any) -> Any:
 
 
 def allocated(
-    meter: Meter, shape: Sequence[int], dtype: Any, like: Sequence[Array] = (), kind: str = "made", name: str = ""
+    meter: Meter,
+    shape: Sequence[int],
+    dtype: Any,
+    like: Sequence[Array] = (),
+    kind: str = "made",
+    name: str = "",
 ) -> Array:
     """A new array, row by row, or in the order of the strides of operands."""
-    dtype = np.dtype(dtype)
+    order = slowest_first(len(shape), [_steps(x, len(shape)) for x in like])
+    return laid_out(meter, shape, np.dtype(dtype), order, kind, name)
+
+
+def laid_out(
+    meter: Meter,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    order: Sequence[int],
+    kind: str = "made",
+    name: str = "",
+) -> Array:
+    """A new array whose axes lie in some order, the slowest first."""
     amount = number(dtype.itemsize)
     for n in shape:
         amount = amount * amount_of(n)
-    nbytes = dtype.itemsize * prod(map(int, shape))
-    buffer = Buffer(meter, Label(name, kind, nbytes, amount))
-    return Array(meter, buffer, _layout(shape, dtype, [x.layout for x in like]), tuple(shape))
-
-
-def _layout(shape: Sequence[int], dtype: np.dtype[Any], like: Sequence[np.ndarray]) -> np.ndarray:
     strides, step = [0] * len(shape), dtype.itemsize
-    for axis in reversed(_order(len(shape), like)):
+    for axis in reversed(order):
         strides[axis] = step
         step *= int(shape[axis])
-    return as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
+    layout = as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
+    nbytes = dtype.itemsize * prod(map(int, shape))
+    return Array(meter, Buffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape))
 
 
-def _order(rank: int, like: Sequence[np.ndarray]) -> list[int]:
-    """Axes, the slowest first, as NumPy's iterator sorts them: by strides, where these differ."""
+def _steps(x: Array, rank: int) -> list[int]:
+    """The strides of an operand along the axes of a result; 0 where it has one point."""
+    own = [abs(s) if n != 1 else 0 for s, n in zip(x.layout.strides, x.layout.shape, strict=True)]
+    return [0] * (rank - x.ndim) + own
 
-    def step(x: np.ndarray, axis: int) -> int:
-        own = axis - rank + x.ndim
-        return 0 if own < 0 or x.shape[own] == 1 else abs(x.strides[own])
 
-    def compare(a: int, b: int) -> int:
-        for x in like:
-            p, q = step(x, a), step(x, b)
-            if p and q and p != q:
-                return -1 if p > q else 1
-        return a - b
+def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
+    """Axes as NumPy's iterator sorts them, by the strides of operands along each.
 
-    return sorted(range(rank), key=cmp_to_key(compare))
+    It inserts axis by axis, from the last; where operands disagree, they stay as they are.
+    """
+    order: list[int] = []  # the fastest first
+    for axis in reversed(range(rank)):
+        at = len(order)
+        for k in reversed(range(len(order))):
+            pairs = [(x[axis], x[order[k]]) for x in operands if x[axis] and x[order[k]]]
+            if pairs and (any(b <= a for a, b in pairs)):
+                break
+            at = k if pairs else at
+        order.insert(at, axis)
+    return order[::-1]
 
 
 def elementwise(meter: Meter, operands: Sequence[Any], rule: Callable[..., Any]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,13 +18,9 @@ from recurra.ops.control import Foreign
 from recurra.program.function import function, times
 from recurra.program.machine import Until
 from recurra.program.region import Region
+from recurra.program.steps import few
 
 Compiled = Callable[..., tuple[Any, ...]]
-
-
-def few(lo: int, hi: int) -> Sequence[int]:
-    """The first and the last two steps of a loop: those between hold what their neighbours hold."""
-    return range(lo, hi) if hi - lo <= 4 else (lo, lo + 1, hi - 2, hi - 1)
 
 
 @dataclass(frozen=True)
@@ -120,29 +116,38 @@ class Shapes:
         return launch
 
 
+class Besides(Protocol):
+    """A backend that tells what a launch takes beside what it is given and gives."""
+
+    donates: bool  # variables that travel: else they are new with every launch
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes, of a launch at these times."""
+        ...
+
+
 @dataclass(frozen=True)
 class Launches:
-    """Regions as one launch each: what they give, and the bytes that it takes besides."""
+    """Regions as one launch each; `plan` is the one with numbers."""
 
     meter: Meter
-    besides: Callable[[Plan, Region], int]
+    backend: Besides
+    plan: Plan
 
     def compile(self, plan: Plan, region: Region) -> Compiled:
-        besides, first = self.besides(plan, region), 1 + times(region)
-        donated = len(region.held)
+        first, r = 1 + times(region), region
+        kept = len(r.carried) if self.backend.donates else 0
 
         def launch(*given: Any) -> tuple[Any, ...]:
-            self.meter.at = region.name
-            carried = given[first + donated :]
-            new = [
-                fresh(self.meter, plan, name)
-                for name in region.gives[len(region.carried) :]
-            ]
-            scratch = self.meter.extra(besides, f"inside of {region.name}", "made")
-            del scratch
-            known = tuple(given[first - len(region.ends) : first]) if region.asks else ()
-            end = len(region.carried)
-            return (*known, *carried[:end], *new, *carried[end : end + len(region.stores)])
+            self.meter.at = r.name
+            at, carried = given[1:first], given[first + len(r.held) :]
+            new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
+            taken = self.backend.besides(self.plan, r, tuple(map(int, at)))
+            del_ = self.meter.extra(taken, f"inside of {r.name}")
+            del del_
+            ends = at[len(at) - len(r.ends) :] if r.asks else ()
+            stores = carried[len(r.carried) : len(r.carried) + len(r.stores)]
+            return (*ends, *carried[:kept], *new, *stores)
 
         return launch
 

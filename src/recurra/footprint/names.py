@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from recurra.footprint.arrays import Array, Shape, allocated, elementwise, together
+from recurra.footprint.arrays import (
+    Array,
+    Shape,
+    allocated,
+    elementwise,
+    laid_out,
+    slowest_first,
+    together,
+)
 from recurra.footprint.meter import Meter
 
 
@@ -161,17 +169,17 @@ class Names:
         sizes: dict[str, int] = {}
         for mine, x in zip(ins.split(","), xs, strict=True):
             sizes |= {c: n for c, n in zip(mine, x.shape, strict=True) if n != 1 or c not in sizes}
-        like = [_along(x, mine, out) for mine, x in zip(ins.split(","), xs, strict=True)]
-        return self.new([sizes[c] for c in out], xs[0].dtype, like)
+        axes = out + "".join(sorted(set(sizes) - set(out)))
+        steps = [_along(x, mine, axes) for mine, x in zip(ins.split(","), xs, strict=True)]
+        order = [k for k in slowest_first(len(axes), steps) if k < len(out)]
+        return laid_out(self.meter, [sizes[c] for c in out], xs[0].dtype, order)
 
 
-def _along(x: Array, mine: str, out: str) -> Array:
-    """The operand as the result's axes see it: one step of none along those that it lacks."""
-    kept = x.layout[tuple(slice(None) if c in out else 0 for c in mine)]
-    have = [c for c in mine if c in out]
-    order = [have.index(c) for c in out if c in have]
-    wide = kept.transpose(order)[tuple(slice(None) if c in have else None for c in out)]
-    return x.seen(wide)
+def _along(x: Array, mine: str, axes: str) -> list[int]:
+    """The strides of an operand along labelled axes; 0 along those that it lacks."""
+    steps = zip(mine, x.layout.strides, x.layout.shape, strict=True)
+    known = {c: abs(s) for c, s, n in steps if n != 1}
+    return [known.get(c, 0) for c in axes]
 
 
 def _known(x: Array, shape: Shape) -> Shape:

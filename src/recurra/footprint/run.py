@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.footprint.arrays import Array, allocated
-from recurra.footprint.machine import Launches, ShapeMachine, Shapes, copied, few, fresh
+from recurra.footprint.machine import Besides, Launches, ShapeMachine, Shapes, copied, fresh
 from recurra.footprint.meter import Meter
 from recurra.ir.expr import evaluate
 from recurra.ir.types import NUMPY_NAME, Type
-from recurra.memory.amount import Extent, amount_of, extents, most, number
+from recurra.memory.amount import Extent, extents, most, number
 from recurra.memory.peak import Held, Peak
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
 from recurra.program.execute import streamed
 from recurra.program.lower import Program
-from recurra.program.region import Region
 from recurra.program.source import source
-from recurra.schedule.tree import Loop, equation
+from recurra.program.steps import few
+from recurra.schedule.tree import equation
 from recurra.sets.extent import varies
 
 Steps = Callable[[int, int], Sequence[int]]
@@ -27,17 +27,19 @@ Steps = Callable[[int, int], Sequence[int]]
 
 def footprint(
     program: Program,
-    besides: Callable[[Plan, Region], int] | None = None,
+    backend: Besides | None = None,
     steps: Steps = few,
 ) -> Peak:
     """The most that a program holds at once, and what that is.
 
-    With `besides` regions are launches, which take so many bytes beside what they are given and
-    give; else every statement allocates what it does on NumPy. `steps` are run of every loop.
+    With a `backend`, regions are launches, and what is counted is what it holds: results that are
+    copied from it are not. Without, every statement allocates what it does on NumPy. `steps` are
+    run of every loop.
     """
-    program = replace(program, plan=measured(program.plan))
+    plan, program = program.plan, replace(program, plan=measured(program.plan))
     meter = Meter()
-    run = _Run(program, meter, besides, steps)
+    regions = None if backend is None else Launches(meter, backend, plan)
+    run = _Run(program, meter, regions, steps)
     scope: dict[str, Any] = {"range": steps}
     exec(compile(source(program), "<recurra program>", "exec"), scope)
     run.all(scope["main"])
@@ -70,15 +72,14 @@ class _Run:
 
     program: Program
     meter: Meter
-    besides: Callable[[Plan, Region], int] | None
+    launched: Launches | None
     steps: Steps
     pieces: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         self.plan = self.program.plan
         self.streamed = streamed(self.program)
-        machine = ShapeMachine(self.meter, self.steps)
-        made = Shapes(self.meter, machine) if self.besides is None else Launches(self.meter, self.besides)
+        made = self.launched or Shapes(self.meter, ShapeMachine(self.meter, self.steps))
         self.compiled = {r.name: made.compile(self.plan, r) for r in self.program.regions}
 
     def all(self, main: Any) -> None:
@@ -88,6 +89,8 @@ class _Run:
 
     def results(self, stores: Mapping[str, Any]) -> None:
         """Outputs as NumPy's arrays, beside what they are copies of."""
+        if self.launched is not None:
+            return
         self.meter.at = "results"
         out: list[Any] = []
         for name in self.plan.graph.outputs:
@@ -106,7 +109,7 @@ class _Run:
 
         def buffer() -> Array:
             shape, dtype = s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]
-            made = allocated(self.meter, shape, dtype) if self.besides is None else None
+            made = allocated(self.meter, shape, dtype) if self.launched is None else None
             kept = allocated(self.meter, shape, dtype, kind=kind, name=s.name)
             del made
             return kept
@@ -160,7 +163,7 @@ class _Run:
     ) -> None:
         """Outputs that leave with every launch are kept, as far as they have come."""
         self.meter.at = f"the outputs of {dim}={lo}"
-        for name in outputs.keys() & self.streamed.keys():
+        for name in outputs.keys() & self.streamed.keys() if self.launched is None else ():
             self.pieces[name] = self.piece(name, outputs[name], hi)
 
     def piece(self, name: str, array: Array, hi: int) -> Array:
@@ -204,6 +207,3 @@ def _told(program: Program, meter: Meter) -> Peak:
     tops = most(meter.tops)
     order = sorted(held.values(), key=lambda h: -h.nbytes)
     return Peak(meter.peak.nbytes, meter.peak.at, tuple(order), tops, sizes)
-
-
-__all__ = ["Loop", "amount_of", "footprint", "measured"]

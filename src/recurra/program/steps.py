@@ -5,7 +5,7 @@ act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,11 @@ class Segment:
     lo: Any
     hi: Any
     active: frozenset[str]
+
+
+def few(lo: int, hi: int) -> Sequence[int]:
+    """The first and the last two steps of a loop: those between hold what their neighbours hold."""
+    return range(lo, hi) if hi - lo <= 4 else (lo, lo + 1, hi - 2, hi - 1)
 
 
 def members(items: tuple[Item, ...]) -> list[str]:

@@ -116,8 +116,19 @@ class JaxBackend:
 
     name = "jax"
 
+    donates = True
+
     def __init__(self) -> None:
         self.machine = JaxMachine()
+        self.taken: dict[Any, int] = {}  # bytes of regions, as XLA says
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes that XLA wants for a launch beside its arguments and results."""
+        key = (region, tuple(plan.sizes.items()))
+        if key not in self.taken:
+            told = self.lowered(plan, region).compile().memory_analysis()
+            self.taken[key] = told.temp_size_in_bytes
+        return self.taken[key]
 
     @property
     def target(self) -> Target:
