@@ -53,7 +53,7 @@ class Counted(TorchDispatchMode):
 def besides(run: Callable[..., Any], plan: Plan, region: Region, at: tuple[int, ...]) -> int:
     """Bytes that a launch takes beside the variables that it gives; `run` is made for `meta`."""
     given = [_tensor(x) for x in arguments(plan, region)]
-    seed = torch.empty((), dtype=torch.int64, device="meta")
+    seed = torch.empty((), dtype=torch.int32, device="meta")
     with Counted() as count:
         count.known([seed, *_flat(given)])
         run(seed, *at, *given)
