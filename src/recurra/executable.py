@@ -23,11 +23,15 @@ from recurra.cost import prices
 from recurra.cost.target import FIELDS, Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
+from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
+from recurra.memory import budget as budgets
 from recurra.memory.allocate import Arena, Solve, allocate
+from recurra.memory.amount import parse
+from recurra.memory.peak import Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
@@ -58,6 +62,7 @@ class Executable:
         _known_options(options, [r.dim.upper() for r in tracer.dims])
         graph, self.logs, self.sizes = bounded(tracer, sizes)
         self.check, options = _checked(options)
+        budget, options = _budget(options)
         self.source_graph = graph
         if not graph.nodes:
             raise RecurraError(
@@ -93,6 +98,8 @@ class Executable:
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
+        if budget is not None:
+            budgets.expect_room(self.memory, budget, here())
 
     def kept(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
         """Where the compiled program is kept, with its regions; None: it is not."""
@@ -355,6 +362,16 @@ class Executable:
         written = place(name)[1]
         return written if written == last[1] else f"{written} → {last[1]}"
 
+    @cached_property
+    def memory(self) -> Peak:
+        """The most bytes that a run holds at once: when, of what, and for other bounds.
+
+        On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
+        are compiled now. Host functions and the libraries themselves come on top.
+        """
+        tells = self.backend if hasattr(self.backend, "besides") else None
+        return footprint(self.compiled.program, tells)
+
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.
 
@@ -417,9 +434,16 @@ def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return check, {"chunk": 1, "rows": 0, **rest} if check else rest
 
 
+def _budget(options: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
+    """How many bytes a run may hold at once, if that is said; the other options."""
+    rest = {k: v for k, v in options.items() if k != "memory"}
+    asked = options.get("memory")
+    return None if asked is None else parse(asked), rest
+
+
 def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
     own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
-    known = [*own, *FIELDS, "check"]
+    known = [*own, *FIELDS, "check", "memory"]
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)

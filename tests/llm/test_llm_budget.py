@@ -11,6 +11,7 @@ import pytest
 
 from recurra.errors import PlanError, RecurraError
 from recurra.llm import budget, generate
+from recurra.memory.amount import parse
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
@@ -73,9 +74,9 @@ def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_amounts():
-    assert [budget.parse(x) for x in ("5", "64MiB", "1.5 KiB", "2GB")] == [
+    assert [parse(x) for x in ("5", "64MiB", "1.5 KiB", "2GB")] == [
         5, 64 << 20, 1536, 2 * 10**9,
     ]  # fmt: skip
     for wrong in ("", "MiB", "-1", "3 XB"):
         with pytest.raises(RecurraError, match="is no amount of memory"):
-            budget.parse(wrong)
+            parse(wrong)

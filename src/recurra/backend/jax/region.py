@@ -120,15 +120,11 @@ class JaxBackend:
 
     def __init__(self) -> None:
         self.machine = JaxMachine()
-        self.taken: dict[Any, int] = {}  # bytes of regions, as XLA says
+        self.known: dict[tuple[int, str], tuple[Plan, Any]] = {}  # jitted regions of plans
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
-        key = (region, tuple(plan.sizes.items()))
-        if key not in self.taken:
-            told = self.lowered(plan, region).compile().memory_analysis()
-            self.taken[key] = told.temp_size_in_bytes
-        return self.taken[key]
+        return self.lowered(plan, region).compile().memory_analysis().temp_size_in_bytes
 
     @property
     def target(self) -> Target:
@@ -156,7 +152,16 @@ class JaxBackend:
         return self.jitted(plan, region)
 
     def jitted(self, plan: Plan, region: Region) -> Any:
-        """The region's function: compiled at its first launch, once for any number of steps."""
+        """The region's function: compiled at its first launch, once for any number of steps.
+
+        Or when somebody asks what it takes: it is the same function then.
+        """
+        key = (id(plan), region.name)
+        if key not in self.known:
+            self.known[key] = (plan, self.jit(plan, region))
+        return self.known[key][1]
+
+    def jit(self, plan: Plan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(self.function(plan, region), donate_argnums=donated)

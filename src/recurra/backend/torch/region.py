@@ -59,7 +59,7 @@ class TorchBackend:
         self.names = Names(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
-        self.bare: dict[Any, Callable[..., Any]] = {}  # regions on tensors without numbers
+        self.bare: dict[tuple[int, str], tuple[Plan, Any]] = {}  # on tensors without numbers
 
     @property
     def target(self) -> Target:
@@ -106,12 +106,12 @@ class TorchBackend:
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
-        key = (region, tuple(plan.sizes.items()))
+        key = (id(plan), region.name)
         if key not in self.bare:
             meta = TorchBackend(fuse=False, device="meta", graphs=False)
             meta.scope = {"range": few}
-            self.bare[key] = meta.compile(plan, region)
-        return besides(self.bare[key], plan, region, at)
+            self.bare[key] = (plan, meta.compile(plan, region))
+        return besides(self.bare[key][1], plan, region, at)
 
     apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
