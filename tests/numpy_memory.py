@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +84,7 @@ _kept: list[Any] = []  # arrays may outlive the count: what frees them must
 
 
 @contextmanager
-def counted() -> Iterator[Counted]:
+def counted() -> Generator[Counted]:
     """Arrays that are made inside are counted."""
     count = Counted()
     handler = _handler(count)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from recurra import cache
+from recurra.amounts import parse
 from recurra.backend.choose import backend_of, mesh_of, one_of
 from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
@@ -30,7 +31,6 @@ from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
 from recurra.memory import budget as budgets
 from recurra.memory.allocate import Arena, Solve, allocate
-from recurra.memory.amount import parse
 from recurra.memory.peak import Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
@@ -369,7 +369,8 @@ class Executable:
         On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
         are compiled now. Host functions and the libraries themselves come on top.
         """
-        tells = self.backend if hasattr(self.backend, "besides") else None
+        backend: Any = self.backend
+        tells = backend if hasattr(backend, "besides") else None
         return footprint(self.compiled.program, tells)
 
     def arena(self, solve: Solve | None = None) -> Arena:

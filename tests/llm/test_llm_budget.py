@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from recurra.amounts import parse
 from recurra.errors import PlanError, RecurraError
-from recurra.llm import budget, generate
-from recurra.memory.amount import parse
 from recurra.llm import config as configs
+from recurra.llm import generate
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
 from recurra.llm.presets import preset, tiny

@@ -1,4 +1,4 @@
-"""Backends whose arrays have no numbers: what a region allocates, as it would run on NumPy or XLA."""
+"""Regions on arrays without numbers: what they allocate where NumPy, or a backend, runs them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class ShapeMachine:
         return Names(self.meter)
 
     def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
-        point = ", ".join(f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int))
+        point = ", ".join(
+            f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int)
+        )
         self.meter.at = node.name + (f" of {point}" if point else "")
         if isinstance(op := node.op, Foreign):
             made: Any = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
@@ -109,7 +111,9 @@ class Shapes:
             for x, name in zip(given[first:], names, strict=False):
                 known(x, name)
             made = run(*given)
-            for x, name in zip(made[-len(region.gives) - len(region.stores) :], region.gives, strict=False):
+            for x, name in zip(
+                made[-len(region.gives) - len(region.stores) :], region.gives, strict=False
+            ):
                 known(x, name)
             return made
 
@@ -156,7 +160,9 @@ def fresh(meter: Meter, plan: Plan, name: str) -> Any:
     """A variable of a program."""
     type_ = plan.graph[name.removeprefix("+")].type
     kinds = type_.items if isinstance(type_, Tuple) else (type_,)
-    made = tuple(named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds)
+    made = tuple(
+        named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds
+    )
     return made if isinstance(type_, Tuple) else made[0]
 
 

@@ -75,7 +75,7 @@ class Names:
             same = dtype is None or x.dtype == np.dtype(dtype)
             return x if same else self.new(x.shape, dtype, [x])
         plain = np.asarray(x)
-        if dtype is not None and plain.dtype != np.dtype(dtype) or not isinstance(x, np.ndarray):
+        if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(x, np.ndarray):
             return self.new(plain.shape, dtype or plain.dtype)
         return Array(self.meter, None, plain, plain.shape)
 

@@ -50,7 +50,10 @@ def footprint(
 def measured(plan: Plan) -> Plan:
     """The plan with lengths that know how they are made of the bounds."""
     bounds = extents(plan.sizes)
-    stores = {n: replace(s, axes=tuple(_axis(plan, s, a, bounds) for a in s.axes)) for n, s in plan.stores.items()}
+    stores = {
+        n: replace(s, axes=tuple(_axis(plan, s, a, bounds) for a in s.axes))
+        for n, s in plan.stores.items()
+    }
     return replace(plan, sizes=bounds, stores=stores)
 
 
@@ -85,17 +88,18 @@ class _Run:
     def all(self, main: Any) -> None:
         """The run, to its results."""
         seed = allocated(self.meter, (), "uint32")
-        self.results(_returned(main(self, seed, copied)))
+        stores, held = _returned(main(self, seed, copied))
+        self.results(stores)
+        del held
 
     def results(self, stores: Mapping[str, Any]) -> None:
         """Outputs as NumPy's arrays, beside what they are copies of."""
         if self.launched is not None:
             return
         self.meter.at = "results"
-        out: list[Any] = []
+        out: dict[str, Any] = {}
         for name in self.plan.graph.outputs:
-            kept = self.pieces.get(name)
-            out.append(_output(self.meter, name, kept if kept is not None else stores[name]))
+            out[name] = _output(self.meter, name, self.pieces.get(name) or stores[name])
 
     # ---- what is there at the start
 
@@ -159,32 +163,46 @@ class _Run:
         pass
 
     def report(
-        self, dim: str, lo: int, hi: int, outputs: Mapping[str, Any], variables: Any, end: Any = None
-    ) -> None:
+        self,
+        dim: str,
+        lo: int,
+        hi: int,
+        outputs: Mapping[str, Any],
+        variables: Any,
+        end: Any = None,
+    ) -> Any:
         """Outputs that leave with every launch are kept, as far as they have come."""
         self.meter.at = f"the outputs of {dim}={lo}"
         for name in outputs.keys() & self.streamed.keys() if self.launched is None else ():
-            self.pieces[name] = self.piece(name, outputs[name], hi)
+            self.pieces[name] = self.piece(name, outputs[name], lo, hi)
+        return variables
 
-    def piece(self, name: str, array: Array, hi: int) -> Array:
-        """The points of an output up to a time of its loop."""
+    def piece(self, name: str, array: Array, lo: int, hi: int) -> Array:
+        """The points of an output up to a time of its loop; of a part, all is copied to cut it."""
         axis, s = self.streamed[name], self.plan.stores[name]
+        self.pieces.pop(name, None)
         loop = next(x for _, x in self.plan.schedule.paths()[name] if x is not None)
         r = self.plan.graph[name].domain[s.kept[axis].dim]
         points = evaluate(r.hi, self.plan.sizes) - evaluate(r.lo, self.plan.sizes)
-        done = hi - loop.shift[name] - (int(evaluate(r.lo, self.plan.sizes)) if loop.step > 0 else 0)
+        done = (
+            hi - loop.shift[name] - (int(evaluate(r.lo, self.plan.sizes)) if loop.step > 0 else 0)
+        )
         count = points if done >= points else max(0, done)
         shape = tuple(count if k == axis else n for k, n in enumerate(array.shape))
-        return _output(self.meter, name, array, shape)
+        whole = array.copy() if hi - lo != array.shape[axis] or lo % (hi - lo) else None
+        kept = _output(self.meter, name, array, shape)
+        del whole
+        return kept
 
 
 def _returned(steps: Iterator[Any]) -> Any:
-    """What a generator returns at its end."""
+    """What a generator returns at its end; who runs it holds what it gave last."""
+    held: Any = None
     while True:
         try:
-            next(steps)
+            held = next(steps)
         except StopIteration as end:
-            return end.value
+            return end.value, held
 
 
 def _output(meter: Meter, name: str, array: Any, shape: Any = None) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from recurra.errors import PlanError
 from recurra.executable import Executable
 
+
 def expect_room(
     stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, steps: int, told: str = ""
 ) -> None:

@@ -95,7 +95,7 @@ class Generate:
     """Print one JSON object when all is done, instead of the text as it comes."""
 
     def __call__(self) -> int:
-        from recurra.memory.amount import parse
+        from recurra.amounts import parse
         from recurra.llm.generate import Generator, Request
         from recurra.llm.sampling import Sampling
 

@@ -1,6 +1,6 @@
-"""Amounts of memory: in text, and as polynomials of the bounds.
+"""Amounts of memory as polynomials of the bounds.
 
-    2GiB → 2147483648            4·B·T + 16·B + 1,024, at B=64, T=200: 53,248
+    4·B·T + 16·B + 1,024, at B=64, T=200: 53,248
 
 An `Extent` is an integer that knows how it is made of the bounds, so that the length of an axis
 computed somewhere in a program says what it would be for others.
@@ -8,37 +8,11 @@ computed somewhere in a program says what it would be for others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 from typing import Any
-
-from recurra.errors import RecurraError
-
-_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def parse(text: str | int) -> int:
-    """`64MiB` → 67108864 bytes; a number is bytes. Raises RecurraError."""
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B|B|)", str(text).strip())
-    if found is None or not isinstance(text, str):
-        raise RecurraError(
-            f"{text!r} is no amount of memory",
-            facts="it is a number of bytes, KiB, MiB or GiB",
-            hint="write 64MiB",
-        )
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
-def rounded_up(count: int) -> str:
-    """53248 → 52KiB: what `parse` reads, not less than that."""
-    unit = next((u for u in ("GiB", "MiB", "KiB") if count >= 100 * _UNITS[u]), "KiB")
-    return f"{-(-count // _UNITS[unit])}{unit}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +133,7 @@ class Extent(int):
         return Extent(-int(self), self.amount.times(-1))
 
     def __floordiv__(self, other: Any) -> Any:
-        value = int(self).__floordiv__(other)
+        value: Any = int(self).__floordiv__(other)
         if type(other) is int and isinstance(value, int) and other > 0:
             return Extent(value, self.amount.over(other))
         return value
@@ -172,7 +146,7 @@ def amount_of(n: int) -> Amount:
 
 def _met(x: Extent, other: Any, plain: Any, joined: Any) -> Any:
     value = plain(other)
-    if value is NotImplemented or not isinstance(other, int):
+    if value is NotImplemented:
         return value
     return Extent(value, joined(x.amount, amount_of(other)))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from recurra.amounts import rounded_up
 from recurra.errors import Loc, PlanError
-from recurra.memory.amount import rounded_up
 from recurra.memory.peak import KINDS, Peak
 
 How = Literal["keep", "tile", "recompute", "host", "disk"]

@@ -32,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Peak:
-    """`amounts`: for any bounds, the peak is the largest of them, if the schedule stays as it is."""
+    """For other bounds, too, it is the largest of `amounts`, while the schedule is the same."""
 
     nbytes: int
     at: str
@@ -70,7 +70,9 @@ class Peak:
     def __str__(self) -> str:
         head = f"peak {self.nbytes:,} B ({size(self.nbytes)}), at {self.at}"
         kinds = ", ".join(f"{KINDS[k]} {n:,}" for k, n in self.by_kind.items() if n)
-        rows = [f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]]
+        rows = [
+            f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]
+        ]
         return "\n".join([head, f"  = {self.amount}", f"  {kinds}", *rows])
 
     def _repr_html_(self) -> str:

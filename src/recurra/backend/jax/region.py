@@ -124,7 +124,8 @@ class JaxBackend:
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
-        return self.lowered(plan, region).compile().memory_analysis().temp_size_in_bytes
+        told = self.lowered(plan, region).compile().memory_analysis()
+        return told.temp_size_in_bytes if told else 0
 
     @property
     def target(self) -> Target:

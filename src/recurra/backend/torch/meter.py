@@ -1,4 +1,4 @@
-"""Meter: what the code of a region holds at once, found by running it on tensors without numbers."""
+"""Meter: what the code of a region holds at once, by running it on tensors without numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from recurra.program.function import arguments
 from recurra.program.region import Region
 from recurra.schedule.tree import equation
 
-
 _aten = torch.ops.aten
 QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default)
 
@@ -32,7 +31,7 @@ class Counted(TorchDispatchMode):
 
     def known(self, tensors: Sequence[Tensor]) -> None:
         """What was there before."""
-        self.seen |= {x.untyped_storage()._cdata for x in tensors}
+        self.seen |= {_key(x.untyped_storage()) for x in tensors}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -47,11 +46,15 @@ class Counted(TorchDispatchMode):
 
     def count(self, x: Tensor) -> None:
         storage = x.untyped_storage()
-        if (at := storage._cdata) in self.seen or at in self.made:
+        if (at := _key(storage)) in self.seen or at in self.made:
             return
         self.made = {k: v for k, v in self.made.items() if not v[0].expired()}
         self.made[at] = (StorageWeakRef(storage), storage.nbytes())
         self.peak = max(self.peak, sum(n for _, n in self.made.values()))
+
+
+def _key(storage: Any) -> int:
+    return storage._cdata
 
 
 def besides(run: Callable[..., Any], plan: Plan, region: Region, at: tuple[int, ...]) -> int:
