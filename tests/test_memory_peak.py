@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from recurra.footprint.run import footprint
 from recurra.memory.amount import Amount, Extent, amount_of, extents, made, most
 from recurra.memory.budget import expect_room, fitting
 from recurra.program.execute import Execution
+from recurra.report.over_time import over_time
 from test_examples import program, scope
 from test_random_programs import QUICK
+from test_report import read
 
 # Sizes of a second or so, whose numbers are many enough that Python's own do not count.
 SIZES: dict[str, dict[str, int]] = {
@@ -192,3 +195,44 @@ def test_extents_say_what_they_are_of() -> None:
     x, y = made((("B",), 2), ((), 1)), made((("B",), 3))
     assert most([x, y, x, Amount()]) == (x, y)
     assert most([y, y + x, x]) == (y + x,)
+
+
+# ---- what is told before the first step
+
+
+def test_the_report_says_what_is_held_and_why(tmp_path: Path, capsys: Any) -> None:
+    p = example("bptt_rnn", "numpy")
+    p.run(folder=tmp_path)
+    assert f"memory: peak {p.memory.nbytes:,} B" in capsys.readouterr().out
+    page = read((tmp_path / "report.html").read_text()).text
+    for word in ("later steps of d_tanh", "64·B·T", "could save", "parameters and state"):
+        assert word in page
+    rows = {r["tensor"]: r for r in p.preflight["rows"] if r["kind"] == "stores"}
+    assert rows["h"]["kept"] == "t: T of f32[16,B]"
+    assert f"recompute, host, disk {p.memory.sizes['B'] * 64 * 19:,}" == rows["h"]["could save"]
+
+
+def test_memory_over_time() -> None:
+    names = {"a": "first <", "b": "second", "c": "none"}
+    points = [{"at": f"x{k}", "a": 10, "b": 1000 - abs(700 - k)} for k in range(1200)]
+    picture = read(over_time(names, points))
+    assert "first <" in picture.text
+    assert "none" not in picture.text
+    assert "1010" in picture.text.replace(",", "")  # 1010 B at x700, which thinning has kept
+    assert len(picture.attributes) < 8000
+    assert over_time(names, []) == ""
+
+
+def test_history_has_the_peak() -> None:
+    peak = example("reinforce", "numpy").memory
+    assert max(p.nbytes for p in peak.history) == peak.nbytes
+
+
+def test_of_several_workers_it_is_what_one_takes() -> None:
+    of = scope("kalman_filter")
+    bounds = {of["B"]: 40, of["T"]: 5}
+    half = {of["B"]: 20, of["T"]: 5}
+    for backend in ("numpy", "jax"):
+        two = of["ctx"].compile(bounds, backend=backend, workers=2).memory
+        one = of["ctx"].compile(half, backend=backend).memory
+        assert two.nbytes == pytest.approx(one.nbytes, rel=0.05)

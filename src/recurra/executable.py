@@ -24,6 +24,7 @@ from recurra.cost import prices
 from recurra.cost.target import FIELDS, Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
+from recurra.footprint import told
 from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
@@ -31,7 +32,7 @@ from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
 from recurra.memory import budget as budgets
 from recurra.memory.allocate import Arena, Solve, allocate
-from recurra.memory.peak import Peak
+from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
@@ -372,6 +373,13 @@ class Executable:
         backend: Any = self.backend
         tells = backend if hasattr(backend, "besides") else None
         return footprint(self.compiled.program, tells)
+
+    @property
+    def preflight(self) -> dict[str, Any]:
+        """What is told of memory before the first step, as plain data: `report.page` draws it."""
+        peak, plan = self.memory, self.compiled.program.plan
+        history = [{"at": p.at, **p.kinds} for p in peak.history]
+        return {"text": str(peak), "rows": told.rows(plan, peak), "names": KINDS, "points": history}
 
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.

@@ -14,6 +14,7 @@ from recurra.footprint.names import Names
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
+from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
 from recurra.program.function import function, times
 from recurra.program.machine import Until
@@ -96,6 +97,10 @@ def known(given: Any, name: str) -> None:
         label.name = name
 
 
+def _first_worker() -> Mapping[str, Any]:
+    return {SHARD: 0}
+
+
 @dataclass(frozen=True)
 class Shapes:
     """Regions statement by statement, as NumPy runs them."""
@@ -104,7 +109,10 @@ class Shapes:
     machine: ShapeMachine
 
     def compile(self, plan: Plan, region: Region) -> Compiled:
-        run, names = function(plan, region, self.machine), (*region.held, *region.carried)
+        run, names = (
+            function(plan, region, self.machine, here=_first_worker),
+            (*region.held, *region.carried),
+        )
         first = 1 + times(region)
 
         def launch(*given: Any) -> tuple[Any, ...]:

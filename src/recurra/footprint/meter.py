@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recurra.memory.amount import Amount, most, number
+from recurra.memory.peak import KINDS, Point
 
 MANY = 64  # amounts, of which those that others cover are dropped
 
@@ -54,6 +55,8 @@ class Meter:
     amount: Amount = field(default_factory=Amount)
     peak: Moment = field(default_factory=Moment)
     tops: dict[Amount, None] = field(default_factory=dict[Amount, None])
+    state: frozenset[str] = frozenset()  # variables that one step leaves for the next
+    history: list[Point] = field(default_factory=list[Point])
 
     def __post_init__(self) -> None:
         self.labels: dict[int, Label] = {}
@@ -81,6 +84,24 @@ class Meter:
             self.tops = dict.fromkeys(most(self.tops))
         if self.live > self.peak.nbytes:
             self.peak = Moment(self.live, self.where, tuple(self.labels.values()))
+        self.remember()
+
+    def remember(self) -> None:
+        """Of tops while one thing runs, the highest."""
+        if self.history and self.history[-1].at == self.where:
+            if self.history[-1].nbytes >= self.live:
+                return
+            self.history.pop()
+        kinds = dict.fromkeys(KINDS, 0)
+        for x in self.labels.values():
+            kinds[self.kind(x)] += x.nbytes
+        self.history.append(Point(self.where, kinds))
+
+    def kind(self, x: Label) -> str:
+        """One of KINDS."""
+        if x.kind != "made":
+            return x.kind
+        return "state" if x.name in self.state else "temporary"
 
     def extra(self, nbytes: int, name: str, kind: str = "made") -> Buffer:
         """Bytes that are the same for all bounds, as far as anybody knows."""

@@ -39,6 +39,8 @@ def footprint(
     plan, program = program.plan, replace(program, plan=measured(program.plan))
     meter = Meter()
     regions = None if backend is None else Launches(meter, backend, plan)
+    main = program.main
+    meter.state = frozenset(program.travelling(main) if main is not None else ())
     run = _Run(program, meter, regions, steps)
     scope: dict[str, Any] = {"range": steps}
     exec(compile(source(program), "<recurra program>", "exec"), scope)
@@ -213,15 +215,12 @@ def _output(meter: Meter, name: str, array: Any, shape: Any = None) -> Any:
 
 
 def _told(program: Program, meter: Meter) -> Peak:
-    main = program.main
-    travelling = frozenset(program.travelling(main)) if main is not None else frozenset()
     held: dict[tuple[str, str], Held] = {}
     for x in meter.peak.labels:
-        made = "state" if x.name in travelling else "temporary"
-        key = (x.name or "inside of ops", made if x.kind == "made" else x.kind)
+        key = (x.name or "inside of ops", meter.kind(x))
         old = held.get(key, Held(*key, 0, number(0), 0))
         held[key] = Held(*key, old.nbytes + x.nbytes, old.amount + x.amount, old.buffers + 1)
     sizes = {name: int(n) for name, n in program.plan.sizes.items()}
     tops = most(meter.tops)
     order = sorted(held.values(), key=lambda h: -h.nbytes)
-    return Peak(meter.peak.nbytes, meter.peak.at, tuple(order), tops, sizes)
+    return Peak(meter.peak.nbytes, meter.peak.at, tuple(order), tops, sizes, tuple(meter.history))

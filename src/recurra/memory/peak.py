@@ -31,6 +31,18 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Point:
+    """The most while one thing runs: bytes of each kind."""
+
+    at: str
+    kinds: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.kinds.values())
+
+
+@dataclass(frozen=True)
 class Peak:
     """For other bounds, too, it is the largest of `amounts`, while the schedule is the same."""
 
@@ -39,6 +51,7 @@ class Peak:
     held: tuple[Held, ...]
     amounts: tuple[Amount, ...]
     sizes: Mapping[str, int]
+    history: tuple[Point, ...] = ()
 
     def of(self, **bounds: int) -> int:
         """The peak for other bounds, under the same schedule and plan."""

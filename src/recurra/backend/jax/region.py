@@ -173,9 +173,13 @@ class JaxBackend:
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
-        arrays = [_described(a) for a in arguments(plan, region)]
-        seed = jax.ShapeDtypeStruct((), np.uint32)
+        arrays = [self.described(a) for a in arguments(plan, region)]
+        seed = self.described(((), np.uint32))
         return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
+
+    def described(self, x: Any) -> Any:
+        """An array that is not made; of the results of a host call, each."""
+        return tuple(map(self.described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         if jax.default_backend() != "cpu":
@@ -203,11 +207,6 @@ class JaxBackend:
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
-
-
-def _described(x: Any) -> Any:
-    """An array that is not made; of the results of a host call, each."""
-    return tuple(map(_described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
 
 
 def _seen(x: Any) -> np.ndarray:
