@@ -115,7 +115,8 @@ class _Run:
 
         def buffer() -> Array:
             shape, dtype = s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]
-            made = allocated(self.meter, shape, dtype) if self.launched is None else None
+            name = f"zeros for {s.name}"
+            made = None if self.launched else allocated(self.meter, shape, dtype, name=name)
             kept = allocated(self.meter, shape, dtype, kind=kind, name=s.name)
             del made
             return kept
@@ -217,7 +218,7 @@ def _output(meter: Meter, name: str, array: Any, shape: Any = None) -> Any:
 def _told(program: Program, meter: Meter) -> Peak:
     held: dict[tuple[str, str], Held] = {}
     for x in meter.peak.labels:
-        key = (x.name or "inside of ops", meter.kind(x))
+        key = (x.name or f"inside of {meter.peak.at.partition(' of ')[0]}", meter.kind(x))
         old = held.get(key, Held(*key, 0, number(0), 0))
         held[key] = Held(*key, old.nbytes + x.nbytes, old.amount + x.amount, old.buffers + 1)
     sizes = {name: int(n) for name, n in program.plan.sizes.items()}
