@@ -119,7 +119,7 @@ def allocated(
     name: str = "",
 ) -> Array:
     """A new array, row by row, or in the order of the strides of operands."""
-    order = slowest_first(len(shape), [_steps(x, len(shape)) for x in like])
+    order = slowest_first(len(shape), [steps(x, len(shape)) for x in like])
     return laid_out(meter, shape, np.dtype(dtype), order, kind, name)
 
 
@@ -144,7 +144,7 @@ def laid_out(
     return Array(meter, Buffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape))
 
 
-def _steps(x: Array, rank: int) -> list[int]:
+def steps(x: Array, rank: int) -> list[int]:
     """The strides of an operand along the axes of a result; 0 where it has one point."""
     own = [abs(s) if n != 1 else 0 for s, n in zip(x.layout.strides, x.layout.shape, strict=True)]
     return [0] * (rank - x.ndim) + own

@@ -15,6 +15,7 @@ from recurra.footprint.arrays import (
     elementwise,
     laid_out,
     slowest_first,
+    steps,
     together,
 )
 from recurra.footprint.meter import Meter
@@ -112,8 +113,9 @@ class Names:
         if keepdims:
             return self.new(_with(x, dict.fromkeys(gone, 1)), dtype or x.dtype, [x])
         rest = [k for k in range(x.ndim) if k not in gone]
-        left = x.layout[tuple(slice(None) if k in rest else 0 for k in range(x.ndim))]
-        return self.new([x.shape[k] for k in rest], dtype or x.dtype, [x.seen(left)])
+        every = slowest_first(x.ndim, [steps(x, x.ndim)])
+        order = [rest.index(k) for k in every if k in rest]
+        return laid_out(self.meter, [x.shape[k] for k in rest], np.dtype(dtype or x.dtype), order)
 
     max = min = sum
 
@@ -170,8 +172,8 @@ class Names:
         for mine, x in zip(ins.split(","), xs, strict=True):
             sizes |= {c: n for c, n in zip(mine, x.shape, strict=True) if n != 1 or c not in sizes}
         axes = out + "".join(sorted(set(sizes) - set(out)))
-        steps = [_along(x, mine, axes) for mine, x in zip(ins.split(","), xs, strict=True)]
-        order = [k for k in slowest_first(len(axes), steps) if k < len(out)]
+        strides = [_along(x, mine, axes) for mine, x in zip(ins.split(","), xs, strict=True)]
+        order = [k for k in slowest_first(len(axes), strides) if k < len(out)]
         return laid_out(self.meter, [sizes[c] for c in out], xs[0].dtype, order)
 
 

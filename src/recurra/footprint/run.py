@@ -109,17 +109,13 @@ class _Run:
         return tuple(self.store(self.plan.stores[n]) for n in names)
 
     def store(self, s: Store) -> Any:
-        """Zeros, or what is given: made by the host, then copied to where the backend wants it."""
+        """Zeros, or what is given: the copy of an input that cannot be read where it lies."""
         kind = "input" if s.given else "output" if s.output else "store"
         self.meter.at = f"the store of {s.name}"
 
         def buffer() -> Array:
             shape, dtype = s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]
-            name = f"zeros for {s.name}"
-            made = None if self.launched else allocated(self.meter, shape, dtype, name=name)
-            kept = allocated(self.meter, shape, dtype, kind=kind, name=s.name)
-            del made
-            return kept
+            return allocated(self.meter, shape, dtype, kind=kind, name=s.name)
 
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]
 

@@ -52,6 +52,10 @@ class Backend(Protocol):
         """An array of this backend, in memory of its own."""
         ...
 
+    def made(self, x: np.ndarray) -> Any:
+        """An array of this backend, of one that nobody else will ask for."""
+        ...
+
     def given(self, x: np.ndarray) -> Any:
         """What regions take of an array that a host call made, in memory of its own."""
         ...

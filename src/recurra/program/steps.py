@@ -27,8 +27,12 @@ class Segment:
 
 
 def few(lo: int, hi: int) -> Sequence[int]:
-    """The first and the last two steps of a loop: those between hold what their neighbours hold."""
-    return range(lo, hi) if hi - lo <= 4 else (lo, lo + 1, hi - 2, hi - 1)
+    """The first and the last steps of a loop: those between hold what their neighbours hold.
+
+    Even and odd steps take turns, as they do where all are run.
+    """
+    last = 2 + (hi - lo + 1) % 2
+    return range(lo, hi) if hi - lo <= 3 + last else (*range(lo, lo + 3), *range(hi - last, hi))
 
 
 def members(items: tuple[Item, ...]) -> list[str]:

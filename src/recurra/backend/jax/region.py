@@ -196,6 +196,9 @@ class JaxBackend:
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(x, copy=True)  # to let the launch take it over costs a quarter
 
