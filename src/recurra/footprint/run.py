@@ -80,6 +80,7 @@ class _Run:
     launched: Launches | None
     steps: Steps
     pieces: dict[str, Any] = field(default_factory=dict[str, Any])
+    reports: dict[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         self.plan = self.program.plan
@@ -95,13 +96,16 @@ class _Run:
         del held
 
     def results(self, stores: Mapping[str, Any]) -> None:
-        """Outputs as NumPy's arrays, beside what they are copies of."""
+        """Outputs that came in pieces, beside these; others are their stores."""
         if self.launched is not None:
             return
         self.meter.at = "results"
         out: dict[str, Any] = {}
         for name in self.plan.graph.outputs:
-            out[name] = _output(self.meter, name, self.pieces.get(name) or stores[name])
+            pieces, kept = self.pieces.get(name), self.plan.stores[name]
+            alone = pieces is None or self.reports[name] == 1
+            array = stores[name] if pieces is None else pieces
+            out[name] = array if alone and not kept.given else _output(self.meter, name, array)
 
     # ---- what is there at the start
 
@@ -174,6 +178,7 @@ class _Run:
         self.meter.at = f"the outputs of {dim}={lo}"
         for name in outputs.keys() & self.streamed.keys() if self.launched is None else ():
             self.pieces[name] = self.piece(name, outputs[name], lo, hi)
+            self.reports[name] = self.reports.get(name, 0) + 1
         return variables
 
     def piece(self, name: str, array: Array, lo: int, hi: int) -> Array:

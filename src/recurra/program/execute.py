@@ -72,6 +72,10 @@ class Backend(Protocol):
         """A NumPy array that later launches leave alone."""
         ...
 
+    def result(self, x: Any) -> Any:
+        """A NumPy array, of one that no launch is given again."""
+        ...
+
 
 class Mesh(Backend, Protocol):
     """A backend on several workers: every array of it is [workers, *as one worker has it]."""
@@ -213,6 +217,12 @@ class _Run:
         """An output as a NumPy array, with the rows of all workers."""
         return self.joined(name, self.backend.numpy(array), np)
 
+    def result(self, name: str, array: Any) -> np.ndarray:
+        """`whole`, of a store that no launch is given again; what the caller gave stays his."""
+        if self.shards is None and not self.plan.stores[name].given:
+            return self.backend.result(array)
+        return self.whole(name, array)
+
     def joined(self, name: str, parts: Any, xp: Any) -> Any:
         """An output with the rows of all workers."""
         return parts if self.shards is None else self.shards.whole(name, parts, xp)
@@ -343,11 +353,11 @@ class _Run:
                     else self.shards.whole(name, [empty] * self.workers, np)
                 )
                 pieces = self.pieces[name] or [none_made]
-                array = np.concatenate(pieces, axis=axis)
+                array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=axis)
                 array = xp.asarray(array) if native else array
             else:
                 array = stores[name]
-                array = self.joined(name, array, xp) if native else self.whole(name, array)
+                array = self.joined(name, array, xp) if native else self.result(name, array)
                 lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
                 array = array[self.done(name)]

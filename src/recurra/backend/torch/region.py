@@ -159,6 +159,9 @@ class TorchBackend:
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)
 
+    def result(self, x: Any) -> Any:
+        return self.numpy(x)
+
     def numpy(self, x: Any) -> np.ndarray:
         if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only
             return self.numpy(x.view(torch.int16)).view("bfloat16")
