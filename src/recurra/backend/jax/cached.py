@@ -31,7 +31,7 @@ class CachedJax(JaxBackend):
     def __init__(self, kept: Kept):
         super().__init__()
         self.kept = kept
-        self.made: dict[tuple[int, str], tuple[Plan, Any]] = {}
+        self.loaded: dict[tuple[int, str], tuple[Plan, Any]] = {}
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         def run(*given: Any) -> tuple[Any, ...]:
@@ -42,9 +42,9 @@ class CachedJax(JaxBackend):
     def only(self, plan: Plan, region: Region) -> Any:
         """The compiled region, made ready once."""
         key = (id(plan), region.name)
-        if key not in self.made:
-            self.made[key] = (plan, self.ready(plan, region))
-        return self.made[key][1]
+        if key not in self.loaded:
+            self.loaded[key] = (plan, self.ready(plan, region))
+        return self.loaded[key][1]
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         told = self.only(plan, region).memory_analysis()
