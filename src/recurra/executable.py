@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,16 +18,21 @@ from recurra.bounded import bounded, expect_room
 from recurra.compile import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost import prices
-from recurra.cost.target import FIELDS, Target, aimed
+from recurra.cost.target import Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
+from recurra.footprint import told
+from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
+from recurra.memory import budget as budgets
 from recurra.memory.allocate import Arena, Solve, allocate
+from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
+from recurra.options import budget_of, checked, count, expect_known, expect_seed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
@@ -57,9 +60,10 @@ class Executable:
     ):
         self.backend = backend_of(backend)
         one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
-        _known_options(options, [r.dim.upper() for r in tracer.dims])
+        expect_known(options, [r.dim.upper() for r in tracer.dims])
         graph, self.logs, self.sizes = bounded(tracer, sizes)
-        self.check, options = _checked(options)
+        self.check, options = checked(options)
+        budget, options = budget_of(options)
         self.source_graph = graph
         if not graph.nodes:
             raise RecurraError(
@@ -74,8 +78,8 @@ class Executable:
                 **options,
                 "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
             }
-        workers = _count("workers", "devices that each have some of the rows", options)
-        _count("groups", "rows that take turns at the host", options)
+        workers = count("workers", "devices that each have some of the rows", options)
+        count("groups", "rows that take turns at the host", options)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
             if self.check:
@@ -95,6 +99,8 @@ class Executable:
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
+        if budget is not None:
+            budgets.expect_room(self.memory, budget, here())
 
     def kept(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
         """Where the compiled program is kept, with its regions; None: it is not."""
@@ -138,7 +144,7 @@ class Executable:
         a `recurra.window.Executor`; results are the same to the last bit.
         """
         self.expect(inputs or {})
-        _expect_seed(seed)
+        expect_seed(seed)
         options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
         if window is not None or folder is not None:
             return self.attended(window, folder, seed, on_step=on_step, **options)
@@ -371,6 +377,24 @@ class Executable:
         written = place(name)[1]
         return written if written == last[1] else f"{written} → {last[1]}"
 
+    @cached_property
+    def memory(self) -> Peak:
+        """The most bytes that a run holds at once: when, of what, and for other bounds.
+
+        On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
+        are compiled now. Host functions and the libraries themselves come on top.
+        """
+        backend: Any = self.backend
+        tells = backend if hasattr(backend, "besides") else None
+        return footprint(self.compiled.program, tells)
+
+    @property
+    def preflight(self) -> dict[str, Any]:
+        """What is told of memory before the first step, as plain data: `report.page` draws it."""
+        peak, plan = self.memory, self.compiled.program.plan
+        history = [{"at": p.at, **p.kinds} for p in peak.history]
+        return {"text": str(peak), "rows": told.rows(plan, peak), "names": KINDS, "points": history}
+
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.
 
@@ -421,56 +445,6 @@ class Executable:
             f"equations after {last}": code(self.equations[last]),
         }
         return folds_html(f"program for {head}" if head else "program", folds)
-
-
-def _checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
-    a point has a name."""
-    check = options.get("check") or ""
-    if check not in ("", "nan"):
-        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
-    rest = {k: v for k, v in options.items() if k != "check"}
-    return check, {"chunk": 1, "rows": 0, **rest} if check else rest
-
-
-def _known_options(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
-    own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
-    known = [*own, *FIELDS, "check"]
-    for name in options:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            raise RecurraError(
-                f"compile has no option {name!r}",
-                facts=f"its options are backend, {', '.join(known)}",
-                hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
-                if name in bounds
-                else f"perhaps you meant {close[0]}"
-                if close
-                else "leave it out",
-                loc=here(),
-            )
-
-
-def _count(option: str, what: str, options: Mapping[str, Any]) -> int:
-    n = options.get(option, 1)
-    if not isinstance(n, int) or n < 1:
-        raise RecurraError(
-            f"a program cannot run on {n!r} {option}",
-            facts=f"{option} are {what}",
-            hint=f"give how many: {option}=2",
-            loc=here(),
-        )
-    return n
-
-
-def _expect_seed(seed: Any) -> None:
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise RecurraError(
-            f"the seed cannot be {seed!r}",
-            facts="draws are functions of a seed of 32 bits and of their point",
-            hint="give an integer from 0 to 4294967295: seed=0",
-            loc=here(),
-        )
 
 
 def _slots(a: Axis) -> str:

@@ -58,6 +58,9 @@ class Handles:
     def array(self, x: Any) -> Any:
         return self.handles(self.inner.array(read(x)))
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.handles(self.inner.made(x))
+
     def given(self, x: np.ndarray) -> Any:
         return self.handles(self.inner.given(x))
 
@@ -75,6 +78,9 @@ class Handles:
 
     def numpy(self, x: Any) -> Any:
         return self.inner.numpy(read(x))
+
+    def result(self, x: Any) -> Any:
+        return self.inner.result(read(x))
 
     def reading(self, reading: Reading) -> Callable[..., list[Any]]:
         found = self.inner.reading(reading)

@@ -34,6 +34,7 @@ def record(
         run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
     run.write_config({"seed": seed, **program.sizes})
     keep_compiled(run, program)
+    print(f"memory: {str(program.memory).splitlines()[0]}")
     total = program.iterations
     with run, track(total, run.path.name) as progress:
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from recurra.amounts import parse
 from recurra.errors import PlanError, RecurraError
-from recurra.llm import budget, generate
 from recurra.llm import config as configs
+from recurra.llm import generate
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
 from recurra.llm.presets import preset, tiny
@@ -73,9 +74,9 @@ def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_amounts():
-    assert [budget.parse(x) for x in ("5", "64MiB", "1.5 KiB", "2GB")] == [
+    assert [parse(x) for x in ("5", "64MiB", "1.5 KiB", "2GB")] == [
         5, 64 << 20, 1536, 2 * 10**9,
     ]  # fmt: skip
     for wrong in ("", "MiB", "-1", "3 XB"):
         with pytest.raises(RecurraError, match="is no amount of memory"):
-            budget.parse(wrong)
+            parse(wrong)

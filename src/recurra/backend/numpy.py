@@ -101,6 +101,9 @@ class NumpyBackend:
     def array(self, x: Any) -> Any:
         return np.array(x, copy=True)
 
+    def made(self, x: np.ndarray) -> Any:
+        return x
+
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
@@ -112,6 +115,9 @@ class NumpyBackend:
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
+
+    def result(self, x: Any) -> Any:
+        return x
 
 
 def _hides(plan: Plan) -> bool:

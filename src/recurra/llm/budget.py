@@ -9,23 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurra.errors import PlanError, RecurraError
+from recurra.errors import PlanError
 from recurra.executable import Executable
-
-UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
-UNITS["GB"] = 10**9
-
-
-def parse(text: str) -> int:
-    """`64MiB` → 67108864 bytes. Raises RecurraError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]i?B|B|)", text.strip())
-    if found is None:
-        raise RecurraError(
-            f"{text!r} is no amount of memory",
-            facts="it is a number of bytes, KiB, MiB or GiB",
-            hint="--memory 64MiB",
-        )
-    return int(float(found[1]) * UNITS[found[2]])
 
 
 def expect_room(

@@ -95,7 +95,7 @@ class Generate:
     """Print one JSON object when all is done, instead of the text as it comes."""
 
     def __call__(self) -> int:
-        from recurra.llm import budget
+        from recurra.amounts import parse
         from recurra.llm.generate import Generator, Request
         from recurra.llm.sampling import Sampling
 
@@ -104,7 +104,7 @@ class Generate:
         how = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )
-        memory = None if self.memory is None else budget.parse(self.memory)
+        memory = None if self.memory is None else parse(self.memory)
         ask = Request(
             self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs, memory
         )

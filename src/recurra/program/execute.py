@@ -52,6 +52,10 @@ class Backend(Protocol):
         """An array of this backend, in memory of its own."""
         ...
 
+    def made(self, x: np.ndarray) -> Any:
+        """An array of this backend, of one that nobody else will ask for."""
+        ...
+
     def given(self, x: np.ndarray) -> Any:
         """What regions take of an array that a host call made, in memory of its own."""
         ...
@@ -66,6 +70,10 @@ class Backend(Protocol):
 
     def numpy(self, x: Any) -> Any:
         """A NumPy array that later launches leave alone."""
+        ...
+
+    def result(self, x: Any) -> Any:
+        """A NumPy array, of one that no launch is given again."""
         ...
 
 
@@ -187,7 +195,7 @@ class _Run:
                 ),
             )
         self.walk = Walk(self.plan, execution.backend.machine)
-        self.streamed = _streamed(execution.program)
+        self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.spans: dict[str, tuple[Loop, int, int]] = {}
 
@@ -212,6 +220,12 @@ class _Run:
     def whole(self, name: str, array: Any) -> Any:
         """An output as a NumPy array, with the rows of all workers."""
         return self.joined(name, self.backend.numpy(array), np)
+
+    def result(self, name: str, array: Any) -> np.ndarray:
+        """`whole`, of a store that no launch is given again; what the caller gave stays his."""
+        if self.shards is None and not self.plan.stores[name].given:
+            return self.backend.result(array)
+        return self.whole(name, array)
 
     def joined(self, name: str, parts: Any, xp: Any) -> Any:
         """An output with the rows of all workers."""
@@ -343,11 +357,11 @@ class _Run:
                     else self.shards.whole(name, [empty] * self.workers, np)
                 )
                 pieces = self.pieces[name] or [none_made]
-                array = np.concatenate(pieces, axis=axis)
+                array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=axis)
                 array = xp.asarray(array) if native else array
             else:
                 array = stores[name]
-                array = self.joined(name, array, xp) if native else self.whole(name, array)
+                array = self.joined(name, array, xp) if native else self.result(name, array)
                 lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
                 array = array[self.done(name)]
@@ -446,7 +460,7 @@ def _mesh(backend: Any) -> Mesh:
     return backend
 
 
-def _streamed(program: Program) -> dict[str, int]:
+def streamed(program: Program) -> dict[str, int]:
     """Outputs that leave with every launch, and the axis that they leave along."""
     out: dict[str, int] = {}
     for it in program.items:

@@ -64,7 +64,9 @@ class Given:
             and self.fits(store, given)
         ):
             return self.backend.borrow(_detached(given))
-        if self.shards is None or not store.given:
+        if self.shards is None:
+            return self.backend.made(self.fill(store, given))
+        if not store.given:
             return self.backend.array(self.fill(store, given))
         return mesh.spread([self.fill(store, given, k) for k in range(self.shards.workers)])
 

@@ -5,7 +5,7 @@ act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,15 @@ class Segment:
     lo: Any
     hi: Any
     active: frozenset[str]
+
+
+def few(lo: int, hi: int) -> Sequence[int]:
+    """The first and the last steps of a loop: those between hold what their neighbours hold.
+
+    Even and odd steps take turns, as they do where all are run.
+    """
+    last = 2 + (hi - lo + 1) % 2
+    return range(lo, hi) if hi - lo <= 3 + last else (*range(lo, lo + 3), *range(hi - last, hi))
 
 
 def members(items: tuple[Item, ...]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from recurra.fragments import COLOURED, code, coloured, number, size, style, table
 from recurra.report import atomic
 from recurra.report.curves import Points, charts
+from recurra.report.over_time import over_time
 from recurra.report.timeline import Span, beside, timeline
 
 Row = Mapping[str, Any]
@@ -35,6 +36,7 @@ def render(
     schedule: str = "",
     schedule_chart: Sequence[Span] = (),
     stores: Sequence[Row] = (),
+    memory: Mapping[str, Any] | None = None,
     program: str = "",
     curves: Mapping[str, Points] | None = None,
     passes: Sequence[Row] = (),
@@ -47,6 +49,7 @@ def render(
     equations       stage name → text, in order; the last stage is shown open
     schedule_chart  rows of statement, start, stop (exclusive), phase
     stores          rows of store, kind, shape, slots, live, class, bytes
+    memory          text, rows, names and points of what is predicted: see `over_time`
     curves          tag → [(step, value)], the main one first
     passes          rows of name, before, after, ms (nodes before and after)
     islands         rows of island, predicted ms, measured ms: one step of the outermost loop
@@ -59,7 +62,7 @@ def render(
         Section("Settings", "", _settings(meta or {})),
         Section("Equations", "marked: new in this stage", _stages(equations)),
         Section("Schedule", "", timeline(schedule_chart) + (code(schedule) if schedule else "")),
-        Section("Memory", _total(stores), _stores(stores)),
+        Section("Memory", _total(stores), _peak(memory) + _stores(stores)),
         Section("Program", _lines(program), code(program) if program else ""),
         Section(
             "Islands",
@@ -196,6 +199,14 @@ def _stores(stores: Sequence[Row]) -> str:
     return f'<div class="stack">{bar}</div><ul class="legend">{legend}</ul>' + table(
         stores, total, bar="bytes"
     )
+
+
+def _peak(memory: Mapping[str, Any] | None) -> str:
+    """What a run holds at once, as it was predicted."""
+    if not memory:
+        return ""
+    drawn = over_time(memory["names"], memory["points"])
+    return drawn + code(memory["text"].partition("\n\n")[0]) + table(memory["rows"], bar="bytes")
 
 
 def _bytes(stores: Sequence[Row]) -> int:

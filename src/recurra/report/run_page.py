@@ -25,6 +25,7 @@ def keep_compiled(run: RunFolder, program: Any) -> None:
         "schedule": program.schedule_text,
         "schedule_chart": list(program.chart),
         "stores": list(program.store_rows),
+        "memory": getattr(program, "preflight", None),
         "program": program.source,
         "passes": list(program.pass_rows),
     }

@@ -43,6 +43,8 @@ class Recipe:
     """Where the run folder is made."""
     check: Literal["nan"] | None = None
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
+    memory: str | None = None
+    """What may be held at once, say 2GiB; what needs more is refused before it runs."""
     islands: bool = False
     """Show in the report what every loop of an iteration costs, predicted and measured."""
     json: bool = False

@@ -101,7 +101,7 @@ Compile = Callable[["Context", Mapping[Any, int]], Program]
 
 
 # Fields of a recipe that say how to run it, not what it computes.
-RUNNING = ("iterations", "resume", "out", "check", "islands", "json")
+RUNNING = ("iterations", "resume", "out", "check", "memory", "islands", "json")
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
@@ -113,7 +113,8 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    asked = {"check": settings.check} if settings.check else {}
+    given = {"check": settings.check, "memory": settings.memory}
+    asked = {name: x for name, x in given.items() if x}
     with compiling(workers=settings.workers, **asked):
         program = (compile or partial(_compile, settings.backend))(ctx, bounds)
     newest = None if folder is None else _newest(folder, settings, program)

@@ -89,6 +89,12 @@ class JaxMesh(JaxBackend):
             check_vma=False,
         )
 
+    def described(self, x: Any) -> Any:
+        if isinstance(x, list):
+            return tuple(map(self.described, x))
+        shape, dtype = x
+        return jax.ShapeDtypeStruct((self.workers, *shape), dtype, sharding=self.rows_apart)
+
     def array(self, x: Any) -> Any:
         return self.spread([x] * self.workers)
 

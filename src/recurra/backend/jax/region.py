@@ -116,8 +116,16 @@ class JaxBackend:
 
     name = "jax"
 
+    donates = True
+
     def __init__(self) -> None:
         self.machine = JaxMachine()
+        self.known: dict[tuple[int, str], tuple[Plan, Any]] = {}  # jitted regions of plans
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes that XLA wants for a launch beside its arguments and results."""
+        told = self.lowered(plan, region).compile().memory_analysis()
+        return told.temp_size_in_bytes if told else 0
 
     @property
     def target(self) -> Target:
@@ -145,7 +153,16 @@ class JaxBackend:
         return self.jitted(plan, region)
 
     def jitted(self, plan: Plan, region: Region) -> Any:
-        """The region's function: compiled at its first launch, once for any number of steps."""
+        """The region's function: compiled at its first launch, once for any number of steps.
+
+        Or when somebody asks what it takes: it is the same function then.
+        """
+        key = (id(plan), region.name)
+        if key not in self.known:
+            self.known[key] = (plan, self.jit(plan, region))
+        return self.known[key][1]
+
+    def jit(self, plan: Plan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(self.function(plan, region), donate_argnums=donated)
@@ -156,9 +173,13 @@ class JaxBackend:
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
-        arrays = [_described(a) for a in arguments(plan, region)]
-        seed = jax.ShapeDtypeStruct((), np.uint32)
+        arrays = [self.described(a) for a in arguments(plan, region)]
+        seed = self.described(((), np.uint32))
         return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
+
+    def described(self, x: Any) -> Any:
+        """An array that is not made; of the results of a host call, each."""
+        return tuple(map(self.described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         if jax.default_backend() != "cpu":
@@ -175,6 +196,9 @@ class JaxBackend:
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(x, copy=True)  # to let the launch take it over costs a quarter
 
@@ -187,10 +211,8 @@ class JaxBackend:
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
 
-
-def _described(x: Any) -> Any:
-    """An array that is not made; of the results of a host call, each."""
-    return tuple(map(_described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
+    def result(self, x: Any) -> Any:
+        return self.numpy(x)
 
 
 def _seen(x: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
 from recurra.backend.torch.graphs import Captured, Graph, Record, captured, on_cuda
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine
+from recurra.backend.torch.meter import besides
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.cost.attention import AttentionKernel
@@ -30,6 +31,7 @@ from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.region import Region
+from recurra.program.steps import few
 from recurra.schedule.tree import equation, is_step
 
 LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
@@ -57,6 +59,7 @@ class TorchBackend:
         self.names = Names(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
+        self.bare: dict[tuple[int, str], tuple[Plan, Any]] = {}  # on tensors without numbers
 
     @property
     def target(self) -> Target:
@@ -99,6 +102,17 @@ class TorchBackend:
 
         return launch
 
+    donates = False  # a step makes its variables anew
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
+        key = (id(plan), region.name)
+        if key not in self.bare:
+            meta = TorchBackend(fuse=False, device="meta", graphs=False)
+            meta.scope = {"range": few}
+            self.bare[key] = (plan, meta.compile(plan, region))
+        return besides(self.bare[key][1], plan, region, at)
+
     apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
 
@@ -131,6 +145,9 @@ class TorchBackend:
             return tuple(map(self.array, x))  # the results of a host call
         return self.names.constant(np.asarray(x))
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
@@ -141,6 +158,9 @@ class TorchBackend:
 
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)
+
+    def result(self, x: Any) -> Any:
+        return self.numpy(x)
 
     def numpy(self, x: Any) -> np.ndarray:
         if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only

@@ -1,0 +1,72 @@
+"""What `compile` and `run` may be told: each option is checked, and what is wrong is said."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recurra.amounts import parse
+from recurra.compile import compile_graph
+from recurra.cost.target import FIELDS
+from recurra.errors import RecurraError, here
+
+
+def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
+    a point has a name."""
+    check = options.get("check") or ""
+    if check not in ("", "nan"):
+        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
+    rest = {k: v for k, v in options.items() if k != "check"}
+    return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+
+
+def budget_of(options: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
+    """How many bytes a run may hold at once, if that is said; the other options."""
+    rest = {k: v for k, v in options.items() if k != "memory"}
+    asked = options.get("memory")
+    return None if asked is None else parse(asked), rest
+
+
+def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
+    own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
+    known = [*own, *FIELDS, "check", "memory"]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            raise RecurraError(
+                f"compile has no option {name!r}",
+                facts=f"its options are backend, {', '.join(known)}",
+                hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
+                if name in bounds
+                else f"perhaps you meant {close[0]}"
+                if close
+                else "leave it out",
+                loc=here(),
+            )
+
+
+def count(option: str, what: str, options: Mapping[str, Any]) -> int:
+    n = options.get(option, 1)
+    if not isinstance(n, int) or n < 1:
+        raise RecurraError(
+            f"a program cannot run on {n!r} {option}",
+            facts=f"{option} are {what}",
+            hint=f"give how many: {option}=2",
+            loc=here(),
+        )
+    return n
+
+
+def expect_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise RecurraError(
+            f"the seed cannot be {seed!r}",
+            facts="draws are functions of a seed of 32 bits and of their point",
+            hint="give an integer from 0 to 4294967295: seed=0",
+            loc=here(),
+        )

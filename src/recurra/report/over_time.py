@@ -1,0 +1,75 @@
+"""Memory over time by category: areas on each other, from what is predicted of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from recurra.fragments import size
+
+WIDE, HIGH, MOST = 1000, 180, 500
+
+
+def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> str:
+    """`points` have `at`, what runs, and bytes for each of `names`, which the legend spells out."""
+    if not points:
+        return ""
+    points = thinned(names, points)
+    top = max(max(total(names, p) for p in points), 1)
+    used = [n for n in names if any(p.get(n, 0) for p in points)]
+    floor, areas = [0] * len(points), ""
+    for name in used:
+        roof = [f + int(p.get(name, 0)) for f, p in zip(floor, points, strict=True)]
+        k = list(names).index(name)
+        areas += f'<path class="p{k}" style="fill:var(--p)" d="{_area(floor, roof, top)}"/>'
+        floor = roof
+    tips = "".join(
+        f'<rect x="{_x(k, points):.1f}" y="0" width="{WIDE / len(points):.2f}" height="{HIGH}" '
+        f'style="fill:transparent"><title>{escape(_tip(names, p))}</title></rect>'
+        for k, p in enumerate(points)
+    )
+    legend = "".join(f'<li class="p{list(names).index(n)}">{escape(names[n])}</li>' for n in used)
+    return (
+        f'<figure><svg viewBox="0 0 {WIDE} {HIGH}" width="100%" height="{HIGH}" '
+        f'preserveAspectRatio="none" role="img" aria-label="memory over time">{areas}{tips}</svg>'
+        f'</figure><ul class="legend">{legend}<li class="axis">up to {escape(size(top))}, as it is '
+        "predicted; of long loops the first and the last steps →</li></ul>"
+    )
+
+
+def thinned(
+    names: Mapping[str, str], points: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """At most so many points: of neighbours the highest."""
+    step = -(-len(points) // MOST)
+    groups = (points[k : k + step] for k in range(0, len(points), step))
+    return [max(g, key=lambda p: total(names, p)) for g in groups]
+
+
+def total(names: Mapping[str, str], point: Mapping[str, Any]) -> int:
+    return sum(int(point.get(n, 0)) for n in names)
+
+
+def _x(k: int, points: Sequence[Any]) -> float:
+    return WIDE * k / len(points)
+
+
+def _area(floor: Sequence[int], roof: Sequence[int], top: int) -> str:
+    """Steps along the roof, and back along the floor."""
+    n = len(roof)
+
+    def steps(ys: Sequence[int], ks: Sequence[int]) -> str:
+        found: list[str] = []
+        for k in ks:
+            y = HIGH * (1 - ys[k] / top)
+            ends = (k, k + 1) if ks[0] == 0 else (k + 1, k)
+            found += [f"{WIDE * e / n:.1f} {y:.1f}" for e in ends]
+        return "L".join(found)
+
+    return f"M{steps(roof, range(n))}L{steps(floor, range(n - 1, -1, -1))}Z"
+
+
+def _tip(names: Mapping[str, str], p: Mapping[str, Any]) -> str:
+    parts = ", ".join(f"{names[n]} {size(p[n])}" for n in names if p.get(n))
+    return f"{p.get('at', '')}: {size(total(names, p))} ({parts})"
