@@ -211,7 +211,9 @@ def test_the_report_says_what_is_held_and_why(tmp_path: Path, capsys: Any) -> No
     page = read((tmp_path / "report.html").read_text()).text
     for word in ("later steps of d_tanh", "64·B·T", "could save", "parameters and state"):
         assert word in page
-    rows = {r["tensor"]: r for r in p.preflight["rows"] if r["kind"] == "stores"}
+    told = p.preflight
+    assert told is not None
+    rows = {r["tensor"]: r for r in told["rows"] if r["kind"] == "stores"}
     assert rows["h"]["kept"] == "t: T of f32[16,B]"
     assert f"recompute, host, disk {p.memory.sizes['B'] * 64 * 19:,}" == rows["h"]["could save"]
 

@@ -389,8 +389,13 @@ class Executable:
         return footprint(self.compiled.program, tells)
 
     @property
-    def preflight(self) -> dict[str, Any]:
-        """What is told of memory before the first step, as plain data: `report.page` draws it."""
+    def preflight(self) -> dict[str, Any] | None:
+        """What is told of memory before the first step, as plain data: `report.page` draws it.
+
+        On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
+        """
+        if self.backend.name == "torch" and "memory" not in vars(self):
+            return None
         peak, plan = self.memory, self.compiled.program.plan
         history = [{"at": p.at, **p.kinds} for p in peak.history]
         return {"text": str(peak), "rows": told.rows(plan, peak), "names": KINDS, "points": history}

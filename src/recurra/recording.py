@@ -34,7 +34,8 @@ def record(
         run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
     run.write_config({"seed": seed, **program.sizes})
     keep_compiled(run, program)
-    print(f"memory: {str(program.memory).splitlines()[0]}")
+    if program.preflight is not None:
+        print(f"memory: {str(program.memory).splitlines()[0]}")
     total = program.iterations
     with run, track(total, run.path.name) as progress:
 
