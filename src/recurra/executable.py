@@ -27,12 +27,11 @@ from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.lang.tracer import Tracer
-from recurra.memory import budget as budgets
 from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
-from recurra.options import budget_of, checked, count, expect_known, expect_seed
+from recurra.options import checked, count, expect_seed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
@@ -60,10 +59,8 @@ class Executable:
     ):
         self.backend = backend_of(backend)
         one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
-        expect_known(options, [r.dim.upper() for r in tracer.dims])
         graph, self.logs, self.sizes = bounded(tracer, sizes)
         self.check, options = checked(options)
-        budget, options = budget_of(options)
         self.source_graph = graph
         if not graph.nodes:
             raise RecurraError(
@@ -99,8 +96,6 @@ class Executable:
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
-        if budget is not None:
-            budgets.expect_room(self.memory, budget, here())
 
     def kept(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
         """Where the compiled program is kept, with its regions; None: it is not."""

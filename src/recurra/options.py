@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from recurra.amounts import parse
 from recurra.compile import compile_graph
 from recurra.cost.target import FIELDS
 from recurra.errors import RecurraError, here
@@ -23,13 +22,6 @@ def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
     rest = {k: v for k, v in options.items() if k != "check"}
     return check, {"chunk": 1, "rows": 0, **rest} if check else rest
-
-
-def budget_of(options: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
-    """How many bytes a run may hold at once, if that is said; the other options."""
-    rest = {k: v for k, v in options.items() if k != "memory"}
-    asked = options.get("memory")
-    return None if asked is None else parse(asked), rest
 
 
 def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:

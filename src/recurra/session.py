@@ -103,9 +103,15 @@ class Context:
         With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
         line that made it; launches are then short, and slower.
 
-        Raises ShapeError, DomainError or ScheduleError, with the program's line, before it runs.
+        With `memory="2GiB"`, no more than that is held at once: more is computed twice where it has
+        to be, and what does not fit even so is refused.
+
+        Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
+        it runs.
         """
         from recurra.executable import Executable
+        from recurra.fitting import fitted
+        from recurra.options import expect_known
 
         options = {**_OPTIONS.get(), **options}
         sizes = {str(unwrap(k)): v for k, v in (bounds or {}).items()}
@@ -117,7 +123,8 @@ class Context:
                     hint=f"give the bound: {r.hi}: {sizes[r.dim]}",
                     loc=here(),
                 )
-        return Executable(self.tracer, sizes, backend, options)
+        expect_known(options, [r.dim.upper() for r in self.tracer.dims])
+        return fitted(lambda asked: Executable(self.tracer, sizes, backend, asked), options)
 
     def run(
         self,

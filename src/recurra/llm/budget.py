@@ -27,7 +27,9 @@ def expect_room(
     timed = [s for s in stores if longest(s)]
     growing = [s for s in timed if longest(s) >= steps]
     left = budget - sum(s["bytes"] for s in stores if not longest(s))
-    window = Executable.longest_window(left // max(1, sum(map(slot, timed))))
+    firsts = {f"{s['store']}_first" for s in timed}  # a window has none
+    each = sum(slot(s) for s in timed if s["store"] not in firsts)
+    window = Executable.longest_window(left // max(1, each))
     new = _positions(stores, growing, budget, steps) - prompt + 1
     hints = [f"--attention window:{window}"] if 0 < window < steps else []
     hints += [f"--max-new-tokens {new}"] if new > 0 else []
