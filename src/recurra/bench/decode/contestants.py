@@ -11,13 +11,15 @@ from recurra.bench.harness import Contestant
 
 Make = Callable[[Work], Contestant]
 US = "ours"
+LAYOUTS = ("[B,T,KV,HD]", "[B,KV,T,HD]")
+ON_JAX = (US, *(f"JAX padded {layout}" for layout in LAYOUTS))
 LLAMA_CPP = "llama.cpp is left out: its package for Python comes as source, built for minutes"
 
 
 def makers() -> dict[str, Make]:
     """All that can run here; a name says what it is. Nothing is made, and no library imported."""
     out: dict[str, Make] = {US: ours}
-    for layout in ("[B,T,KV,HD]", "[B,KV,T,HD]"):
+    for layout in LAYOUTS:
         out[f"JAX padded {layout}"] = _padded(layout)
     out["ours on PyTorch"] = ours_on_torch
     for fused in (False, True):

@@ -123,7 +123,9 @@ def padded(work: Work, layout: str) -> Contestant:
 
     def begin() -> Any:
         last = work.prompt - 1
-        pairs = fill(w, jnp.asarray(work.tokens[:, :last]), turns)
+        rows = [jnp.asarray(x[None]) for x in work.tokens[:, :last]]  # all at once would not fit
+        alone = [fill(w, row, turns) for row in rows]
+        pairs = jax.tree.map(lambda *x: jnp.concatenate(x), *alone)
         caches: list[Any] = []
         for pair in pairs:
             pair = [x if at == 1 else x.swapaxes(1, 2) for x in pair]
