@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from recurra.lang.hosted import call
     from recurra.lang.until import until
+    from recurra.memory.swap import Swap
     from recurra.session import Context, jax_fn
 
 _HOME = {
@@ -51,6 +52,7 @@ _HOME = {
     ),
     "recurra.lang.hosted": "call",
     "recurra.lang.until": "until",
+    "recurra.memory.swap": "Swap",
     "recurra.session": "Context jax_fn",
 }
 _WHERE = {
@@ -78,6 +80,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Context",
+    "Swap",
     "Type",
     "boolean",
     "bound",

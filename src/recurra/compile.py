@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -16,6 +16,7 @@ from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.coalesce import coalesced
 from recurra.memory.plan import Plan, plan
+from recurra.memory.swap import Swap, moved, swap_of, worth
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
 from recurra.program.apart import by_cost
@@ -93,6 +94,7 @@ def compile_graph(
     workers: int = 1,
     groups: int = 1,
     beside: bool = False,
+    swap: Swap | str | None = None,
     target: Target = PLAIN,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -106,8 +108,8 @@ def compile_graph(
     times cheaper (0: always). `scheduler`: "own", or "isl" for the order that isl's scheduler
     finds. `workers`: the rows of a dim that orders nothing are split over as many; each runs the
     program on its own. Rows of environments on the host take turns in `groups`: while one is
-    stepped, the others act. `beside`: products of one operand are one product. `target`: what it is
-    compiled for.
+    stepped, the others act. `beside`: products of one operand are one product. `swap`: large
+    stores lie on the "host" or a "disk", see `memory.swap.Swap`. `target`: what it is compiled for.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -210,7 +212,8 @@ def compile_graph(
         assert not wrong, wrong[0]
     dims, told = _counted(p, target, [x.dim for x in turns])
     stages.decisions += told
-    program = lower(p, chunk, prices=target.prices, counted=dims, behind=target.behind)
+    program, told = _lowered(p, chunk, dims, swap_of(swap), target)
+    stages.decisions += told
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
     where = more_axes(written, before, decided)
@@ -234,6 +237,24 @@ def _counted(p: Plan, target: Target, turns: Iterable[str]) -> tuple[frozenset[s
         dims, told = by_cost(p, target.prices)
         return dims.union(turns), told
     return frozenset((*target.counted, *turns)), []
+
+
+def _lowered(
+    p: Plan, chunk: int | None, counted: frozenset[str], swap: Swap | None, target: Target
+) -> tuple[Program, list[str]]:
+    """The program, and what of it is swapped: what can be, of what is worth it."""
+    cut = partial(lower, p, chunk, prices=target.prices, counted=counted, behind=target.behind)
+    asked = worth(p, swap) if swap is not None else {}
+    if swap is None or not asked:
+        return cut(), []
+    program = cut(swapped=asked, room=swap.room)
+    told = moved(program.plan, asked, swap)
+    waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
+    kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
+    if kept == asked:
+        return replace(program, swap=swap), told
+    made = replace(cut(swapped=kept, room=swap.room), swap=swap) if kept else cut()
+    return made, [x for x in told if x.partition(":")[0] not in waiting]
 
 
 def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:

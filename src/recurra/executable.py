@@ -31,7 +31,7 @@ from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
-from recurra.options import checked, count, expect_seed
+from recurra.options import checked, count, expect_alone, expect_seed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
@@ -77,6 +77,7 @@ class Executable:
             }
         workers = count("workers", "devices that each have some of the rows", options)
         count("groups", "rows that take turns at the host", options)
+        expect_alone(options, workers)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
             if self.check:

@@ -62,3 +62,14 @@ def expect_seed(seed: Any) -> None:
             hint="give an integer from 0 to 4294967295: seed=0",
             loc=here(),
         )
+
+
+def expect_alone(options: Mapping[str, Any], workers: int) -> None:
+    """Stores are swapped by the host of one worker."""
+    if options.get("swap") is not None and workers > 1:
+        raise RecurraError(
+            "stores of several workers cannot be swapped",
+            facts=f"the program is compiled for {workers} workers",
+            hint="leave workers out, or swap",
+            loc=here(),
+        )

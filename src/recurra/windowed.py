@@ -83,6 +83,13 @@ def windowed(execution: Execution, run: Executor) -> Execution:
     """The same program, its launches through `run`. Raises RecurraError where they cannot be."""
     backend: Any = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
+    if execution.program.swap is not None:
+        raise RecurraError(
+            "a program that swaps cannot go through a window",
+            facts="what is moved is moved in the order of its launches",
+            hint="leave window out, or swap",
+            loc=here(),
+        )
     if execution.shards is not None or backend.name not in BLOCKING or graphs:
         raise RecurraError(
             "the launches of this program cannot go through a window",

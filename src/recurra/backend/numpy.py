@@ -113,6 +113,9 @@ class NumpyBackend:
     def borrow(self, x: Any) -> Any:
         return np.from_dlpack(x)
 
+    def seen(self, x: Any) -> np.ndarray:
+        return np.asarray(x)
+
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
 

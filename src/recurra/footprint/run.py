@@ -71,6 +71,18 @@ def _axis(plan: Plan, s: Store, a: Axis, bounds: Mapping[str, int]) -> Axis:
     return replace(a, slots=slots if isinstance(slots, Extent) else a.slots)
 
 
+class Few(list[Array]):
+    """A swapped store: as many buffers as are in memory at once, whichever points they are of."""
+
+    def __getitem__(self, k: Any) -> Any:
+        return super().__getitem__(k % len(self))
+
+    def __setitem__(self, k: Any, x: Any) -> None:
+        super().__setitem__(k % len(self), x)
+
+    taken = blank = __getitem__
+
+
 @dataclass
 class _Run:
     """What the generated host code asks for."""
@@ -121,6 +133,8 @@ class _Run:
             shape, dtype = s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]
             return allocated(self.meter, shape, dtype, kind=kind, name=s.name)
 
+        if s.room:
+            return Few([buffer() for _ in range(s.room)])
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]
 
     def variables(self, *names: str) -> tuple[Any, ...]:

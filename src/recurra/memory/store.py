@@ -61,6 +61,7 @@ class Store:
     output: bool = False
     given: bool = False  # filled by the caller before the program starts
     order: tuple[int, ...] = ()
+    room: int = 0  # of a swapped one: so many points are in memory at once
 
     @property
     def kept(self) -> tuple[Axis, ...]:
@@ -95,6 +96,7 @@ class Store:
 
     def __str__(self) -> str:
         lead = ", ".join(map(str, self.kept)) or "point"
+        lead += f", {self.room} at once in memory" if self.room else ""
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
         return f"{self.name}: {lead} of {self.type}{f' as [{order}]' if order else ''}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
@@ -30,16 +31,20 @@ def divided(
     calls: Mapping[str, tuple[Loop, ...]],
     stores: Mapping[str, Store],
     dims: Collection[str],
+    swapped: Mapping[str, str] = MappingProxyType({}),
+    room: int = 0,
 ) -> tuple[dict[str, Store], Places]:
     """The stores that can be, along one of `dims`, and where each region finds its buffer.
 
     So can those of which every launch, and every one of `calls` (and the loops around it), touches
-    one point.
+    one point. Those to be `swapped` are cut along their own dim; `room` of their points are in
+    memory at once.
     """
     found = list(regions)
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
     for name, store in stores.items():
-        axis = next((a for a in store.kept if a.dim in dims and a.kind == "block"), None)
+        along = {*dims, *([swapped[name]] if name in swapped else [])}
+        axis = next((a for a in store.kept if a.dim in along and a.kind == "block"), None)
         if axis is None or store.output:
             continue
         mine = {
@@ -50,7 +55,7 @@ def divided(
         if None in mine.values():
             continue
         lone = tuple(replace(a, kind="apart") if a is axis else a for a in store.axes)
-        out[name] = replace(store, axes=lone)
+        out[name] = replace(store, axes=lone, room=min(room, axis.slots) if name in swapped else 0)
         for r, at in mine.items():
             if at is not None:
                 where.setdefault(r, {})[name] = lin([(at, 1), (-axis.lo, 1)])
@@ -118,7 +123,7 @@ def _one(
     plan: Plan, statements: Iterable[str], around: Iterable[Loop], name: str, dim: str
 ) -> Expr | int | None:
     """The one point that all of some statements touch."""
-    loop = next((x for x in around if x.dim == dim and x.step > 0), None)
+    loop = next((x for x in around if x.dim == dim), None)
     found: set[Expr | int | None] = set()
     for s in statements:
         found |= _points(plan, s, name, dim, loop)
@@ -142,5 +147,6 @@ def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[E
         elif loop is None:
             out.add(e)
         else:
-            out.add(substitute(e, {dim: lin([(Sym(dim), 1), (-loop.shift[s], 1)])}))
+            at = lin([(Sym(dim), loop.step), (-loop.step * loop.shift[s], 1)])
+            out.add(substitute(e, {dim: at}))
     return out

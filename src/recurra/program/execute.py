@@ -12,6 +12,7 @@ from recurra.cost.target import Target
 from recurra.errors import RecurraError
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
+from recurra.memory.store import Store
 from recurra.ops.control import Call
 from recurra.program.given import Given, source
 from recurra.program.lower import ChunkLoop, HostLoop, Program
@@ -20,6 +21,7 @@ from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
 from recurra.program.steps import members, times
+from recurra.program.swapped import Mover, Paged
 from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
@@ -66,6 +68,10 @@ class Backend(Protocol):
 
     def borrow(self, x: Any) -> Any:
         """An array of this backend in the memory of a foreign one (DLPack); never written to."""
+        ...
+
+    def seen(self, x: Any) -> np.ndarray:
+        """An array in the host's memory, lent for so long that a launch may still destroy it."""
         ...
 
     def numpy(self, x: Any) -> Any:
@@ -144,6 +150,7 @@ class Execution:
     around: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = (
         None  # made of every host call, by its name
     )
+    mover: Mover | None = None  # of the last run: what was swapped, and when
 
     def __post_init__(self) -> None:
         self.text = written(self.program)
@@ -170,7 +177,11 @@ class Execution:
         """
         run = _Run(self, inputs or {}, resume)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
-        stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
+        self.mover = run.mover
+        try:
+            stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
+        finally:
+            run.mover.close()
         return run.results(stores, native)
 
 
@@ -194,7 +205,8 @@ class _Run:
                     "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
                 ),
             )
-        self.walk = Walk(self.plan, execution.backend.machine)
+        self.walk, self.mover = Walk(self.plan, execution.backend.machine), Mover()
+        self.swap = execution.program.swap
         self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.spans: dict[str, tuple[Loop, int, int]] = {}
@@ -395,7 +407,12 @@ class _Run:
     def stores(self, *names: str) -> tuple[Any, ...]:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
         given = Given(self.plan, self.backend, self.inputs, self.shards)
-        return tuple(given.store(self.plan.stores[n]) for n in names)
+        found = [self.plan.stores[n] for n in names]
+        return tuple(self.swapped(s) if s.room else given.store(s) for s in found)
+
+    def swapped(self, s: Store) -> Paged:
+        assert self.swap is not None
+        return self.mover.store(s, self.swap, self.plan.sizes, self.backend)
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""

@@ -6,14 +6,17 @@ that holds a host call runs on the host, its pure stretches are regions of their
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
+from recurra.memory.swap import Swap
 from recurra.program.ahead import nobody_waits
 from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
@@ -110,6 +113,7 @@ class Program:
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
     places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
+    swap: Swap | None = None  # where the points of swapped stores are that are not in memory
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -188,21 +192,26 @@ def lower(
     counted: frozenset[str] = frozenset(),
     prices: Prices = PRICES,
     behind: float = inf,
+    swapped: Mapping[str, str] = MappingProxyType({}),
+    room: int = 0,
 ) -> Program:
-    """The program of a plan; `chunk` steps of the outermost loop per launch (None: by their cost).
+    """The program of a plan; `chunk` steps of the outermost loop per launch (None: by cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
     host, and every loop in it is a launch of its own. So do loops over dims that are `counted` by
     the host, and what is kept of their points is in buffers of their own. What no host call waits
-    for is launched apart where it takes `behind` nanoseconds: it runs during the next call.
+    for is launched apart where it takes `behind` nanoseconds: it runs during the next call. Stores
+    that are `swapped` are cut along a dim that the host then counts.
     """
-    cut = _Lower(plan, chunk, prices, behind, apart, counted)
+    dims = counted.union(swapped.values())
+    cut = _Lower(plan, chunk, prices, behind, apart, dims)
     every = frozenset(members(plan.schedule.items))
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(0, plan.schedule.items, every)
-    stores, places = divided(plan, _regions(items), calls_of(items), cut.stores, counted)
+    found = _regions(items)
+    stores, places = divided(plan, found, calls_of(items), cut.stores, counted, swapped, room)
     return Program(replace(plan, stores=stores), items, starts, places)
 
 

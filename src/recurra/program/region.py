@@ -126,6 +126,14 @@ def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
     return tuple(n for n in plan.stores if n in out)
 
 
+def read_by(plan: Plan, r: Region) -> frozenset[str]:
+    """The stores of which a region reads a point, not only writes."""
+    mine = [s for s in members(r.items) if s in r.active]
+    pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.graph[equation(s)].args)]
+    found = [(plan.accesses.get((s, k)), name) for s, k, name in pairs]
+    return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
+
+
 def region(
     plan: Plan,
     name: str,

@@ -28,7 +28,7 @@ from recurra.program.lower import (
     Program,
     calls_of,
 )
-from recurra.program.region import Region
+from recurra.program.region import Region, read_by
 from recurra.program.steps import members
 from recurra.schedule.tree import ADD, Loop, equation
 
@@ -162,15 +162,27 @@ class _Writer:
         known = [self.end(e) for e in r.ends if r.asks]
         given = [*known, *map(self.variable, r.gives), *stores]
         taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
-        taken += [*stores, *(self.buffer(s, r.name, r.around) for s in r.reads)]
+        taken += [self.buffer(s, r.name, r.around, self.taking(s, r)) for s in r.stores]
+        taken += [self.buffer(s, r.name, r.around) for s in r.reads]
         call = f"{r.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
 
-    def buffer(self, name: str, who: str, around: Iterable[Loop]) -> str:
+    def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
         """A store as a launch, or a call, is given it."""
         at = self.program.places.get(who, {}).get(name)
-        clocks = {x.dim: Sym(self.clock(x)) for x in around}
-        return self.store(name) + ("" if at is None else f"[{substitute(at, clocks)}]")
+        if at is None:
+            return self.store(name)
+        index = substitute(at, {x.dim: Sym(self.clock(x)) for x in around})
+        return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
+
+    def taking(self, name: str, r: Region) -> str:
+        """How a launch gets a point that it writes: of a swapped store any memory does, unless it
+        reads what was there."""
+        plan = self.program.plan
+        store = plan.stores[name]
+        if not store.room:
+            return ""
+        return ".taken" if len(store.kept) > 1 or name in read_by(plan, r) else ".blank"
 
     def call(self, it: HostCall) -> None:
         """Operands come as variables or as reads of stores; the results become a variable."""

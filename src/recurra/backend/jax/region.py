@@ -192,7 +192,7 @@ class JaxBackend:
         return here
 
     def array(self, x: Any) -> Any:
-        made = jax.device_put(x, may_alias=False)
+        made = jnp.array(x, copy=True)  # device_put lends an aligned array, also if it may not
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
@@ -207,6 +207,9 @@ class JaxBackend:
 
     def borrow(self, x: Any) -> Any:
         return jnp.from_dlpack(x)
+
+    def seen(self, x: Any) -> np.ndarray:
+        return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

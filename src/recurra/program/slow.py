@@ -1,0 +1,144 @@
+"""slow: where points of swapped stores lie while they are not in fast memory.
+
+A disk's is a file without a name: nothing of it is left when a run ends, however it ends. Its room
+is taken when it is made, so that a disk that is too small is known before the first step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from recurra.errors import RecurraError
+
+FLUSH = 64 << 20  # bytes that the system may hold of a file before they are on the disk
+MEMORY = ("tmpfs", "ramfs")  # file systems that are none of a disk
+
+
+class Slow(Protocol):
+    """The points of one store, by number."""
+
+    def write(self, k: int, x: np.ndarray) -> None: ...
+
+    def read(self, k: int, x: np.ndarray) -> None:
+        """Into an array."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Host:
+    """In the host's memory: what is swapped out of that of a device."""
+
+    def __init__(self) -> None:
+        self.points: dict[int, np.ndarray] = {}
+
+    def write(self, k: int, x: np.ndarray) -> None:
+        if k in self.points:
+            np.copyto(self.points[k], x)
+        else:
+            self.points[k] = np.array(x, copy=True)
+
+    def read(self, k: int, x: np.ndarray) -> None:
+        np.copyto(x, self.points[k])
+
+    def close(self) -> None:
+        self.points.clear()
+
+
+class Disk:
+    """In a file, one point behind the other, of which the system keeps few pages in memory.
+
+    Raises RecurraError where there is no room for it, or the folder is none of a disk.
+    """
+
+    def __init__(self, name: str, count: int, nbytes: int, folder: str | None):
+        self.name, self.nbytes, self.unflushed = name, nbytes, 0
+        self.folder = Path(folder or tempfile.gettempdir())
+        kind = filesystem(self.folder)
+        if kind in MEMORY:
+            raise RecurraError(
+                f"{self.folder} is memory, not a disk",
+                facts=f"it is a {kind}, and {name} is to be swapped there",
+                hint='name a folder of a disk: recurra.Swap("disk", folder="/data")',
+            )
+        try:
+            self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115, close
+            os.posix_fallocate(self.file.fileno(), 0, count * nbytes)
+        except OSError as error:
+            raise self.failed(f"cannot be swapped to {self.folder}", count, error) from None
+
+    def failed(self, what: str, count: int, error: OSError) -> RecurraError:
+        """What a file system refused, and what there is of room."""
+        facts = f"{error.strerror}; {count * self.nbytes:,} bytes"
+        if self.folder.is_dir():
+            facts += f", {shutil.disk_usage(self.folder).free:,} are free"
+        return RecurraError(
+            f"{self.name} {what}",
+            facts=facts,
+            hint='name another folder: recurra.Swap("disk", folder="/data"); '
+            "a run that saves goes on with resume=",
+        )
+
+    def write(self, k: int, x: np.ndarray) -> None:
+        self.all(os.pwrite, bytes_of(x), k, "written to")
+        self.unflushed += self.nbytes
+        if self.unflushed >= FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Lets the system forget what it holds of the file: first that has to be on the disk."""
+        try:
+            os.fdatasync(self.file.fileno())
+        except OSError as error:
+            raise self.failed(f"cannot be written to {self.folder}", 1, error) from None
+        os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self.unflushed = 0
+
+    def read(self, k: int, x: np.ndarray) -> None:
+        def into(fd: int, room: memoryview, at: int) -> int:
+            return os.preadv(fd, [room], at)
+
+        self.all(into, bytes_of(x), k, "read from")
+        at = k * self.nbytes
+        os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
+
+    def all(self, call: Any, bytes_: memoryview, k: int, what: str) -> None:
+        """A call until nothing is left to do."""
+        done = 0
+        while done < self.nbytes:
+            try:
+                some = call(self.file.fileno(), bytes_[done:], k * self.nbytes + done)
+            except OSError as error:
+                raise self.failed(f"[{k}] cannot be {what} {self.folder}", 1, error) from None
+            if not some:
+                short = OSError(0, f"{done:,} of {self.nbytes:,} bytes are there")
+                raise self.failed(f"[{k}] cannot be {what} {self.folder}", 1, short)
+            done += some
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def bytes_of(x: np.ndarray) -> memoryview:
+    """An array's memory; of a view with gaps there is none."""
+    return x.reshape(-1, copy=False).view(np.uint8).data
+
+
+def filesystem(folder: Path) -> str:
+    """The kind of file system that a folder is in; "" where the system does not tell."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    at, found = folder.resolve(), ("", "")
+    for line in lines:
+        _, where, kind, *_ = line.split(" ")
+        if at.is_relative_to(where) and len(where) >= len(found[0]):
+            found = where, kind
+    return found[1]

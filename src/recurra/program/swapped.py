@@ -1,0 +1,192 @@
+"""swapped: a store of which only a few points are in memory, and the thread that moves them.
+
+o_store[t] = act(.., o_store.blank(t))     written here, moved while later points are made
+learn(.., o_store[t])                      read ahead, in the direction that the loop takes
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recurra.ir.types import NUMPY_NAME
+from recurra.memory.store import Store
+from recurra.memory.swap import Swap
+from recurra.program.slow import Disk, Host, Slow
+
+if TYPE_CHECKING:
+    from recurra.program.execute import Backend
+
+MOVES = 4096  # of which a run keeps when they were
+
+
+@dataclass(frozen=True)
+class Move:
+    """A point of a store written or read; seconds of time.perf_counter."""
+
+    store: str
+    point: int
+    out: bool
+    start: float
+    stop: float
+
+
+class Mover:
+    """The thread that copies, one point after the other, and what it did."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
+        self.moves: deque[Move] = deque(maxlen=MOVES)
+        self.stores: list[Paged] = []
+
+    def move(self, store: str, point: int, out: bool, copy: Callable[[], Any]) -> Future[Any]:
+        def timed() -> Any:
+            since = time.perf_counter()
+            made = copy()
+            self.moves.append(Move(store, point, out, since, time.perf_counter()))
+            return made
+
+        return self.thread.submit(timed)
+
+    def store(self, s: Store, swap: Swap, sizes: Mapping[str, int], backend: Backend) -> Paged:
+        """Raises RecurraError where there is no room for what is swapped."""
+        assert s.apart is not None
+        count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
+        there = Host() if swap.tier == "host" else Disk(s.name, count, nbytes, swap.folder)
+        shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
+        self.stores.append(Paged(s.name, count, s.room, shape, dtype, there, backend, self))
+        return self.stores[-1]
+
+    def close(self) -> None:
+        """Nothing is moved any more."""
+        self.thread.shutdown(cancel_futures=True)
+        for s in self.stores:
+            s.there.close()
+
+
+@dataclass
+class Paged:
+    """Points by number, as a list has them; `room` of them at once are in memory.
+
+    Every failure of the thread is raised where a point is asked for, or room for one.
+    """
+
+    name: str
+    count: int
+    room: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    there: Slow
+    backend: Backend
+    mover: Mover
+
+    def __post_init__(self) -> None:
+        self.here: dict[int, Any] = {}  # those in memory, the one used last at the end
+        self.writes: dict[int, Future[Any]] = {}  # of points in memory, done or not
+        self.ahead: dict[int, Future[Any]] = {}  # points that are read
+        self.out: set[int] = set()  # points that have been written
+        self.last, self.way = 0, 0
+        self.staging: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, k: int) -> Any:
+        """A point, read if it is not in memory; zeros if nobody has written it."""
+        x = self.here.pop(k, None)
+        if x is None:
+            if k not in self.ahead:
+                self.empty_slots(1, {k})
+                self.fetch(k)
+            x = self.ahead.pop(k).result()
+        self.here[k] = x
+        self.way, self.last = (d if abs(d := k - self.last) == 1 else self.way), k
+        self.read_ahead(k)
+        return x
+
+    def __setitem__(self, k: int, x: Any) -> None:
+        """A launch has made a point: it is written while the program goes on."""
+        self.here.pop(k, None)
+        self.here[k] = x
+        self.out.add(k)
+        self.writes[k] = self.mover.move(self.name, k, True, lambda: self.write(k, x))
+        self.last = k
+
+    def taken(self, k: int) -> Any:
+        """A point that a launch changes: what is still written of it is written first."""
+        x = self[k]
+        if k in self.writes:
+            self.writes.pop(k).result()
+        return x
+
+    def blank(self, k: int) -> Any:
+        """Memory that a launch may fill with a point: of the one used longest ago, if there is none
+        left."""
+        self.stale(k)
+        if k in self.here:
+            return self.let_go(k)
+        if len(self.here) + len(self.ahead) < self.room:
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        if not self.here:
+            self.stale(next(iter(self.ahead)))
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        return self.let_go(next(iter(self.here)))
+
+    # ---- room
+
+    def stale(self, k: int) -> None:
+        """What was read ahead of a point is not wanted any more."""
+        found = self.ahead.pop(k, None)
+        if found is not None:
+            found.result()
+
+    def let_go(self, k: int) -> Any:
+        """The memory of a point, which is written by now."""
+        if k in self.writes:
+            self.writes.pop(k).result()
+        return self.here.pop(k)
+
+    def empty_slots(self, count: int, wanted: set[int], wait: bool = True) -> bool:
+        """Makes room, by letting go of points that are not wanted; False if there was none."""
+        while len(self.here) + len(self.ahead) + count > self.room:
+            found = (j for j in self.here if j not in wanted)
+            known = (j for j in found if wait or j not in self.writes or self.writes[j].done())
+            oldest = next(known, None)
+            if oldest is None and wait and self.ahead:
+                self.stale(next(iter(self.ahead)))
+            elif oldest is None:
+                return False
+            else:
+                self.let_go(oldest)
+        return True
+
+    # ---- moves
+
+    def read_ahead(self, k: int) -> None:
+        """The next points in the direction of the loop, as far as there is room without waiting."""
+        nexts = [k + n * self.way for n in range(1, self.room - 1)] if self.way else []
+        wanted = {k, *nexts}
+        for j in nexts:
+            known = j in self.here or j in self.ahead or j not in self.out
+            if not known and self.empty_slots(1, wanted, wait=False):
+                self.fetch(j)
+
+    def fetch(self, k: int) -> None:
+        self.ahead[k] = self.mover.move(self.name, k, False, lambda: self.read(k))
+
+    def read(self, k: int) -> Any:
+        if k not in self.out:
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        if self.staging is None:
+            self.staging = np.empty(self.shape, self.dtype)
+        self.there.read(k, self.staging)
+        return self.backend.array(self.staging)
+
+    def write(self, k: int, x: Any) -> None:
+        self.there.write(k, self.backend.seen(self.backend.wait(x)))

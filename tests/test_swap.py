@@ -1,0 +1,303 @@
+"""Swapped stores: the same answers to the last bit, few points in memory, failures told."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recurra as rc
+from numpy_memory import counted
+from program_checks import oracle, same
+from random_programs import Case, programs
+from recurra.backend.choose import backend_of
+from recurra.backend.jax.region import JaxBackend
+from recurra.compile import compile_graph
+from recurra.errors import RecurraError
+from recurra.executable import Executable
+from recurra.lang.nn.distributions import Categorical
+from recurra.memory.swap import Swap
+from recurra.program.execute import Execution
+from recurra.program.slow import Disk, Host, filesystem
+from recurra.program.swapped import Mover, Paged
+from recurra.report import checkpoint
+from test_random_programs import QUICK
+
+IMAGE = (3, 8, 8)
+SMALL = Swap("disk", least=0)
+
+
+def world(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures that depend on what was done."""
+    seen = np.arange(np.prod(IMAGE)).reshape(IMAGE) * (1 + a[:, None, None, None])
+    return seen.astype(np.uint8), (a == 2).astype(np.float32)
+
+
+def learner(backend: str = "numpy", folder: Path | None = None, **options: Any) -> Executable:
+    """REINFORCE: all pictures are kept until what followed is known."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, iterations), (t, T)):
+        net = rc.nn.MLP([int(np.prod(IMAGE)), 8, 4], (i,))
+        o = rc.like(rc.u8[*IMAGE], domain=(b, i, t), name="o")
+        o[b, i, 0] = rc.constant(np.ones(IMAGE, np.uint8))
+        pi = Categorical(net(o.cast("f32").reshape((int(np.prod(IMAGE)),)) / 255.0))
+        a = pi.sample()
+        after, r = rc.call(world, (rc.u8[*IMAGE], rc.f32), a, batch=(b,))
+        o[b, i, t + 1] = after
+        loss = -pi.log_prob(a) * r[b, i, t:T].discounted_sum(0.9)
+        loss[0:B, i, 0:T].mean().backward()
+        rc.optim.Adam(net.params, lr=1e-2).step()
+        if folder is not None:
+            net[i % 2 == 0].checkpoint(folder)
+        rc.log(loss=loss[0:B, i, 0:T].mean())
+    return ctx.compile({B: 4, iterations: 5, T: 12}, backend=backend, **options)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_to_the_last_bit(backend: str) -> None:
+    want = learner(backend).run(seed=1)["loss"]
+    for swap in (SMALL, Swap("host", least=0, room=2), Swap("disk", least=0, room=12)):
+        p = learner(backend, swap=swap)
+        np.testing.assert_allclose(p.run(seed=1)["loss"], want, rtol=1e-6)
+        assert p.run(seed=1)["loss"].tobytes() == p.run(seed=1)["loss"].tobytes()
+        assert p.execution.mover is not None
+        moved = {m.store for m in p.execution.mover.moves if m.out}
+        assert "o" in moved
+        assert "o_store[t]" in p.source
+        assert "o_store.blank(t)" in p.source
+        assert "o_store[-t_back]" in p.source
+
+
+def test_no_more_points_are_there_than_said() -> None:
+    p, all_ = learner(swap=SMALL), learner()
+    assert all_.memory.nbytes - p.memory.nbytes > 5 * 4 * int(np.prod(IMAGE))
+    p.run()
+    with counted() as count:
+        p.run()
+    assert count.peak <= 1.05 * p.memory.nbytes
+
+
+@QUICK
+@given(programs(), st.sampled_from(["host", "disk"]), st.integers(2, 4))
+def test_random_programs(case: Case, tier: Any, room: int) -> None:
+    want, backend = oracle(case), backend_of("numpy")
+    made = compile_graph(case.graph, case.sizes, swap=Swap(tier, least=0, room=room))
+    run = Execution(made.program, backend)
+    plain = Execution(compile_graph(case.graph, case.sizes).program, backend)
+    same(case, whole(case, made, run), want, "swapped")
+    same(case, whole(case, made, run), whole(case, made, plain), "not swapped")
+
+
+def whole(case: Case, made: Any, run: Execution) -> list[Any]:
+    """All outputs of a run, in the order of the user's axes."""
+    from recurra.rewrite.granularity import restored
+
+    steps = run.steps(0)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+    outputs = [(o, made.outputs[o]) for o in case.graph.outputs]
+    return [restored(found[n], case.graph[o].domain.dims, made.axes[o], np) for o, n in outputs]
+
+
+# ---- a store, beside a list
+
+
+class Slowest:
+    """Where a point is written or read only when it is waited for, and never twice at once."""
+
+    def __init__(self) -> None:
+        self.inner, self.busy = Host(), False
+
+    def write(self, k: int, x: np.ndarray) -> None:
+        assert not self.busy
+        self.busy = True
+        self.inner.write(k, x)
+        self.busy = False
+
+    def read(self, k: int, x: np.ndarray) -> None:
+        assert not self.busy
+        self.inner.read(k, x)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["fill", "read", "change", "up", "down"]), st.integers(0, 7)),
+    max_size=40,
+)
+
+
+@settings(QUICK, max_examples=200)
+@given(MOVES, st.integers(2, 5))
+def test_any_order_of_moves(moves: list[tuple[str, int]], room: int) -> None:
+    """`fill` writes without reading, `change` adds to what is there; `up`, `down` read many."""
+    mover, want = Mover(), [0.0] * 8
+    s = Paged("x", 8, room, (3,), np.dtype("f8"), Slowest(), backend_of("numpy"), mover)
+    for now, (what, k) in enumerate(moves, 1):
+        if what == "fill":
+            x = s.blank(k)
+            x[:] = want[k] = float(now)
+            s[k] = x
+        elif what == "change":
+            x = s.taken(k)
+            x += 1.0
+            want[k] += 1.0
+            s[k] = x
+        else:
+            ways = {"read": [k], "up": range(k, 8), "down": range(k, -1, -1)}
+            for j in ways[what]:
+                assert (s[j] == want[j]).all()
+        assert len(s.here) + len(s.ahead) <= room
+    assert [s[k][0] for k in range(8)] == want
+    mover.close()
+
+
+# ---- what goes wrong
+
+
+def test_jax_never_takes_the_memory_of_an_array_of_numpy() -> None:
+    """Also where it lies as JAX would have it: it is written to when the copy is there."""
+    backend, n = JaxBackend(), 4096
+    for _ in range(20):
+        room = np.empty(n + 64, np.uint8)
+        at = -room.ctypes.data % 64
+        x = room[at : at + n]
+        x[:] = 1
+        made = backend.array(x)
+        x[:] = 2
+        assert (np.asarray(made) == 1).all()
+
+
+def test_what_cannot_be_swapped_stays_and_says_so() -> None:
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, iterations), (t, T)):
+        w = rc.like(rc.f32, domain=(i,))
+        w[0] = 0.5
+        x = rc.like(rc.f32[64], domain=(b, i, t), name="x")
+        x[b, i, 0] = w.broadcast_to((64,))
+        x[b, i, t + 1] = (x * 1.01).tanh()
+        y = x[b, i, t : rc.min(t + 3, T)].mean(axis=0) * x[b, i, T - 1 - t]
+        w[i + 1] = w + 0.01 * y[0:B, i, 0:T].mean()
+        rc.output(y=w)
+    bounds = {B: 4, iterations: 2, T: 20}
+    p = ctx.compile(bounds, backend="numpy", swap=SMALL)
+    told = [x for x in p.compiled.stages.decisions if x.startswith("x: ")]
+    assert told
+    assert "stay" in told[0]
+    q = ctx.compile(bounds, backend="numpy")
+    np.testing.assert_array_equal(p.run()["y"], q.run()["y"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (lambda: Swap("tape"), "nothing can be swapped to 'tape'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Swap(room=1), "1 points of a store cannot be in memory at once"),
+        (lambda: Swap(folder="/nowhere"), "there is no folder /nowhere to swap to"),
+        (lambda: Swap(least="much"), "'much' is no amount of memory"),
+        (lambda: learner(swap="tape"), "nothing can be swapped to 'tape'"),
+        (lambda: learner("jax", swap="disk", workers=2), "of several workers"),
+        (lambda: learner(swap=SMALL).run(window=2), "through a window"),
+    ],
+)
+def test_mistakes(wrong: Callable[[], Any], match: str) -> None:
+    with pytest.raises(RecurraError, match=match):
+        wrong()
+
+
+def test_memory_is_no_disk() -> None:
+    assert filesystem(Path("/dev/shm")) == "tmpfs"
+    with pytest.raises(RecurraError, match="/dev/shm is memory, not a disk"):
+        learner(swap=Swap("disk", "/dev/shm", least=0)).run()
+
+
+def test_a_folder_that_cannot_be_written_to() -> None:
+    with pytest.raises(RecurraError, match="o cannot be swapped to /proc") as told:
+        learner(swap=Swap("disk", "/proc", least=0)).run()
+    assert "hint: name another folder" in str(told.value)
+
+
+def test_a_disk_without_room_is_known_before_the_first_step(tmp_path: Path) -> None:
+    text = f"""
+import resource, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_swap import learner
+from recurra.memory.swap import Swap
+p = learner(folder=Path({str(tmp_path)!r}), swap=Swap("disk", {str(tmp_path)!r}, least=0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+seen = []
+try:
+    p.run(on_step=lambda first, metrics: seen.append(first))
+except Exception as error:
+    print(type(error).__name__, str(error).splitlines()[0], len(seen))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.stdout == f"RecurraError o cannot be swapped to {tmp_path} 0\n", done.stderr
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+@pytest.mark.parametrize("call", ["pwrite", "preadv", "fdatasync"])
+def test_a_disk_that_fails_ends_the_run_and_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What was saved before is there, and a resumed run gives what the whole one gives."""
+    swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
+    whole_ = learner(folder=tmp_path / "whole", swap=swap).run(seed=2)["loss"]
+    p, calls, real = learner(folder=tmp_path / "run", swap=swap), 0, getattr(os, call)
+    monkeypatch.setattr("recurra.program.slow.FLUSH", 1)
+
+    def fails(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 30:
+            raise OSError(28 if call == "pwrite" else 5, "No space left on device")
+        return real(*given)
+
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(RecurraError, match="No space left on device") as told:
+        p.run(seed=2)
+    assert "go" in str(told.value)
+    monkeypatch.undo()
+    saved = checkpoint.saved(tmp_path / "run" / "checkpoints")
+    assert saved
+    rest = p.run(resume=tmp_path / "run")["loss"]
+    assert rest.tobytes() == whole_[-len(rest) :].tobytes()
+    assert 0 < len(rest) < len(whole_)
+
+
+def test_a_file_that_was_cut(tmp_path: Path) -> None:
+    disk, x = Disk("x", 4, 80, str(tmp_path)), np.arange(10.0)
+    disk.write(2, x)
+    back = np.empty(10)
+    disk.read(2, back)
+    np.testing.assert_array_equal(back, x)
+    os.ftruncate(disk.file.fileno(), 200)
+    with pytest.raises(RecurraError, match="40 of 80 bytes are there"):
+        disk.read(2, back)
+    disk.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_thread_ends_with_the_run() -> None:
+    p = learner(swap=SMALL)
+    steps = p.execution.steps(0)
+    next(steps)
+    steps.close()
+    assert p.execution.mover is not None
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        p.execution.mover.move("o", 0, True, lambda: None)
