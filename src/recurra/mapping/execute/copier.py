@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from time import perf_counter
 from types import TracebackType
 
 from recurra.mapping.execute.slow import Bytes, SlowMemory
@@ -40,6 +41,8 @@ class Copier:
 
     def __init__(self, slow: SlowMemory) -> None:
         self.slow = slow
+        self.seconds: dict[int, float] = {}  # by buffer, of what is copied or being copied
+        self.finished: list[int] = []
         self._queue: list[tuple[int, int, int, Copy]] = []  # due, buffer, bytes done
         self._changed = threading.Condition()
         self._moving: Copy | None = None
@@ -110,10 +113,14 @@ class Copier:
                 return False
             due, buffer, done, copy = heappop(self._queue)
             self._moving = copy
+        start = perf_counter()
         done = copy.move(self.slow, done)
+        self.seconds[buffer] = self.seconds.get(buffer, 0.0) + perf_counter() - start
         with self._changed:
             self._moving = None
             if done < len(copy.array):
                 heappush(self._queue, (due, buffer, done, copy))
+            else:
+                self.finished.append(buffer)
             self._changed.notify_all()
         return True

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from recurra.mapping.execute.copier import Copier, Copy
-from recurra.mapping.execute.layout import slots, uses
-from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages, whole_pages
+from recurra.mapping.execute.layout import problem_of
+from recurra.mapping.execute.slow import PAGE, Bytes, pages
+from recurra.mapping.execute.run import Execution
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.machine import picoseconds
+from recurra.memory.problem import nothing
 
-SAMPLES = 6  # of each size, in a round
 Moves = Mapping[tuple[int, bool], float]  # (bytes, out of RAM) → seconds
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds: medians. `moves` by an instruction that waits, `copies` by the copy engine."""
+    """Seconds. `moves`: what an instruction takes longer that waits for the disk, by least squares
+    over the program; `copies`: of the copy engine beside instructions."""
 
     instructions: tuple[float, ...]
     moves: Moves
     copies: Moves
+    drag: float  # what a second of copying adds to the instructions beside it
 
     def computing(self, step: int) -> int:
         """Picoseconds with everything in fast memory."""
@@ -58,63 +62,88 @@ def measured(workload: Workload, folder: Path | None = None, rounds: int = 5) ->
         return gauge.measured()
 
 
+@dataclass(frozen=True)
+class _Round:
+    computed: list[float]  # by instruction, everything in RAM
+    slowly: list[float]  # the same with everything in slow memory
+    copied: list[tuple[tuple[int, bool], float]]
+    drag: float
+
+
 class Gauge:
     """Measures in rounds, so that something else can run in between.
 
-    A round is every instruction once, in order, with everything in RAM, and every size of a buffer
-    `SAMPLES` times, anywhere in a file as large as the workload's.
+    A round runs the instructions three times: with everything in RAM; with everything in slow
+    memory; and in RAM while the copy engine never rests.
     """
 
     def __init__(self, workload: Workload, folder: Path | None = None) -> None:
         self.workload = workload
-        sizes = [whole_pages(x.nbytes) for x in workload.tensors]
-        steps = range(len(workload.operations))
-        self.amounts = sorted({(sizes[k], out) for t in steps for k, out in uses(workload, t)})
-        self._room = pages(max((n for n, _ in self.amounts), default=0))
+        problem = problem_of(workload, 0, _Bytes())
+        sizes = [(b.size, b.is_output) for b in problem.buffers]
+        self._uses = [[sizes[i] for i in here] for here in problem.uses]
+        self._amounts = sorted(set(sizes))
         self._random = np.random.default_rng(0)
         self._values = _in_ram(workload)
-        self._computed: list[list[float]] = []
-        self._moved: list[list[float]] = []
-        self._copied: list[list[float]] = []
-        self.slow = SlowMemory(folder, slots(workload)[1])
+        self._room = pages(max(n for n, _ in sizes))
+        self._rounds: list[_Round] = []
+        self._outside = Execution(workload, problem, nothing(problem), folder)
         self._compute()  # compiles
 
     def __enter__(self) -> Gauge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.slow.close()
+        self._outside.close()
 
-    def round(self) -> None:
-        """Takes a sample of everything."""
-        self._computed.append(self._compute())
-        self._moved.append([self._mean(self._move, n, out) for n, out in self.amounts])
-        with Copier(self.slow) as copier:
-            self._copied.append(
-                [self._mean(partial(_copy, copier), n, out) for n, out in self.amounts]
-            )
+    def round(self) -> Measured:
+        """What one round more measured; `measured` tells about all of them."""
+        computed = self._compute()
+        times = self._outside.run()
+        slowly = np.add(times.moved, times.computed).tolist()
+        self._rounds.append(_Round(computed, slowly, *self._beside(sum(computed))))
+        return self._measured(self._rounds[-1:])
 
     def measured(self) -> Measured:
         """Medians of the rounds; instructions sum up to the median of the rounds' sums."""
-        computed = np.array(self._computed)
-        middle = np.median(computed, axis=0)
-        middle *= np.median(computed.sum(axis=1)) / max(1e-12, middle.sum())
-        moves, copies = (
-            dict(zip(self.amounts, np.median(x, axis=0).tolist(), strict=True))
-            for x in (self._moved, self._copied)
+        return self._measured(self._rounds)
+
+    def _measured(self, rounds: list[_Round]) -> Measured:
+        computed = _medians([r.computed for r in rounds])
+        longer = _medians([r.slowly for r in rounds]) - computed
+        copied: dict[tuple[int, bool], list[float]] = {x: [] for x in self._amounts}
+        for amount, seconds in (x for r in rounds for x in r.copied):
+            copied[amount].append(seconds)
+        return Measured(
+            tuple(computed.tolist()),
+            dict(zip(self._amounts, self._prices(longer).tolist(), strict=True)),
+            {x: float(np.mean(found)) for x, found in copied.items()},
+            max(0.0, float(np.median([r.drag for r in rounds]))),
         )
-        return Measured(tuple(middle.tolist()), moves, copies)
 
-    def _mean(self, move: Callable[[Bytes, int, bool], None], nbytes: int, out: bool) -> float:
-        last = (self.slow.nbytes - nbytes) // PAGE
-        places = self._random.integers(0, last + 1, SAMPLES) * PAGE
-        start = perf_counter()
-        for at in places.tolist():
-            move(self._room[:nbytes], at, out)
-        return (perf_counter() - start) / SAMPLES
+    def _prices(self, longer: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of each size, such that they sum up to what the program takes longer."""
+        counts = np.array([[here.count(x) for x in self._amounts] for here in self._uses], float)
+        prices = nnls(counts, longer)[0]
+        return prices * max(0.0, float(longer.sum())) / max(1e-12, float((counts @ prices).sum()))
 
-    def _move(self, array: Bytes, at: int, out: bool) -> None:
-        (self.slow.write if out else self.slow.read)(array, at)
+    def _beside(self, alone: float) -> tuple[list[tuple[tuple[int, bool], float]], float]:
+        """Computes while copies go on, and until there is one of each size: how long each of them
+        took, and what a second of them added."""
+        kinds = len(self._amounts)
+        with Copier(self._outside.slow) as copier:
+            copier.add([self._copy(k) for k in range(kinds * (2 + int(alone / 1e-4 / kinds)))])
+            together = sum(self._compute())
+            spent = sum(copier.seconds.values())
+            copier.wait(kinds)
+            finished = [(self._amounts[k % kinds], copier.seconds[k]) for k in copier.finished]
+        return finished, (together - alone) / max(spent, 1e-9)
+
+    def _copy(self, k: int) -> Copy:
+        nbytes, out = self._amounts[k % len(self._amounts)]
+        last = (self._outside.slow.nbytes - nbytes) // PAGE
+        at = int(self._random.integers(0, last + 1)) * PAGE
+        return Copy(k, k, self._room[:nbytes], at, out)
 
     def _compute(self) -> list[float]:
         found: list[float] = []
@@ -129,9 +158,23 @@ class Gauge:
         return found
 
 
-def _copy(copier: Copier, array: Bytes, at: int, out: bool) -> None:
-    copier.add([Copy(0, 0, array, at, out)])
-    copier.wait(1)
+class _Bytes:
+    """Prices of nothing in particular."""
+
+    def computing(self, step: int) -> int:
+        return step * 0
+
+    def moving(self, nbytes: int, *, out: bool) -> int:
+        return nbytes + out
+
+    copying = moving
+
+
+def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
+    """Of each instruction, scaled so that they sum up to the median of the rounds' sums."""
+    times = np.array(rounds)
+    middle = np.median(times, axis=0)
+    return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))
 
 
 def _in_ram(workload: Workload) -> list[Array]:
