@@ -17,8 +17,10 @@ from jax.extend import core
 from recurra.backend.jax.jaxpr import CALLS
 
 _CALLS = {**CALLS, "custom_vjp_call": "call_jaxpr"}
-_WHOLE = ("dot_general", "conv_general_dilated", "scan", "while", "cond", "sort", "scatter-add")
-_WHOLE += ("reduce_window_max", "select_and_scatter_add", "reduce_window_sum", "gather")
+_WHOLE = (
+    *("dot_general", "conv_general_dilated", "scan", "while", "cond", "sort", "gather"),
+    *("scatter-add", "select_and_scatter_add", "reduce_window_max", "reduce_window_sum"),
+)
 _TURNS = ("transpose", "reshape", "squeeze", "expand_dims")  # what a contraction reads as it is
 
 
@@ -122,8 +124,8 @@ class _Cut:
                 number.setdefault(v, len(number))
             inner = core.Jaxpr((), reads, writes, eqns)
             call = compiled.setdefault(str(inner), _compiled(inner))
-            ids = [tuple(number[v] for v in vs) for vs in (reads, writes)]
-            found.append(Piece(_named(eqns), *ids, call))
+            read_ids, written_ids = (tuple(number[v] for v in vs) for vs in (reads, writes))
+            found.append(Piece(_named(eqns), read_ids, written_ids, call))
         taken = (*self.jaxpr.invars, *constants)
         results = [v for v in dict.fromkeys(self.results) if v not in taken]
         return Pieces(

@@ -9,23 +9,23 @@ from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import problem_of
-from recurra.mapping.execute.slow import PAGE, Bytes, pages
 from recurra.mapping.execute.run import Execution
+from recurra.mapping.execute.slow import PAGE, Bytes, pages
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.machine import picoseconds
 from recurra.memory.problem import nothing
 
-Moves = Mapping[tuple[int, bool], float]  # (bytes, out of RAM) → seconds
+Amount = tuple[int, bool]  # bytes, out of RAM or into it
+Moves = Mapping[Amount, float]  # seconds
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds. `moves`: what an instruction takes longer that waits for the disk, by least squares
-    over the program; `copies`: of the copy engine beside instructions."""
+    """Seconds. `moves`: what an instruction takes longer that waits for the disk, together with
+    what it computes slower after such a rest; `copies`: of the copy engine beside instructions."""
 
     instructions: tuple[float, ...]
     moves: Moves
@@ -65,8 +65,9 @@ def measured(workload: Workload, folder: Path | None = None, rounds: int = 5) ->
 @dataclass(frozen=True)
 class _Round:
     computed: list[float]  # by instruction, everything in RAM
-    slowly: list[float]  # the same with everything in slow memory
-    copied: list[tuple[tuple[int, bool], float]]
+    slowly: float  # all of them, with everything in slow memory
+    moved: dict[Amount, list[float]]  # in that
+    copied: list[tuple[Amount, float]]
     drag: float
 
 
@@ -99,9 +100,11 @@ class Gauge:
     def round(self) -> Measured:
         """What one round more measured; `measured` tells about all of them."""
         computed = self._compute()
-        times = self._outside.run()
-        slowly = np.add(times.moved, times.computed).tolist()
-        self._rounds.append(_Round(computed, slowly, *self._beside(sum(computed))))
+        slow = self._outside.slow
+        slow.log = {x: [] for x in self._amounts}
+        slowly, moved = self._outside.run().total, slow.log
+        slow.log = None
+        self._rounds.append(_Round(computed, slowly, moved, *self._beside(sum(computed))))
         return self._measured(self._rounds[-1:])
 
     def measured(self) -> Measured:
@@ -110,24 +113,25 @@ class Gauge:
 
     def _measured(self, rounds: list[_Round]) -> Measured:
         computed = _medians([r.computed for r in rounds])
-        longer = _medians([r.slowly for r in rounds]) - computed
-        copied: dict[tuple[int, bool], list[float]] = {x: [] for x in self._amounts}
+        longer = np.median([r.slowly for r in rounds]) - computed.sum()
+        copied: dict[Amount, list[float]] = {x: [] for x in self._amounts}
         for amount, seconds in (x for r in rounds for x in r.copied):
             copied[amount].append(seconds)
         return Measured(
             tuple(computed.tolist()),
-            dict(zip(self._amounts, self._prices(longer).tolist(), strict=True)),
+            self._prices(rounds, float(longer)),
             {x: float(np.mean(found)) for x, found in copied.items()},
             max(0.0, float(np.median([r.drag for r in rounds]))),
         )
 
-    def _prices(self, longer: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _prices(self, rounds: list[_Round], longer: float) -> Moves:
         """Of each size, such that they sum up to what the program takes longer."""
-        counts = np.array([[here.count(x) for x in self._amounts] for here in self._uses], float)
-        prices = nnls(counts, longer)[0]
-        return prices * max(0.0, float(longer.sum())) / max(1e-12, float((counts @ prices).sum()))
+        means = [{x: float(np.mean(found)) for x, found in r.moved.items()} for r in rounds]
+        middle = {x: float(np.median([mean[x] for mean in means])) for x in self._amounts}
+        total = sum(middle[x] for here in self._uses for x in here)
+        return {x: time * max(0.0, longer) / total for x, time in middle.items()}
 
-    def _beside(self, alone: float) -> tuple[list[tuple[tuple[int, bool], float]], float]:
+    def _beside(self, alone: float) -> tuple[list[tuple[Amount, float]], float]:
         """Computes while copies go on, and until there is one of each size: how long each of them
         took, and what a second of them added."""
         kinds = len(self._amounts)

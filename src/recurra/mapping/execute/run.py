@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-
 from recurra.errors import RecurraError
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import outside, slots, uses

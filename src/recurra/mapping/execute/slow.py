@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ class SlowMemory:
         self.folder = Path(tempfile.gettempdir()) if folder is None else folder
         self.nbytes = whole_pages(nbytes)
         self.told, self.direct = "", True
+        self.log: dict[tuple[int, bool], list[float]] | None = None  # (bytes, written) → seconds
         self.file = self._opened()
         try:
             if self.nbytes:
@@ -80,11 +82,17 @@ class SlowMemory:
 
     def read(self, into: Bytes, at: int) -> None:
         """Fills an array; raises `RecurraError` if the file ends, or the disk fails."""
-        self._move(os.preadv, into, at, "read")
+        self._timed(os.preadv, into, at, out=False)
 
     def write(self, of: Bytes, at: int) -> None:
         """Raises `RecurraError` if the disk is full, or fails."""
-        self._move(os.pwritev, of, at, "write")
+        self._timed(os.pwritev, of, at, out=True)
+
+    def _timed(self, move: Callable[..., int], array: Bytes, at: int, *, out: bool) -> None:
+        start = perf_counter()
+        self._move(move, array, at, "written" if out else "read")
+        if self.log is not None:
+            self.log.setdefault((len(array), out), []).append(perf_counter() - start)
 
     def _move(self, move: Callable[..., int], array: Bytes, at: int, what: str) -> None:
         done = 0
@@ -92,7 +100,7 @@ class SlowMemory:
             try:
                 moved = move(self.file, [array[done:].data], at + done)
             except OSError as error:
-                raise self._refused(f"{what} bytes {at}..{at + len(array)}", error) from None
+                raise self._refused(f"have bytes {at}..{at + len(array)} {what}", error) from None
             if moved <= 0:
                 raise RecurraError(
                     f"slow memory in {self.folder}: it ends at byte {at + done}",

@@ -60,24 +60,28 @@ class Workload:
     def __post_init__(self) -> None:
         there = set(self.given)
         for t, x in enumerate(self.operations):
-            who = f"{self.name}: instruction {t} ({x.name})"
-            for k in x.reads:
-                if k not in there:
-                    raise ProblemError(f"{who} reads tensor {k}, which is not there")
-            for k in x.writes:
-                if k in self.made or k in self.given:
-                    if self.made.get(k) != t:
-                        raise ProblemError(f"{who} writes tensor {k}, which is there already")
-            there |= set(x.writes)
-            for old, new in x.in_place:
-                if old not in x.reads or new not in x.writes:
-                    raise ProblemError(f"{who} does not write {new} over {old}")
-                if self.tensors[old].nbytes != self.tensors[new].nbytes:
-                    raise ProblemError(f"{who} writes {new} over {old} of another size")
-                there.remove(old)
-        lost = [k for k in self.results if k not in there]
-        if lost:
-            raise ProblemError(f"{self.name}: its result {lost[0]} is not there at the end")
+            wrong = self._wrong(x, there)
+            if wrong:
+                raise ProblemError(f"{self.name}: instruction {t} ({x.name}) {wrong}")
+            there = (there | set(x.writes)) - {old for old, _ in x.in_place}
+        for k in self.results:
+            if k not in there:
+                raise ProblemError(f"{self.name}: its result {k} is not there at the end")
+
+    def _wrong(self, x: Operation, there: set[int]) -> str:
+        """About an operation, given the tensors that are there."""
+        for k in x.reads:
+            if k not in there:
+                return f"reads tensor {k}, which is not there"
+        for k in x.writes:
+            if k in self.given or self.operations[self.made[k]] is not x:
+                return f"writes tensor {k}, which another instruction makes"
+        for old, new in x.in_place:
+            if old not in x.reads or new not in x.writes:
+                return f"does not read {old} and write {new}, which is to take its place"
+            if self.tensors[old].nbytes != self.tensors[new].nbytes:
+                return f"writes {new} over {old}, which is of another size"
+        return ""
 
     @cached_property
     def made(self) -> Mapping[int, int]:
