@@ -6,6 +6,7 @@ into that reader's piece. Nested calls are written out.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,8 +123,10 @@ class _Cut:
             writes = [v for v in eqns[-1].outvars if type(v).__name__ != "DropVar"]
             for v in writes:
                 number.setdefault(v, len(number))
-            inner = core.Jaxpr((), reads, writes, eqns)
-            call = compiled.setdefault(str(inner), _compiled(inner))
+            inner = self.jaxpr.replace(constvars=[], invars=reads, outvars=writes, eqns=eqns)
+            with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+                text = str(inner)  # all of it: equal texts are compiled once
+            call = compiled.setdefault(text, _compiled(inner))
             read_ids, written_ids = (tuple(number[v] for v in vs) for vs in (reads, writes))
             found.append(Piece(_named(eqns), read_ids, written_ids, call))
         taken = (*self.jaxpr.invars, *constants)
