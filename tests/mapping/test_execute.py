@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +95,14 @@ def random_answer(problem: Problem, random: Random) -> Solution:
     return arranger.current()
 
 
+prompt = Copy.move
+
+
+def late(self: Copy, slow: SlowMemory, done: int) -> int:
+    time.sleep(0.002)
+    return prompt(self, slow, done)
+
+
 def same(found: Sequence[Array], wanted: Sequence[Array]) -> bool:
     return [x.tobytes() for x in found] == [x.tobytes() for x in wanted]
 
@@ -105,6 +114,7 @@ def same(found: Sequence[Array], wanted: Sequence[Array]) -> bool:
 )
 @given(st.integers(0, 2**32).map(Random))
 def test_any_mapping_gives_the_bits_of_the_unmapped_run(tmp_path: Path, random: Random) -> None:
+    """Also if copies are late: instructions wait for them."""
     work = random_workload(random)
     size = random.randint(0, 8) * SMALLEST
     problem = problem_of(work, size, Prices(random.choice([SMALLEST // 4, SMALLEST, 8 * SMALLEST])))
@@ -114,7 +124,10 @@ def test_any_mapping_gives_the_bits_of_the_unmapped_run(tmp_path: Path, random: 
             assert len(execution.arena) == size
             for poison in (0xFF, 0x7F):  # what lies in fast memory from before counts for nothing
                 execution.arena[:] = execution.bounce[:] = poison
-                execution.run()
+                with pytest.MonkeyPatch.context() as patch:
+                    if poison == 0x7F:
+                        patch.setattr(Copy, "move", late)
+                    execution.run()
                 assert same(execution.results(), wanted)
 
 
