@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.mapping.execute.costs import Gauge, Measured, measured
+from recurra.mapping.execute.costs import Gauge, Measured
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.run import Execution, Times
 from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.memory.problem import Problem, Solution
 
+FIRST = 4  # rounds of measuring before there are prices
 Floats = NDArray[np.float64]
 Answers = Callable[[Problem], Mapping[str, Solution]]
 
@@ -86,22 +86,20 @@ def compare(
     unmapped run's to the last bit.
     """
     wanted = unmapped(workload)
-    problem = problem_of(workload, fast_size, measured(workload, folder))
-    found = answers(problem)
-    with ExitStack() as stack:
-        gauge = stack.enter_context(Gauge(workload, folder))
-        runs = {
-            name: stack.enter_context(Execution(workload, problem, answer, folder))
-            for name, answer in found.items()
-        }
+    with Gauge(workload, folder) as gauge:
+        for _ in range(FIRST):
+            gauge.round()
+        problem = problem_of(workload, fast_size, gauge.measured())
+        found = answers(problem)
+        runs = {k: Execution(workload, problem, x, gauge.slow) for k, x in found.items()}
         prices, times = [gauge.round()], list[dict[str, Times]]()
         for k in range(rounds):
             order = list(runs) if k % 2 == 0 else list(runs)[::-1]
-            times.append({name: runs[name].run() for name in order})
+            times.append({})
+            for name in order:
+                times[-1][name] = runs[name].run()
+                _expect_same(f"{workload.name}, {name}", runs[name].results(), wanted)
             prices.append(gauge.round())
-        for name, run in runs.items():
-            _expect_same(f"{workload.name}, {name}", run.results(), wanted)
-        slow = str(next(iter(runs.values())).slow) if runs else ""
     priced = [(problem_of(workload, fast_size, x), x.drag) for x in prices]
     comparisons: dict[str, Comparison] = {}
     for name, answer in found.items():
@@ -114,7 +112,7 @@ def compare(
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
-    return Compared(problem, slow, gauge.measured(), comparisons)
+    return Compared(problem, str(gauge.slow), gauge.measured(), comparisons)
 
 
 def _simulated(problem: Problem, answer: Solution, drag: float) -> float:

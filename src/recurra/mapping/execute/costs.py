@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.mapping.execute.copier import Copier, Copy
-from recurra.mapping.execute.layout import problem_of
+from recurra.mapping.execute.layout import problem_of, slots
 from recurra.mapping.execute.run import Execution
-from recurra.mapping.execute.slow import PAGE, Bytes, pages
+from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.machine import picoseconds
 from recurra.memory.problem import nothing
@@ -54,14 +54,6 @@ class Measured:
         return f"{total:,.1f} ms of computing; the disk moves {n / 2**20:.1f} MiB at {told}"
 
 
-def measured(workload: Workload, folder: Path | None = None, rounds: int = 5) -> Measured:
-    """Of that many rounds of a `Gauge`."""
-    with Gauge(workload, folder) as gauge:
-        for _ in range(rounds):
-            gauge.round()
-        return gauge.measured()
-
-
 @dataclass(frozen=True)
 class _Round:
     computed: list[float]  # by instruction, everything in RAM
@@ -88,22 +80,24 @@ class Gauge:
         self._values = _in_ram(workload)
         self._room = pages(max(n for n, _ in sizes))
         self._rounds: list[_Round] = []
-        self._outside = Execution(workload, problem, nothing(problem), folder)
+        self._spare = slots(workload)[1]  # behind it copies write what nobody reads
+        self.slow = SlowMemory(folder, self._spare + 4 * len(self._room))
+        self._outside = Execution(workload, problem, nothing(problem), self.slow)
         self._compute()  # compiles
 
     def __enter__(self) -> Gauge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._outside.close()
+        self.slow.close()
 
     def round(self) -> Measured:
-        """What one round more measured; `measured` tells about all of them."""
+        """What one round more measured; `measured` tells about all of them. The results of an
+        `Execution` that shares the file are lost."""
         computed = self._compute()
-        slow = self._outside.slow
-        slow.log = {x: [] for x in self._amounts}
-        slowly, moved = self._outside.run().total, slow.log
-        slow.log = None
+        self.slow.log = {x: [] for x in self._amounts}
+        slowly, moved = self._outside.run().total, self.slow.log
+        self.slow.log = None
         self._rounds.append(_Round(computed, slowly, moved, *self._beside(sum(computed))))
         return self._measured(self._rounds[-1:])
 
@@ -135,7 +129,7 @@ class Gauge:
         """Computes while copies go on, and until there is one of each size: how long each of them
         took, and what a second of them added."""
         kinds = len(self._amounts)
-        with Copier(self._outside.slow) as copier:
+        with Copier(self.slow) as copier:
             copier.add([self._copy(k) for k in range(kinds * (2 + int(alone / 1e-4 / kinds)))])
             together = sum(self._compute())
             spent = sum(copier.seconds.values())
@@ -145,8 +139,8 @@ class Gauge:
 
     def _copy(self, k: int) -> Copy:
         nbytes, out = self._amounts[k % len(self._amounts)]
-        last = (self._outside.slow.nbytes - nbytes) // PAGE
-        at = int(self._random.integers(0, last + 1)) * PAGE
+        first, end = (self._spare, self.slow.nbytes) if out else (0, self._spare)
+        at = int(self._random.integers(first // PAGE, (end - nbytes) // PAGE + 1)) * PAGE
         return Copy(k, k, self._room[:nbytes], at, out)
 
     def _compute(self) -> list[float]:

@@ -53,11 +53,16 @@ class Execution:
 
     `problem` comes from `problem_of`, whatever the prices. Raises `InvalidSolution` for a mapping
     that does not hold, `ProblemError` for one that cannot be run, `RecurraError` for a disk that is
-    too small.
+    too small. Those of one workload may share a file, `disk`, one after the other: two files of one
+    disk need not be equally fast.
     """
 
     def __init__(
-        self, workload: Workload, problem: Problem, solution: Solution, folder: Path | None = None
+        self,
+        workload: Workload,
+        problem: Problem,
+        solution: Solution,
+        disk: SlowMemory | Path | None = None,
     ) -> None:
         validate(problem, solution)
         self.workload, self.problem, self.solution = workload, problem, solution
@@ -71,7 +76,8 @@ class Execution:
         self._steps = [_Step(x) for x in workload.operations]
         for t in range(problem.steps):
             self._prepare(t)
-        self.slow = SlowMemory(folder, size)
+        self._shares = isinstance(disk, SlowMemory)
+        self.slow = disk if isinstance(disk, SlowMemory) else SlowMemory(disk, size)
         try:
             self._give(list(workload.given))
         except BaseException:
@@ -85,8 +91,9 @@ class Execution:
         self.close()
 
     def close(self) -> None:
-        """Gives the disk its room back."""
-        self.slow.close()
+        """Gives the disk its room back, if it is nobody else's."""
+        if not self._shares:
+            self.slow.close()
 
     def run(self) -> Times:
         """Once, from the same start; the results are in slow memory then.
@@ -201,9 +208,12 @@ def _move(copier: Copier, moved: list[Moved], move: Callable[[Bytes, int], None]
 
 
 def execute(
-    workload: Workload, problem: Problem, solution: Solution, folder: Path | None = None
+    workload: Workload,
+    problem: Problem,
+    solution: Solution,
+    disk: SlowMemory | Path | None = None,
 ) -> tuple[tuple[Array, ...], Times]:
     """The results of one run, and its times."""
-    with Execution(workload, problem, solution, folder) as execution:
+    with Execution(workload, problem, solution, disk) as execution:
         times = execution.run()
         return execution.results(), times
