@@ -1,8 +1,8 @@
 """Mapped programs run for real, from RAM and a disk, beside what the simulator says of them.
 
 `step_ms` is a step as measured, beside the simulated one: the ratio is simulated over measured,
-1 is ideal; the limit is what instructions take with everything in RAM. Beside other answers the ratio is
-theirs over ours, both measured. Every result is the unmapped run's, to the last bit. Prices are
+1 is ideal; the limit is what instructions take with everything in RAM. Beside other answers the ratio
+is theirs over ours, both measured. Every result is the unmapped run's, to the last bit. Prices are
 measured in turns with the steps.
 """
 
@@ -29,7 +29,7 @@ PROGRAMS = (  # and the mebibytes of fast memory
     ("transformer_infer", 48),
 )
 QUICK = ("ppo_step", "rnn_train")
-ROUNDS, QUICK_ROUNDS = 15, 7
+ROUNDS, QUICK_ROUNDS = 11, 7
 SECONDS = 4.0  # CPU time of a search
 
 
@@ -49,6 +49,7 @@ def executed(quick: bool) -> list[Row]:
             rounds = QUICK_ROUNDS if quick else ROUNDS
             done = compare(work, mebibytes << 20, answers, rounds=rounds)
             progress(f"{done.slow}; {done.prices}")
+            progress(f"{done.steady} of {rounds} rounds on a steady machine")
             rows += rows_of(f"{name} {mebibytes}MiB", done)
     return rows
 

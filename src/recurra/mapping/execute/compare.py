@@ -17,6 +17,7 @@ from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.memory.problem import Problem, Solution
 
+STEADY = 0.1  # how far prices may differ from before a round to after it
 FIRST = 4  # rounds of measuring before there are prices
 Floats = NDArray[np.float64]
 Answers = Callable[[Problem], Mapping[str, Solution]]
@@ -63,11 +64,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """A problem with measured prices, where its slow memory is, and a comparison by answer."""
+    """A problem with measured prices, where its slow memory is, and a comparison by answer.
+
+    `steady`: how many rounds count, those before and after which instructions took the same time to
+    a tenth; of a machine that never keeps still for so long, all.
+    """
 
     problem: Problem
     slow: str
     prices: Measured
+    steady: int
     comparisons: Mapping[str, Comparison]
 
 
@@ -100,19 +106,27 @@ def compare(
                 times[-1][name] = runs[name].run()
                 _expect_same(f"{workload.name}, {name}", runs[name].results(), wanted)
             prices.append(gauge.round())
+    steady = _steady(np.array([sum(x.instructions) for x in prices]))
     priced = [(problem_of(workload, fast_size, x), x.drag) for x in prices]
     comparisons: dict[str, Comparison] = {}
     for name, answer in found.items():
         ends = np.array([_simulated(p, answer, drag) for p, drag in priced])
-        steps = tuple(x[name] for x in times)
+        steps = tuple(times[k][name] for k in steady)
         comparisons[name] = Comparison(
             answer,
             answer.reward(problem) / max(1, problem.total),
-            (ends[:-1] + ends[1:]) / 2,
+            ((ends[:-1] + ends[1:]) / 2)[steady],
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
-    return Compared(problem, str(gauge.slow), gauge.measured(), comparisons)
+    return Compared(problem, str(gauge.slow), gauge.measured(), len(steady), comparisons)
+
+
+def _steady(alone: Floats) -> list[int]:
+    """The rounds before and after which a step alone takes the same time, if there are some."""
+    change = np.abs(np.log(alone[1:] / alone[:-1]))
+    found = np.nonzero(change < STEADY)[0].tolist()
+    return found if len(found) > 2 else list(range(len(change)))
 
 
 def _simulated(problem: Problem, answer: Solution, drag: float) -> float:
