@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recurra import cli
+from recurra.bench.mapping_execute import rows_of
 from recurra.errors import RecurraError
 from recurra.mapping import engines
 from recurra.mapping.execute.compare import compare
@@ -225,10 +226,43 @@ def test_prices_are_measured_and_steps_compared(chain: Workload, tmp_path: Path)
         assert once.drag >= 0
     done = compare(chain, 2 * SMALLEST, lambda p: {"none": nothing(p)}, rounds=2, folder=tmp_path)
     (found,) = done.comparisons.values()
+    assert done.steady <= 2
     assert found.share == 0
     assert found.measured.shape == found.simulated.shape == (2,)
     assert min(found.measured) > 0 < found.ratio
     assert "ms simulated" in str(found)
+
+
+def test_the_bench_tells_measured_beside_simulated(chain: Workload, tmp_path: Path) -> None:
+    def answers(problem: Problem) -> dict[str, Solution]:
+        return {"default": leaving(chain)[1], "everything slow": nothing(problem)}
+
+    rows = rows_of("chain", compare(chain, 4 * SMALLEST, answers, rounds=1, folder=tmp_path))
+    assert [(row.case, row.peer) for row in rows] == [
+        ("chain default", "simulated"),
+        ("chain everything slow", "simulated"),
+        ("chain", "everything slow"),
+    ]
+    assert all(row.checked == "exact" and row.ours > 0 and row.limit for row in rows)
+
+
+def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> None:
+    calls = 0
+
+    def changing(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+        nonlocal calls
+        calls += 1
+        outputs[0][...] = calls
+
+    steps = (*chain.operations[:3], Operation("last", (3,), (4,), changing))
+    work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
+    with pytest.raises(RecurraError, match="chain, none: result 1 is not that of the unmapped"):
+        compare(work, SMALLEST, lambda p: {"none": nothing(p)}, rounds=1, folder=tmp_path)
+
+
+def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "mapping", "--only", "play"]) == 2
+    assert "its parts are solve, execute" in capsys.readouterr().err
 
 
 # What a disk may do

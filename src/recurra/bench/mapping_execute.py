@@ -1,9 +1,9 @@
 """Mapped programs run for real, from RAM and a disk, beside what the simulator says of them.
 
 `step_ms` is a step as measured, beside the simulated one: the ratio is simulated over measured,
-1 is ideal; the limit is what instructions take with everything in RAM. Beside other answers the ratio
-is theirs over ours, both measured. Every result is the unmapped run's, to the last bit. Prices are
-measured in turns with the steps.
+1 is ideal; the limit is what instructions take with everything in RAM. Beside other answers the
+ratio is theirs over ours, both measured. Every result is the unmapped run's, to the last bit.
+Prices are measured in turns with the steps.
 """
 
 from __future__ import annotations

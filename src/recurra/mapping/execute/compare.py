@@ -66,8 +66,8 @@ class Comparison:
 class Compared:
     """A problem with measured prices, where its slow memory is, and a comparison by answer.
 
-    `steady`: how many rounds count, those before and after which instructions took the same time to
-    a tenth; of a machine that never keeps still for so long, all.
+    `steady`: before and after how many rounds the instructions took the same time, to a tenth. Only
+    these count, or all where they are fewer than three.
     """
 
     problem: Problem
@@ -107,15 +107,16 @@ def compare(
                 _expect_same(f"{workload.name}, {name}", runs[name].results(), wanted)
             prices.append(gauge.round())
     steady = _steady(np.array([sum(x.instructions) for x in prices]))
+    counted = steady if len(steady) > 2 else list(range(rounds))
     priced = [(problem_of(workload, fast_size, x), x.drag) for x in prices]
     comparisons: dict[str, Comparison] = {}
     for name, answer in found.items():
         ends = np.array([_simulated(p, answer, drag) for p, drag in priced])
-        steps = tuple(times[k][name] for k in steady)
+        steps = tuple(times[k][name] for k in counted)
         comparisons[name] = Comparison(
             answer,
             answer.reward(problem) / max(1, problem.total),
-            ((ends[:-1] + ends[1:]) / 2)[steady],
+            ((ends[:-1] + ends[1:]) / 2)[counted],
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
@@ -123,10 +124,8 @@ def compare(
 
 
 def _steady(alone: Floats) -> list[int]:
-    """The rounds before and after which a step alone takes the same time, if there are some."""
-    change = np.abs(np.log(alone[1:] / alone[:-1]))
-    found = np.nonzero(change < STEADY)[0].tolist()
-    return found if len(found) > 2 else list(range(len(change)))
+    """The rounds before and after which a step alone takes the same time."""
+    return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
 
 
 def _simulated(problem: Problem, answer: Solution, drag: float) -> float:
