@@ -82,8 +82,12 @@ class Gauge:
         self._rounds: list[_Round] = []
         self._spare = slots(workload)[1]  # behind it copies write what nobody reads
         self.slow = SlowMemory(folder, self._spare + 4 * len(self._room))
-        self._outside = Execution(workload, problem, nothing(problem), self.slow)
-        self._compute()  # compiles
+        try:
+            self._outside = Execution(workload, problem, nothing(problem), self.slow)
+            self._compute()  # compiles
+        except BaseException:
+            self.slow.close()
+            raise
 
     def __enter__(self) -> Gauge:
         return self

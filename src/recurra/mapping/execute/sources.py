@@ -28,7 +28,10 @@ def from_jax(
     found = pieces_of(function, *arguments)
     random = np.random.default_rng(seed)
     leaves, _ = flattened(arguments)
-    given = {k: _array(x, random) for k, x in zip(found.arguments, leaves, strict=True)}
+    given = {
+        k: np.asarray(_array(x, random), found.values[k].dtype)
+        for k, x in zip(found.arguments, leaves, strict=True)
+    }
     return Workload(
         name or getattr(function, "__name__", "function"),
         tuple(Tensor(x.shape, x.dtype) for x in found.values),
