@@ -22,6 +22,7 @@ from recurra import cli
 from recurra.bench.mapping_execute import rows_of
 from recurra.errors import RecurraError
 from recurra.mapping import engines
+from recurra.mapping.execute import slow as slow_memory
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copy
 from recurra.mapping.execute.costs import Gauge
@@ -390,11 +391,21 @@ def test_a_file_system_without_direct_io(
     monkeypatch.setattr(os, "open", without)
     problem, answer = leaving(chain)
     with Execution(chain, problem, answer, tmp_path) as execution:
-        assert "without direct I/O (Invalid argument): the page cache may hide" in str(
-            execution.slow
-        )
+        assert "without direct I/O (Invalid argument): RAM may hide the disk" in str(execution.slow)
         execution.run()
         assert same(execution.results(), unmapped(chain))
+
+
+def test_a_disk_that_is_ram_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nnone {tmp_path} tmpfs rw 0 0\n")
+    assert slow_memory.file_system(tmp_path / "in", mounts) == "tmpfs"
+    assert slow_memory.file_system(Path("/"), mounts) == "ext4"
+    assert slow_memory.file_system(Path("/"), tmp_path / "none") == ""
+    monkeypatch.setattr(slow_memory, "file_system", lambda folder: "tmpfs")
+    disk = SlowMemory(tmp_path, PAGE)
+    disk.close()
+    assert "without direct I/O (tmpfs is RAM): RAM may hide the disk" in str(disk)
 
 
 def test_what_cannot_be_run_is_refused(chain: Workload, tmp_path: Path) -> None:

@@ -34,6 +34,17 @@ def pages(nbytes: int) -> Bytes:
     return room
 
 
+def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of the file system that a folder is on, as Linux tells it; else nothing."""
+    if not mounts.exists():
+        return ""
+    lines = [line.split() for line in mounts.read_text().splitlines()]
+    place = folder.resolve()
+    found = [(len(at), kind) for _, at, kind, *_ in lines if place.is_relative_to(at)]
+    longest = max((length for length, _ in found), default=0)
+    return next((kind for length, kind in reversed(found) if length == longest), "")
+
+
 class SlowMemory:
     """`nbytes` of a file in `folder`; the system's folder of temporary files if there is none."""
 
@@ -64,6 +75,9 @@ class SlowMemory:
         except OSError as error:  # the file system has no direct I/O
             self.direct, self.told = False, f" ({error.strerror})"
         os.unlink(path)
+        kind = file_system(self.folder)
+        if kind in ("tmpfs", "ramfs"):
+            self.direct, self.told = False, f" ({kind} is RAM)"
         return file
 
     def _touch(self) -> None:
@@ -77,7 +91,7 @@ class SlowMemory:
             return f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, direct I/O"
         return (
             f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, without direct I/O"
-            f"{self.told}: the page cache may hide the disk"
+            f"{self.told}: RAM may hide the disk"
         )
 
     def read(self, into: Bytes, at: int) -> None:
@@ -112,7 +126,7 @@ class SlowMemory:
     def _refused(self, what: str, error: OSError) -> RecurraError:
         return RecurraError(
             f"slow memory in {self.folder}: the disk did not {what}",
-            facts=f"{error.strerror}; it has {self.nbytes:,} B",
+            facts=f"{error.strerror}; the slow memory takes {self.nbytes:,} B",
             hint="--folder names another disk",
         )
 
