@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
+    "map run": ("recurra.mapping.execute.command:Run", "run a mapped program from RAM and a disk"),
     "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
     "map pack": (
         "recurra.mapping.commands:Pack",

@@ -29,7 +29,7 @@ BENCHES = {  # our program, its suite
 }
 BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
-    "only": ("ppo", "decode"),
+    "only": ("ppo", "decode", "mapping"),
     "out": ("learning", "decode", "mapping"),
     "learn": ("mapping",),
 }
@@ -264,7 +264,7 @@ class Bench:
     """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
-    tokens, memory, figures."""
+    tokens, memory, figures. With mapping: solve, execute."""
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With

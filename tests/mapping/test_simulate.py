@@ -44,6 +44,9 @@ def test_an_instruction_waits_for_its_copies() -> None:
     assert (free.latency, free.stalls, free.starts) == (5, 0, (0, 4))
     busy = simulate(PROGRAM, COPIED, contention=True)  # 1 ps is idle, 2 of 3 are waited for
     assert (busy.latency, busy.waited, busy.starts) == (7, (0, 2, 0), (0, 6))
+    shared = simulate(PROGRAM, COPIED, contention=True, drag=2.0)  # that 1 ps costs 2 more
+    assert (shared.latency, shared.starts) == (9, (0, 8))
+    assert simulate(PROGRAM, COPIED, drag=1.0).latency == 5 + 3
     assert speedup(PROGRAM, COPIED) == 10 / 7
     assert fastest(PROGRAM, [nothing(PROGRAM), COPIED]) == COPIED
 

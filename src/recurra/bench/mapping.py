@@ -3,7 +3,8 @@
 Every answer is validated before it counts. `reward_share` is the part of all there is to gain, its
 limit a proven bound; `simulated_us` is a step on the simulator with contention; `correlation` says
 how well rewards tell its latencies (table 5 of the paper: -1 is ideal); `steps_per_s` are random
-steps of the game per CPU second, in the native engine beside the Python one.
+steps of the game per CPU second, in the native engine beside the Python one. The part `execute`
+runs answers for real: `mapping_execute.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from recurra.bench.harness import Row, progress
 from recurra.bench.pairs import ratio
+from recurra.bench.parts import named
 from recurra.mapping.bounds import bound
 from recurra.mapping.engines import Engine, engine
 from recurra.mapping.flat import flat
@@ -26,6 +28,7 @@ from recurra.mapping.simulate import correlation, simulate
 from recurra.mapping.solvers import solver_of
 from recurra.memory.problem import Problem, Solution
 
+PARTS = ("solve", "execute")
 OURS = "default"
 PEERS = ("xla-like", "greedy", "random", "evolution", "annealing", "priority", "lns", "mcts")
 SECONDS, QUICK_SECONDS = 8.0, 1.0
@@ -96,18 +99,33 @@ class Contest:
 
 
 def suite(
-    _: object = None, quick: bool = False, out: Path | None = None, learn: bool = False
+    _: object = None,
+    quick: bool = False,
+    out: Path | None = None,
+    learn: bool = False,
+    only: str | None = None,
 ) -> list[Row]:
     """Rows per instance and peer; `quick`: small instances, short searches.
 
     `out`: a folder for the page and the pictures of figures 5, 6 and 8. `learn`: agents that learn,
-    instead.
+    instead. `only`: some of the parts.
     """
     from recurra.bench import mapping_learning
-    from recurra.bench.mapping_figures import expect_room, write
 
     if learn:
         return mapping_learning.suite(quick, out)
+    parts = named("mapping", PARTS, only)
+    rows = solved(quick, out) if "solve" in parts else []
+    if "execute" in parts:
+        from recurra.bench.mapping_execute import executed
+
+        rows += executed(quick)
+    return rows
+
+
+def solved(quick: bool, out: Path | None) -> list[Row]:
+    """Rewards, simulated steps, speed of the game."""
+    from recurra.bench.mapping_figures import expect_room, write
 
     if out is not None:
         expect_room(out)

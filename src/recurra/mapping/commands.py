@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -210,30 +211,13 @@ class Import:
         """Of FILE.py:NAME."""
         from recurra.mapping.imports import from_jax
 
-        file, _, name = self.source.rpartition(":")
-        if not file.endswith(".py") or not name:
-            raise ProblemError(
-                f"{self.source} is nothing to import",
-                hint="FILE.py:NAME, FILE.pb, FILE.csv, or a model of the library",
-            )
-        _read(Path(file))
-        sys.path.insert(0, str(Path(file).parent))
-        make = runpy.run_path(file).get(name)
-        if not callable(make):
-            raise ProblemError(f"{file} has no function {name}")
-        made = make()
-        if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
-            raise ProblemError(
-                f"{name} in {file} gives {type(made).__name__}",
-                facts="it must give a function, a tuple of arguments, and perhaps the donated ones",
-            )
-        function, arguments, *donated = made  # pyright: ignore[reportUnknownVariableType]
+        function, arguments, donated = function_of(self.source)
         return from_jax(
             function,
             *arguments,
-            donated=donated[0] if donated else (),
+            donated=donated,
             machine=machine,
-            name=name,
+            name=self.source.rpartition(":")[2],
             loop=self.loop,
             supply=self.supply,
         )
@@ -326,6 +310,29 @@ class Build:
 
         print(f"built {build()}")
         return 0
+
+
+def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+    """What FILE.py:NAME gives: a function, its arguments, and which of them are donated."""
+    file, _, name = source.rpartition(":")
+    if not file.endswith(".py") or not name:
+        raise ProblemError(
+            f"{source} is nothing to import",
+            hint="FILE.py:NAME, FILE.pb, FILE.csv, or a model of the library",
+        )
+    _read(Path(file))
+    sys.path.insert(0, str(Path(file).parent))
+    make = runpy.run_path(file).get(name)
+    if not callable(make):
+        raise ProblemError(f"{file} has no function {name}")
+    made = make()
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
+        raise ProblemError(
+            f"{name} in {file} gives {type(made).__name__}",
+            facts="it must give a function, a tuple of arguments, and perhaps the donated ones",
+        )
+    function, arguments, *donated = made  # pyright: ignore[reportUnknownVariableType]
+    return function, arguments, donated[0] if donated else ()
 
 
 def problem_of(source: str, fast_size: int | None) -> Problem:

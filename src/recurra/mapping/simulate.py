@@ -30,8 +30,14 @@ class Run:
         return sum(self.waited)
 
 
-def simulate(problem: Problem, solution: Solution, *, contention: bool = False) -> Run:
-    """Executes a mapping that holds."""
+def simulate(
+    problem: Problem, solution: Solution, *, contention: bool = False, drag: float = 0.0
+) -> Run:
+    """Executes a mapping that holds.
+
+    `drag`: what a second of copying adds to the instruction beside it, where the two share a
+    processor.
+    """
     released: list[list[tuple[int, int]]] = [[] for _ in range(problem.steps)]
     pairs = zip(problem.buffers, solution.placements, strict=True)
     for b, p in pairs:
@@ -45,8 +51,8 @@ def simulate(problem: Problem, solution: Solution, *, contention: bool = False) 
         starts[t] = now
         queue = sorted([*queue, *([last, left] for last, left in released[t])])
         duration, idle = _duration(problem, solution, t)
-        now += duration
-        _advance(queue, idle if contention else duration)
+        copied = _advance(queue, idle if contention else duration)
+        now += duration + round(drag * copied)
     waited[-1] = _finish(queue, problem.steps)
     return Run(tuple(starts), tuple(waited), now + waited[-1])
 
@@ -58,11 +64,15 @@ def _finish(queue: list[list[int]], t: int) -> int:
     return sum(due)
 
 
-def _advance(queue: list[list[int]], time: int) -> None:
-    while queue and time >= queue[0][1]:
-        time -= queue.pop(0)[1]
+def _advance(queue: list[list[int]], time: int) -> int:
+    """Copies for so long; how much of it there was to copy."""
+    left = time
+    while queue and left >= queue[0][1]:
+        left -= queue.pop(0)[1]
     if queue:
-        queue[0][1] -= time
+        queue[0][1] -= left
+        return time
+    return time - left
 
 
 def _duration(problem: Problem, solution: Solution, t: int) -> tuple[int, int]:

@@ -1,0 +1,94 @@
+"""`recurra map run`: a program is mapped and run for real, beside what the simulator says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from recurra.errors import RecurraError
+from recurra.mapping.commands import function_of, nbytes
+from recurra.mapping.engines import Which
+from recurra.memory.problem import Problem, Solution, nothing
+
+if TYPE_CHECKING:
+    from recurra.mapping.execute.compare import Compared
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a program with a small fast memory of RAM, and a file of a disk as slow memory.
+
+    Example: recurra map run rnn_train --fast-size 16MiB --folder /var/tmp
+    """
+
+    program: Positional[str]
+    """A model of the library, or FILE.py:NAME, called for (function, arguments)."""
+    fast_size: str
+    """Fast memory, say 16MiB: all that buffers of 64 KiB and more may take of RAM."""
+    solver: Annotated[str, arg(metavar="NAME")] = "default"
+    """As of `recurra map solve`."""
+    seconds: float = 5.0
+    """CPU time of the search."""
+    seed: int = 0
+    """Of all random numbers."""
+    engine: Which = "auto"
+    """auto: the native one where it is built."""
+    rounds: int = 5
+    """How often the step is run; times are medians."""
+    folder: Path | None = None
+    """Where the file of the slow memory goes; if left out, where temporary files go."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def __call__(self) -> int:
+        from recurra.mapping.execute.compare import compare
+        from recurra.mapping.execute.sources import from_jax, workload_of
+
+        if self.rounds < 1:
+            raise RecurraError(f"a step is run once at least, not {self.rounds} times")
+        size = nbytes(self.fast_size)
+        if ":" in self.program:
+            function, arguments, _ = function_of(self.program)
+            workload = from_jax(function, *arguments, name=self.program.rpartition(":")[2])
+        else:
+            workload = workload_of(self.program)
+        print(workload, file=sys.stderr)
+        done = compare(workload, size, self.answers, rounds=self.rounds, folder=self.folder)
+        if self.json:
+            print(json.dumps({"problem": workload.name, "slow": done.slow, "answers": _told(done)}))
+            return 0
+        print(done.problem)
+        print(done.slow)
+        print(done.prices)
+        for name, x in done.comparisons.items():
+            print(f"{name}: {x.answer}, {x.share:.3f} of all there is to gain\n  {x}")
+        print("results are those of the unmapped run, to the last bit")
+        return 0
+
+    def answers(self, problem: Problem) -> Mapping[str, Solution]:
+        """The solver's, beside everything in slow memory."""
+        from recurra.mapping.engines import engine
+        from recurra.mapping.solvers import solver_of
+
+        solve = solver_of(self.solver)
+        found = solve(problem, self.seconds, self.seed, None, engine(self.engine))
+        return {"everything slow": nothing(problem), self.solver: found}
+
+
+def _told(done: Compared) -> dict[str, Any]:
+    return {
+        name: {
+            "share": x.share,
+            "measured_ms": x.middle[0],
+            "simulated_ms": x.middle[1],
+            "ratio": x.ratio,
+            "spread_ms": x.spread,
+        }
+        for name, x in done.comparisons.items()
+    }

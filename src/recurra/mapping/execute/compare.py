@@ -1,0 +1,141 @@
+"""Simulated steps beside measured ones: the same answers, in turns with the measuring of prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+from recurra.mapping.execute.costs import Gauge, Measured
+from recurra.mapping.execute.layout import problem_of
+from recurra.mapping.execute.run import Execution, Times
+from recurra.mapping.execute.workload import Array, Workload, unmapped
+from recurra.mapping.simulate import simulate
+from recurra.memory.problem import Problem, Solution
+
+STEADY = 0.1  # how far prices may differ from before a round to after it
+FIRST = 4  # rounds of measuring before there are prices
+Floats = NDArray[np.float64]
+Answers = Callable[[Problem], Mapping[str, Solution]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One answer: milliseconds of a step, by round; the parts of the measured ones."""
+
+    answer: Solution
+    share: float  # of all there is to gain
+    simulated: Floats
+    measured: Floats
+    times: tuple[Times, ...]
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Medians: measured, simulated."""
+        return float(np.median(self.measured)), float(np.median(self.simulated))
+
+    @property
+    def ratio(self) -> float:
+        """Measured over simulated, the median of the rounds."""
+        return float(np.median(self.measured / self.simulated))
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The measured steps of which a tenth is faster, a tenth slower."""
+        low, high = np.quantile(self.measured, (0.1, 0.9))
+        return float(low), float(high)
+
+    def __str__(self) -> str:
+        parts = [
+            np.median([sum(part) for part in parts]) * 1e3
+            for parts in zip(*((x.computed, x.moved, x.waited) for x in self.times), strict=True)
+        ]
+        return (
+            f"{self.middle[0]:,.1f} ms measured ({self.spread[0]:,.1f} to "
+            f"{self.spread[1]:,.1f}; {parts[0]:,.1f} computing, {parts[1]:,.1f} at the disk, "
+            f"{parts[2]:,.1f} waiting), {self.middle[1]:,.1f} ms simulated, "
+            f"ratio {self.ratio:.3f}"
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A problem with measured prices, where its slow memory is, and a comparison by answer.
+
+    `steady`: before and after how many rounds the instructions took the same time, to a tenth. Only
+    these count, or all where they are fewer than three.
+    """
+
+    problem: Problem
+    slow: str
+    prices: Measured
+    steady: int
+    comparisons: Mapping[str, Comparison]
+
+
+def compare(
+    workload: Workload,
+    fast_size: int,
+    answers: Answers,
+    *,
+    rounds: int = 9,
+    folder: Path | None = None,
+) -> Compared:
+    """Measures prices, asks for answers, and runs them all `rounds` times, in turns.
+
+    A round's simulated step is that by the prices measured before and after it, so that a machine
+    that others use, too, is as slow for both. Raises `RecurraError` if a result is not the
+    unmapped run's to the last bit.
+    """
+    wanted = unmapped(workload)
+    with Gauge(workload, folder) as gauge:
+        for _ in range(FIRST):
+            gauge.round()
+        problem = problem_of(workload, fast_size, gauge.measured())
+        found = answers(problem)
+        runs = {k: Execution(workload, problem, x, gauge.slow) for k, x in found.items()}
+        prices, times = [gauge.round()], list[dict[str, Times]]()
+        for k in range(rounds):
+            order = list(runs) if k % 2 == 0 else list(runs)[::-1]
+            times.append({})
+            for name in order:
+                times[-1][name] = runs[name].run()
+                _expect_same(f"{workload.name}, {name}", runs[name].results(), wanted)
+            prices.append(gauge.round())
+    steady = _steady(np.array([sum(x.instructions) for x in prices]))
+    counted = steady if len(steady) > 2 else list(range(rounds))
+    priced = [(problem_of(workload, fast_size, x), x.drag) for x in prices]
+    comparisons: dict[str, Comparison] = {}
+    for name, answer in found.items():
+        ends = np.array([_simulated(p, answer, drag) for p, drag in priced])
+        steps = tuple(times[k][name] for k in counted)
+        comparisons[name] = Comparison(
+            answer,
+            answer.reward(problem) / max(1, problem.total),
+            ((ends[:-1] + ends[1:]) / 2)[counted],
+            np.array([x.total * 1e3 for x in steps]),
+            steps,
+        )
+    return Compared(problem, str(gauge.slow), gauge.measured(), len(steady), comparisons)
+
+
+def _steady(alone: Floats) -> list[int]:
+    """The rounds before and after which a step alone takes the same time."""
+    return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
+
+
+def _simulated(problem: Problem, answer: Solution, drag: float) -> float:
+    return simulate(problem, answer, contention=True, drag=drag).latency / 1e9
+
+
+def _expect_same(who: str, found: tuple[Array, ...], wanted: tuple[Array, ...]) -> None:
+    for k, (x, y) in enumerate(zip(found, wanted, strict=True)):
+        if x.tobytes() != y.tobytes():
+            raise RecurraError(
+                f"{who}: result {k} is not that of the unmapped run",
+                facts=f"{int((x != y).sum())} of {x.size} elements differ",
+            )

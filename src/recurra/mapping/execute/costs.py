@@ -1,0 +1,190 @@
+"""What a workload's instructions and a disk take on this machine, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.layout import problem_of, slots
+from recurra.mapping.execute.run import Execution
+from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
+from recurra.mapping.execute.workload import Array, Workload
+from recurra.mapping.machine import picoseconds
+from recurra.memory.problem import nothing
+
+Amount = tuple[int, bool]  # bytes, out of RAM or into it
+Moves = Mapping[Amount, float]  # seconds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds. `moves`: what an instruction takes longer that waits for the disk, together with
+    what it computes slower after such a rest; `copies`: of the copy engine beside instructions."""
+
+    instructions: tuple[float, ...]
+    moves: Moves
+    copies: Moves
+    drag: float  # what a second of copying adds to the instructions beside it
+
+    def computing(self, step: int) -> int:
+        """Picoseconds with everything in fast memory."""
+        return picoseconds(self.instructions[step], 1)
+
+    def moving(self, nbytes: int, *, out: bool) -> int:
+        """Picoseconds of reading, or writing, while the instruction waits."""
+        return picoseconds(self.moves[nbytes, out], 1)
+
+    def copying(self, nbytes: int, *, out: bool) -> int:
+        """Picoseconds of the copy engine."""
+        return picoseconds(self.copies[nbytes, out], 1)
+
+    def __str__(self) -> str:
+        n = max((n for n, _ in self.moves), default=0)
+        if not n:
+            return "there is nothing to move"
+        rates = [n / self.moves[n, out] / 1e6 for out in (False, True) if (n, out) in self.moves]
+        told = " and ".join(f"{x:,.0f} MB/s" for x in rates)
+        total = sum(self.instructions) * 1e3
+        return f"{total:,.1f} ms of computing; the disk moves {n / 2**20:.1f} MiB at {told}"
+
+
+@dataclass(frozen=True)
+class _Round:
+    computed: list[float]  # by instruction, everything in RAM
+    slowly: float  # all of them, with everything in slow memory
+    moved: dict[Amount, list[float]]  # in that
+    copied: list[tuple[Amount, float]]
+    drag: float
+
+
+class Gauge:
+    """Measures in rounds, so that something else can run in between.
+
+    A round runs the instructions three times: with everything in RAM; with everything in slow
+    memory; and in RAM while the copy engine never rests.
+    """
+
+    def __init__(self, workload: Workload, folder: Path | None = None) -> None:
+        self.workload = workload
+        problem = problem_of(workload, 0, _Bytes())
+        sizes = [(b.size, b.is_output) for b in problem.buffers]
+        self._uses = [[sizes[i] for i in here] for here in problem.uses]
+        self._amounts = sorted(set(sizes))
+        self._random = np.random.default_rng(0)
+        self._values = _in_ram(workload)
+        self._room = pages(max(n for n, _ in sizes))
+        self._rounds: list[_Round] = []
+        self._spare = slots(workload)[1]  # behind it copies write what nobody reads
+        self.slow = SlowMemory(folder, self._spare + 4 * len(self._room))
+        try:
+            self._outside = Execution(workload, problem, nothing(problem), self.slow)
+            self._compute()  # compiles
+        except BaseException:
+            self.slow.close()
+            raise
+
+    def __enter__(self) -> Gauge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.slow.close()
+
+    def round(self) -> Measured:
+        """What one round more measured; `measured` tells about all of them. The results of an
+        `Execution` that shares the file are lost."""
+        computed = self._compute()
+        self.slow.log = {x: [] for x in self._amounts}
+        slowly, moved = self._outside.run().total, self.slow.log
+        self.slow.log = None
+        self._rounds.append(_Round(computed, slowly, moved, *self._beside(sum(computed))))
+        return self._measured(self._rounds[-1:])
+
+    def measured(self) -> Measured:
+        """Medians of the rounds; instructions sum up to the median of the rounds' sums."""
+        return self._measured(self._rounds)
+
+    def _measured(self, rounds: list[_Round]) -> Measured:
+        computed = _medians([r.computed for r in rounds])
+        longer = np.median([r.slowly for r in rounds]) - computed.sum()
+        copied: dict[Amount, list[float]] = {x: [] for x in self._amounts}
+        for amount, seconds in (x for r in rounds for x in r.copied):
+            copied[amount].append(seconds)
+        return Measured(
+            tuple(computed.tolist()),
+            self._prices(rounds, float(longer)),
+            {x: float(np.mean(found)) for x, found in copied.items()},
+            max(0.0, float(np.median([r.drag for r in rounds]))),
+        )
+
+    def _prices(self, rounds: list[_Round], longer: float) -> Moves:
+        """Of each size, such that they sum up to what the program takes longer."""
+        means = [{x: float(np.mean(found)) for x, found in r.moved.items()} for r in rounds]
+        middle = {x: float(np.median([mean[x] for mean in means])) for x in self._amounts}
+        total = sum(middle[x] for here in self._uses for x in here)
+        return {x: time * max(0.0, longer) / total for x, time in middle.items()}
+
+    def _beside(self, alone: float) -> tuple[list[tuple[Amount, float]], float]:
+        """Computes while copies go on, and until there is one of each size: how long each of them
+        took, and what a second of them added."""
+        kinds = len(self._amounts)
+        with Copier(self.slow) as copier:
+            copier.add([self._copy(k) for k in range(kinds * (2 + int(alone / 1e-4 / kinds)))])
+            together = sum(self._compute())
+            spent = sum(copier.seconds.values())
+            copier.wait(kinds)
+            finished = [(self._amounts[k % kinds], copier.seconds[k]) for k in copier.finished]
+        return finished, (together - alone) / max(spent, 1e-9)
+
+    def _copy(self, k: int) -> Copy:
+        nbytes, out = self._amounts[k % len(self._amounts)]
+        first, end = (self._spare, self.slow.nbytes) if out else (0, self._spare)
+        at = int(self._random.integers(first // PAGE, (end - nbytes) // PAGE + 1)) * PAGE
+        return Copy(k, k, self._room[:nbytes], at, out)
+
+    def _compute(self) -> list[float]:
+        found: list[float] = []
+        for k, x in self.workload.given.items():
+            self._values[k][...] = x
+        for x in self.workload.operations:
+            operands = [self._values[k] for k in x.reads]
+            outputs = [self._values[k] for k in x.writes]
+            start = perf_counter()
+            x.compute(operands, outputs)
+            found.append(perf_counter() - start)
+        return found
+
+
+class _Bytes:
+    """Prices of nothing in particular."""
+
+    def computing(self, step: int) -> int:
+        return step * 0
+
+    def moving(self, nbytes: int, *, out: bool) -> int:
+        return nbytes + out
+
+    copying = moving
+
+
+def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
+    """Of each instruction, scaled so that they sum up to the median of the rounds' sums."""
+    times = np.array(rounds)
+    middle = np.median(times, axis=0)
+    return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))
+
+
+def _in_ram(workload: Workload) -> list[Array]:
+    """Every tensor, each storage in a place of its own."""
+    rooms: dict[int, Bytes] = {}
+    found: list[Array] = []
+    for x, first in zip(workload.tensors, workload.storage, strict=True):
+        if first not in rooms:
+            rooms[first] = pages(x.nbytes)
+        found.append(rooms[first][: x.nbytes].view(x.dtype).reshape(x.shape))
+    return found

@@ -1,0 +1,86 @@
+"""Workload → problem: its buffers, and where its tensors are in the file.
+
+Prices are an argument: measured ones come from `costs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from recurra.mapping.execute.slow import whole_pages
+from recurra.mapping.execute.workload import Workload
+from recurra.memory.problem import Buffer, Instruction, Problem, Roofline
+
+Use = tuple[int, bool]  # a tensor, and if the instruction writes it
+
+
+class Prices(Protocol):
+    """Picoseconds of an instruction with everything in fast memory, and of moving bytes."""
+
+    def computing(self, step: int) -> int:
+        """The instruction of a step."""
+        ...
+
+    def moving(self, nbytes: int, *, out: bool) -> int:
+        """By an instruction that waits for it: out of RAM, or into it."""
+        ...
+
+    def copying(self, nbytes: int, *, out: bool) -> int:
+        """By the copy engine, beside instructions."""
+        ...
+
+
+def uses(workload: Workload, step: int) -> list[Use]:
+    """What an instruction uses of the tensors that are placed: its buffers, in their order."""
+    x = workload.operations[step]
+    reads = dict.fromkeys(k for k in x.reads if workload.placed(k))
+    return [(k, False) for k in reads] + [(k, True) for k in x.writes if workload.placed(k)]
+
+
+def slots(workload: Workload) -> tuple[dict[int, int], int]:
+    """Where each placed tensor is in the file, and the file's size."""
+    at: dict[int, int] = {}
+    end = 0
+    for k, x in enumerate(workload.tensors):
+        if workload.placed(k):
+            first = workload.storage[k]
+            if first not in at:
+                at[first], end = end, end + whole_pages(x.nbytes)
+            at[k] = at[first]
+    return at, end
+
+
+def problem_of(workload: Workload, fast_size: int, prices: Prices) -> Problem:
+    """The problem whose answers `Execution` runs.
+
+    An instruction reads what is not in fast memory before it computes, and writes it afterwards:
+    latencies add up, and the disk is idle while it computes.
+    """
+    storage = workload.storage
+    shared = sorted({first for k, first in enumerate(storage) if k != first})
+    groups = {first: k for k, first in enumerate(shared)}
+    instructions: list[Instruction] = []
+    buffers: list[Buffer] = []
+    for t, x in enumerate(workload.operations):
+        here = [(k, out, whole_pages(workload.tensors[k].nbytes)) for k, out in uses(workload, t)]
+        slow = tuple(prices.moving(n, out=out) for _, out, n in here)
+        cost = Roofline(0, slow, (0,) * len(slow), rest=prices.computing(t))
+        instructions.append(Instruction(x.name, cost.rest, cost))
+        for (k, out, n), gain in zip(here, slow, strict=True):
+            lives = (workload.made.get(k, -1), workload.last[k])
+            demand, group = prices.copying(n, out=out), groups.get(storage[k])
+            buffers.append(Buffer(n, out, t, k, group, lives, demand, gain))
+    return Problem(workload.name, fast_size, tuple(instructions), tuple(buffers))
+
+
+def outside(workload: Workload, step: int, first: int, inside: Sequence[bool]) -> dict[int, int]:
+    """Where in the bounce buffer an instruction has the tensors that are not in fast memory, by
+    storage, and under -1 the end of them; `first` is its first buffer."""
+    at: dict[int, int] = {}
+    end = 0
+    for i, (k, _) in enumerate(uses(workload, step), first):
+        if not inside[i] and workload.storage[k] not in at:
+            at[workload.storage[k]] = end
+            end += whole_pages(workload.tensors[k].nbytes)
+    return {**at, -1: end}

@@ -1,0 +1,219 @@
+"""Runs a workload under a mapping: fast memory is one block of RAM, slow memory a file.
+
+What is not in fast memory is read into a bounce buffer, and written from it, by the instruction
+itself, which waits for the disk: that is what it gains where it is in fast memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from recurra.errors import RecurraError
+from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.layout import outside, slots, uses
+from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
+from recurra.mapping.execute.workload import Array, Operation, Workload
+from recurra.mapping.validate import validate
+from recurra.memory.problem import Problem, ProblemError, Solution, copy_steps
+
+Moved = tuple[Bytes, int]  # an array, and its place in the file
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one run, by instruction: waiting for copies, moving what is outside, computing."""
+
+    waited: tuple[float, ...]  # before each instruction, and after the last one
+    moved: tuple[float, ...]
+    computed: tuple[float, ...]
+    total: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total * 1e3:,.1f} ms: {sum(self.computed) * 1e3:,.1f} computing, "
+            f"{sum(self.moved) * 1e3:,.1f} at the disk, {sum(self.waited) * 1e3:,.1f} waiting"
+        )
+
+
+@dataclass
+class _Step:
+    operation: Operation
+    operands: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+    reads: list[Moved] = field(default_factory=list)
+    writes: list[Moved] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)  # that may begin with it
+
+
+class Execution:
+    """A workload ready to run, as often as one likes, until it is closed.
+
+    `problem` comes from `problem_of`, whatever the prices. Raises `InvalidSolution` for a mapping
+    that does not hold, `ProblemError` for one that cannot be run, `RecurraError` for a disk that is
+    too small. Those of one workload may share a file, `disk`, one after the other: two files of one
+    disk need not be equally fast.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        problem: Problem,
+        solution: Solution,
+        disk: SlowMemory | Path | None = None,
+    ) -> None:
+        validate(problem, solution)
+        self.workload, self.problem, self.solution = workload, problem, solution
+        self._expect_pages()
+        self.arena = pages(problem.fast_size)[: problem.fast_size]  # all there is of fast memory
+        self._bounced = self._bounces()
+        self.bounce = pages(max(at[-1] for at in self._bounced))
+        small = [k for k in range(len(workload.tensors)) if not workload.placed(k)]
+        self.beside = {k: pages(workload.tensors[k].nbytes) for k in small}
+        self.slots, size = slots(workload)
+        self._steps = [_Step(x) for x in workload.operations]
+        for t in range(problem.steps):
+            self._prepare(t)
+        self._shares = isinstance(disk, SlowMemory)
+        self.slow = disk if isinstance(disk, SlowMemory) else SlowMemory(disk, size)
+        try:
+            self._give(list(workload.given))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Execution:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the disk its room back, if it is nobody else's."""
+        if not self._shares:
+            self.slow.close()
+
+    def run(self) -> Times:
+        """Once, from the same start; the results are in slow memory then.
+
+        Raises `RecurraError` if the disk fails, or an instruction does.
+        """
+        self._give([k for k in self.workload.given if self._changes(k)])
+        waited, moved, computed = list[float](), list[float](), list[float]()
+        with Copier(self.slow) as copier:
+            start = now = perf_counter()
+            for t, step in enumerate(self._steps):
+                copier.wait(t)
+                ready = perf_counter()
+                copier.add(step.copies)
+                _move(copier, step.reads, self.slow.read)
+                there = perf_counter()
+                self._compute(step)
+                done = perf_counter()
+                _move(copier, step.writes, self.slow.write)
+                waited.append(ready - now)
+                now = perf_counter()
+                computed.append(done - there)
+                moved.append(now - ready - computed[-1])
+            copier.wait(len(self._steps))
+            end = perf_counter()
+        return Times((*waited, end - now), tuple(moved), tuple(computed), end - start)
+
+    def results(self) -> tuple[Array, ...]:
+        """Of the last run, out of slow memory."""
+        found: list[Array] = []
+        for k in self.workload.results:
+            room = self.beside.get(self.workload.storage[k])
+            if room is None:
+                room = pages(self.workload.tensors[k].nbytes)
+                self.slow.read(room, self.slots[k])
+            found.append(self._view(k, room).copy())
+        return tuple(found)
+
+    def _compute(self, step: _Step) -> None:
+        x = step.operation
+        try:
+            x.compute(step.operands, step.outputs)
+        except Exception as error:
+            raise RecurraError(
+                f"{self.workload.name}: its instruction {x.name} failed",
+                facts=f"{type(error).__name__}: {error}",
+            ) from error
+
+    def _changes(self, tensor: int) -> bool:
+        return not self.workload.placed(tensor) or tensor in self.workload.shared
+
+    def _give(self, tensors: list[int]) -> None:
+        """Writes what is there before the program to where it is expected."""
+        for k in tensors:
+            room = self.beside.get(k)
+            given = room if room is not None else pages(self.workload.tensors[k].nbytes)
+            self._view(k, given)[...] = self.workload.given[k]
+            if room is None:
+                self.slow.write(given, self.slots[k])
+
+    def _view(self, tensor: int, room: Bytes) -> Array:
+        x = self.workload.tensors[tensor]
+        return room[: x.nbytes].view(x.dtype).reshape(x.shape)
+
+    def _expect_pages(self) -> None:
+        for i, p in enumerate(self.solution.placements):
+            if p is not None and p.offset % PAGE:
+                raise ProblemError(
+                    f"{self.problem.name}: buffer {i} lies at address {p.offset}",
+                    facts=f"what comes from a disk begins at a multiple of {PAGE} B",
+                )
+
+    def _bounces(self) -> list[dict[int, int]]:
+        inside = [p is not None for p in self.solution.placements]
+        first = [uses[0] if uses else 0 for uses in self.problem.uses]
+        return [outside(self.workload, t, i, inside) for t, i in enumerate(first)]
+
+    def _prepare(self, t: int) -> None:
+        """Where a step finds its operands, what it moves, what is copied from then on."""
+        x, step = self.workload.operations[t], self._steps[t]
+        rooms: dict[int, Bytes] = {}
+        here = uses(self.workload, t)
+        for i, (k, out) in zip(self.problem.uses[t], here, strict=True):
+            rooms[k] = self._placed(i, k, out, step)
+        for k in (*x.reads, *x.writes):
+            if not self.workload.placed(k):
+                rooms[k] = self.beside[self.workload.storage[k]]
+        step.operands = [self._view(k, rooms[k]) for k in x.reads]
+        step.outputs = [self._view(k, rooms[k]) for k in x.writes]
+
+    def _placed(self, i: int, tensor: int, out: bool, step: _Step) -> Bytes:
+        b, p = self.problem.buffers[i], self.solution.placements[i]
+        if p is None:
+            at = self._bounced[b.target_time][self.workload.storage[tensor]]
+            room = self.bounce[at : at + b.size]
+        else:
+            room = self.arena[p.offset : p.offset + b.size]
+        during = () if p is None else copy_steps(b, p)
+        if during:
+            copy = Copy(during[-1], i, room, self.slots[tensor], out)
+            self._steps[during[0]].copies.append(copy)
+        elif p is None or p.copied:  # also what is copied in no time
+            (step.writes if out else step.reads).append((room, self.slots[tensor]))
+        return room
+
+
+def _move(copier: Copier, moved: list[Moved], move: Callable[[Bytes, int], None]) -> None:
+    if moved:
+        with copier.silent():
+            for array, at in moved:
+                move(array, at)
+
+
+def execute(
+    workload: Workload,
+    problem: Problem,
+    solution: Solution,
+    disk: SlowMemory | Path | None = None,
+) -> tuple[tuple[Array, ...], Times]:
+    """The results of one run, and its times."""
+    with Execution(workload, problem, solution, disk) as execution:
+        times = execution.run()
+        return execution.results(), times

@@ -1,0 +1,137 @@
+"""The slow memory: one file, read and written past the page cache where the file system allows it.
+
+The file has no name: it is deleted as soon as it is open, so that nothing is left of a run that is
+killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.errors import RecurraError
+
+PAGE = mmap.PAGESIZE  # addresses, sizes and places in the file are multiples: direct I/O wants it
+Bytes = NDArray[np.uint8]
+
+
+def whole_pages(nbytes: int) -> int:
+    """Rounded up to pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+def pages(nbytes: int) -> Bytes:
+    """Memory on a page's boundary, each page touched."""
+    room = np.frombuffer(mmap.mmap(-1, max(PAGE, whole_pages(nbytes))), np.uint8)
+    room[:] = 0
+    return room
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of the file system that a folder is on, as Linux tells it; else nothing."""
+    if not mounts.exists():
+        return ""
+    lines = [line.split() for line in mounts.read_text().splitlines()]
+    place = folder.resolve()
+    found = [(len(at), kind) for _, at, kind, *_ in lines if place.is_relative_to(at)]
+    longest = max((length for length, _ in found), default=0)
+    return next((kind for length, kind in reversed(found) if length == longest), "")
+
+
+class SlowMemory:
+    """`nbytes` of a file in `folder`; the system's folder of temporary files if there is none."""
+
+    def __init__(self, folder: Path | None, nbytes: int) -> None:
+        self.folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self.nbytes = whole_pages(nbytes)
+        self.told, self.direct = "", True
+        self.log: dict[tuple[int, bool], list[float]] | None = None  # (bytes, written) → seconds
+        self.file = self._opened()
+        try:
+            if self.nbytes:
+                os.posix_fallocate(self.file, 0, self.nbytes)
+            self._touch()
+        except OSError as error:
+            self.close()
+            raise self._refused("hold the slow memory", error) from None
+
+    def _opened(self) -> int:
+        try:
+            file, path = tempfile.mkstemp(prefix="slow-memory-", dir=self.folder)
+        except OSError as error:
+            raise self._refused("hold the slow memory", error) from None
+        try:
+            direct = os.open(path, os.O_RDWR | getattr(os, "O_DIRECT", 0))
+            self.direct = hasattr(os, "O_DIRECT")
+            os.close(file)
+            file = direct
+        except OSError as error:  # the file system has no direct I/O
+            self.direct, self.told = False, f" ({error.strerror})"
+        os.unlink(path)
+        kind = file_system(self.folder)
+        if kind in ("tmpfs", "ramfs"):
+            self.direct, self.told = False, f" ({kind} is RAM)"
+        return file
+
+    def _touch(self) -> None:
+        """Writes every page once: the first write of a page costs more than those after it."""
+        room = pages(min(self.nbytes, 1 << 20))
+        for at in range(0, self.nbytes, len(room)):
+            self.write(room[: self.nbytes - at], at)
+
+    def __str__(self) -> str:
+        if self.direct:
+            return f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, direct I/O"
+        return (
+            f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, without direct I/O"
+            f"{self.told}: RAM may hide the disk"
+        )
+
+    def read(self, into: Bytes, at: int) -> None:
+        """Fills an array; raises `RecurraError` if the file ends, or the disk fails."""
+        self._timed(os.preadv, into, at, out=False)
+
+    def write(self, of: Bytes, at: int) -> None:
+        """Raises `RecurraError` if the disk is full, or fails."""
+        self._timed(os.pwritev, of, at, out=True)
+
+    def _timed(self, move: Callable[..., int], array: Bytes, at: int, *, out: bool) -> None:
+        start = perf_counter()
+        self._move(move, array, at, "written" if out else "read")
+        if self.log is not None:
+            self.log.setdefault((len(array), out), []).append(perf_counter() - start)
+
+    def _move(self, move: Callable[..., int], array: Bytes, at: int, what: str) -> None:
+        done = 0
+        while done < len(array):
+            try:
+                moved = move(self.file, [array[done:].data], at + done)
+            except OSError as error:
+                raise self._refused(f"have bytes {at}..{at + len(array)} {what}", error) from None
+            if moved <= 0:
+                raise RecurraError(
+                    f"slow memory in {self.folder}: it ends at byte {at + done}",
+                    facts=f"bytes {at}..{at + len(array)} of {self.nbytes} were to be {what}",
+                    hint="somebody cut the file while the program ran",
+                )
+            done += moved
+
+    def _refused(self, what: str, error: OSError) -> RecurraError:
+        return RecurraError(
+            f"slow memory in {self.folder}: the disk did not {what}",
+            facts=f"{error.strerror}; the slow memory takes {self.nbytes:,} B",
+            hint="--folder names another disk",
+        )
+
+    def close(self) -> None:
+        """Gives the disk its room back."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1

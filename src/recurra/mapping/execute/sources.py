@@ -1,0 +1,71 @@
+"""JAX functions, and the models of the library, as workloads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload
+from recurra.mapping.library import LIBRARY
+from recurra.memory.problem import ProblemError
+
+
+def from_jax(
+    function: Callable[..., Any], *arguments: Any, name: str = "", seed: int = 0
+) -> Workload:
+    """A traceable function, piece by piece: a contraction, a loop, or what XLA fuses.
+
+    Arguments are arrays, or `jax.ShapeDtypeStruct`s for random numbers. XLA computes a piece's
+    result in memory of its own; it is copied to its place as part of the instruction.
+    """
+    from recurra.backend.jax.jaxpr import flattened
+    from recurra.backend.jax.pieces import pieces_of
+
+    found = pieces_of(function, *arguments)
+    random = np.random.default_rng(seed)
+    leaves, _ = flattened(arguments)
+    given = {
+        k: np.asarray(_array(x, random), found.values[k].dtype)
+        for k, x in zip(found.arguments, leaves, strict=True)
+    }
+    return Workload(
+        name or getattr(function, "__name__", "function"),
+        tuple(Tensor(x.shape, x.dtype) for x in found.values),
+        tuple(Operation(p.name, p.reads, p.writes, _computed(p.call)) for p in found.pieces),
+        {**given, **found.constants},
+        found.results,
+    )
+
+
+def _array(x: Any, random: np.random.Generator) -> Array:
+    """Positive numbers, so small that sums of products stay small; integers below eight."""
+    if not hasattr(x, "shape") or hasattr(x, "__array__"):
+        return np.asarray(x)
+    if np.dtype(x.dtype).kind != "f":
+        return random.integers(0, 8, x.shape).astype(x.dtype)
+    fan = max(1, math.prod(x.shape[:-1]))
+    return np.asarray(np.abs(random.standard_normal(x.shape)) / fan, x.dtype)
+
+
+def _computed(call: Callable[..., Sequence[Any]]) -> Compute:
+    def compute(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+        for place, x in zip(outputs, call(*operands), strict=True):
+            np.copyto(place, np.asarray(x))
+
+    return compute
+
+
+def workload_of(name: str) -> Workload:
+    """A model of the library, with random numbers; raises `ProblemError` for a name it has not."""
+    if name not in LIBRARY:
+        raise ProblemError(
+            f"there is no program {name!r}", facts=f"there are: {', '.join(LIBRARY)}"
+        )
+    entry = LIBRARY[name]
+    make = getattr(import_module(f"recurra.mapping.models.{entry.module}"), entry.function)
+    function, arguments, _ = make(**dict(entry.options))
+    return from_jax(function, *arguments, name=name)
