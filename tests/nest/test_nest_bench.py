@@ -79,8 +79,10 @@ def test_random_nests_are_checked() -> None:
 
 
 def test_blocks_of_tvm_divide_the_sizes() -> None:
-    assert blocks(80, 240) == [(20, 16), (8, 48)]
+    assert blocks(80, 240, 16, 28) == [(20, 16), (8, 48)]
+    assert blocks(96, 96, 8, 12) == [(12, 8), (6, 16), (4, 24), (3, 32)]
     for m, n in ((64, 64), (176, 208), (256, 256)):
-        for rows, columns in blocks(m, n):
-            assert m % rows == n % columns == columns % 16 == 0
-            assert rows * columns // 16 <= 28
+        for lanes, room in ((16, 28), (8, 12)):
+            for rows, columns in blocks(m, n, lanes, room):
+                assert m % rows == n % columns == columns % lanes == 0
+                assert rows * columns // lanes <= room

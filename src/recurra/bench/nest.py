@@ -39,6 +39,7 @@ from recurra.nest import catalogue
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.measure import peak
 from recurra.nest.problem import Problem
+from recurra.nest.scopes import SPARE
 from recurra.nest.target import runnable
 from recurra.nest.tune import tuned
 
@@ -153,7 +154,7 @@ def _beside(
 ) -> list[dict[str, Any]]:
     """The best schedule that a search finds, against every peer; the limit is the measured peak."""
     on = runnable()[0]
-    best = tuned(p, on, seconds=1.5 if quick else 5.0)
+    best = tuned(p, on, seconds=1.5 if quick else 3.0)
     progress(f"{name}: {best.best} is best, {best.nest.order}")
     inputs = inputs_of(p)
     call = compiled(p, schedule=best.nest, backend=on.name)  # pyright: ignore[reportArgumentType]
@@ -188,7 +189,8 @@ def beside_tvm(
     case: Case, us: Contestant, inputs: Sequence[Any], pairs: int, iterations: int
 ) -> Row:
     """TVM runs in a process of its own, and tells its own process CPU."""
-    tvm = Tvm(*inputs)
+    on = runnable()[0]
+    tvm = Tvm(inputs[0], inputs[1], (on.lanes("f32"), on.registers - SPARE))
     checked = check((us, us.answer()), (Contestant("TVM", tvm.run, tvm.answer), tvm.answer()))
     ms = np.empty((pairs, 2))
     for k in range(-1, pairs):  # the first round is thrown away
