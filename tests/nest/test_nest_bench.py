@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from recurra.bench import nest_limits, nest_policy
 from recurra.bench.harness import Row
 from recurra.bench.nest_peers import inputs_of, peers
 from recurra.bench.nest_tvm import blocks
+from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.loops import Nest
 from recurra.nest.meaning import evaluate
@@ -49,6 +51,26 @@ def test_peers_compute_the_same(
 def test_every_kernel_has_peers() -> None:
     assert {kind for kind, _, _ in bench.KERNELS} <= {kind for kind, *_ in KINDS}
     assert all(k < len(bench.KERNELS) for k in bench.QUICK_KERNELS)
+
+
+def test_parts_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def part(function: Any, **arguments: Any) -> list[Row]:
+        asked.append((function.__name__, len(arguments["sizes"]) if "sizes" in arguments else None))
+        return [Row("a", "call_ms", 1, "numpy", 2, 2, (2, 2), None, "exact")]
+
+    monkeypatch.setattr(bench, "_part", part)
+    rows = bench.suite(only="matmul,compile", sizes=12)
+    assert asked == [("matmuls", 10), ("matmuls", 2), ("compile_times", None)]
+    assert [row.case for row in rows] == ["a", "a", "matmul, geometric mean of 2 sizes", "a"]
+    with pytest.raises(RecurraError, match="needs 1 to 2197 sizes\n  --sizes 0"):
+        bench.suite(only="matmul", sizes=0)
+    with pytest.raises(RecurraError, match="the bench nest has no part speed"):
+        bench.suite(only="speed")
+    asked.clear()
+    bench.suite(quick=True)
+    assert len({name for name, _ in asked}) == len(bench.PARTS)
 
 
 def test_means_are_geometric() -> None:
