@@ -115,8 +115,9 @@ def tuned(
         good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
         for k, order in enumerate(good[:FINALISTS]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
-    for one in sorted(tiles(problem, on), key=evaluate)[-FINALISTS:]:
-        nests.setdefault(f"tile {one.order.split(' | ')[0]}", one)
+    others = [nest for nest in tiles(problem, on) if nest.order != nests["standard"].order]
+    for one in sorted(others, key=evaluate)[-FINALISTS:]:
+        nests[f"tile {one.order.split(' | ')[0]}"] = one
     fastest = max(nests, key=lambda name: evaluate(nests[name]))
     if (one := packed(nests[fastest], evaluate)) != nests[fastest]:
         nests["packed"] = one
