@@ -29,7 +29,8 @@ BENCHES = {  # our program, its suite
 }
 BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
-    "only": ("ppo", "decode", "mapping"),
+    "only": ("ppo", "decode", "nest", "mapping"),
+    "sizes": ("nest",),
     "out": ("learning", "decode", "mapping"),
     "learn": ("mapping",),
 }
@@ -264,7 +265,10 @@ class Bench:
     """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
-    tokens, memory, figures. With mapping: solve, execute."""
+    tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
+    ceilings, policy, searches. With mapping: solve, execute."""
+    sizes: int | None = None
+    """With nest: so many sizes of its part matmul; 200 if left out."""
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With

@@ -318,11 +318,11 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
         first = pool.answer(Request(weights, 1.0))
         assert first.pieces.action.shape == (s.lanes, s.segment)
         assert first.seconds > 0
-        os.kill(pool.watched[0].process.pid, signal.SIGKILL)
-        pool.watched[0].process.wait()
+        os.kill(pool.crew.watched[0].process.pid, signal.SIGKILL)
+        pool.crew.watched[0].process.wait()
         while not said:
             pool.answer(Request(weights, 1.0))
-        assert said == ["actor 0 has died: another process takes its place"]
+        assert said == ["actor 0 has died (signal 9): another process takes its place"]
     finally:
         pool.close()
 
@@ -340,7 +340,7 @@ def test_without_actors_the_best_so_far_is_the_answer(monkeypatch: Any, capsys: 
     game = Game(flat(problem))
     assert validate(problem, answer) == max(0, game.play([1] * len(problem.buffers)))
     told = capsys.readouterr().err
-    assert "actor 0 has died, and so did those before it" in told
+    assert "actor 0 has died (code 1), and so did those before it" in told
     assert "the best answer so far is given" in told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from recurra.nest.llvm import LlvmKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
 from recurra.nest.table import Table, tabulate
-from recurra.nest.target import AVX2, AVX512
+from recurra.nest.target import AVX2, AVX512, Target
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
@@ -180,8 +181,9 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
         load(tmp_path / "other")
 
 
-def test_the_shipped_policy_says_how_it_was_made() -> None:
-    path = shipped(AVX512)
+@pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
+def test_the_shipped_policy_says_how_it_was_made(on: Target) -> None:
+    path = shipped(on)
     assert path is not None
     policy = load(path)
     about = policy.about
@@ -193,21 +195,22 @@ def test_the_shipped_policy_says_how_it_was_made() -> None:
     assert path.stat().st_size < 300_000
 
 
+@pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
 @pytest.mark.parametrize("sizes", [(128, 128, 128), (100, 37, 250), (1, 7, 3), (64, 64, 2000)])
-def test_a_nest_is_proposed(sizes: tuple[int, int, int]) -> None:
+def test_a_nest_is_proposed(sizes: tuple[int, int, int], on: Target) -> None:
     """Whatever the size: a legal nest, with right answers."""
     p = catalogue.matmul(*sizes)
-    nest = proposed(p, AVX512)
-    assert nest == proposed(p, AVX512)
+    nest = proposed(p, on)
+    assert nest == proposed(p, on)
     assert scheduled(p, nest.order).steps == nest.steps
     if p.flops < 10**6:
-        got, want = answers(Random(0), nest, LlvmKernel(generate(nest, AVX512)).call)
+        got, want = answers(Random(0), nest, LlvmKernel(generate(nest, on)).call)
         np.testing.assert_array_equal(got, want)
 
 
 def test_no_policy() -> None:
-    with pytest.raises(RecurraError, match="no policy for avx2 comes with the package"):
-        proposed(catalogue.matmul(8, 8, 8), AVX2)
+    with pytest.raises(RecurraError, match="no policy for neon comes with the package"):
+        proposed(catalogue.matmul(8, 8, 8), replace(AVX2, name="neon"))
     many = from_sizes("abcdef,abcdef->abcdef", (2,) * 6)
     with pytest.raises(RecurraError, match="too many loops for the policy\n  12 untiled"):
         proposed(many, AVX512)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from recurra.bench import nest as bench
-from recurra.bench import nest_policy
+from recurra.bench import nest_limits, nest_policy
 from recurra.bench.harness import Row
 from recurra.bench.nest_peers import inputs_of, peers
 from recurra.bench.nest_tvm import blocks
+from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.loops import Nest
 from recurra.nest.meaning import evaluate
@@ -27,6 +29,7 @@ KINDS = [
     ("pooling", catalogue.max_pooling(4, 5, 8), {"window": 2}, 3),
     ("reduction", catalogue.reduction(4, 9), {}, 3),
     ("transposition", catalogue.transposition(4, 9), {}, 3),
+    ("bf16 matmul", catalogue.matmul(5, 6, 7, dtype="bf16"), {}, 3),
 ]
 
 
@@ -41,12 +44,33 @@ def test_peers_compute_the_same(
     assert len(found) == count
     for peer in found:
         peer.run(1)
-        np.testing.assert_allclose(peer.answer()["C"], want, rtol=1e-4, atol=1e-5)
+        rtol, atol = (1e-2, 2e-2) if kind.startswith("bf16") else (1e-4, 1e-5)
+        np.testing.assert_allclose(peer.answer()["C"], want, rtol=rtol, atol=atol)
 
 
 def test_every_kernel_has_peers() -> None:
     assert {kind for kind, _, _ in bench.KERNELS} <= {kind for kind, *_ in KINDS}
     assert all(k < len(bench.KERNELS) for k in bench.QUICK_KERNELS)
+
+
+def test_parts_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def part(function: Any, **arguments: Any) -> list[Row]:
+        asked.append((function.__name__, len(arguments["sizes"]) if "sizes" in arguments else None))
+        return [Row("a", "call_ms", 1, "numpy", 2, 2, (2, 2), None, "exact")]
+
+    monkeypatch.setattr(bench, "_part", part)
+    rows = bench.suite(only="matmul,compile", sizes=12)
+    assert asked == [("matmuls", 10), ("matmuls", 2), ("compile_times", None)]
+    assert [row.case for row in rows] == ["a", "a", "matmul, geometric mean of 2 sizes", "a"]
+    with pytest.raises(RecurraError, match="needs 1 to 2197 sizes\n  --sizes 0"):
+        bench.suite(only="matmul", sizes=0)
+    with pytest.raises(RecurraError, match="the bench nest has no part speed"):
+        bench.suite(only="speed")
+    asked.clear()
+    bench.suite(quick=True)
+    assert len({name for name, _ in asked}) == len(bench.PARTS)
 
 
 def test_means_are_geometric() -> None:
@@ -71,14 +95,16 @@ def test_the_policy_is_summed_up() -> None:
 
 
 def test_random_nests_are_checked() -> None:
-    nests = list(bench._random_nests(runnable()[0], 3))
+    nests = list(nest_limits.random_nests(runnable()[0], 3))
     assert len(nests) == 3
     assert all(isinstance(nest, Nest) for nest in nests)
 
 
 def test_blocks_of_tvm_divide_the_sizes() -> None:
-    assert blocks(80, 240) == [(20, 16), (8, 48)]
+    assert blocks(80, 240, 16, 28) == [(20, 16), (8, 48)]
+    assert blocks(96, 96, 8, 12) == [(12, 8), (6, 16), (4, 24), (3, 32)]
     for m, n in ((64, 64), (176, 208), (256, 256)):
-        for rows, columns in blocks(m, n):
-            assert m % rows == n % columns == columns % 16 == 0
-            assert rows * columns // 16 <= 28
+        for lanes, room in ((16, 28), (8, 12)):
+            for rows, columns in blocks(m, n, lanes, room):
+                assert m % rows == n % columns == columns % lanes == 0
+                assert rows * columns // lanes <= room

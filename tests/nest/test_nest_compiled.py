@@ -19,7 +19,7 @@ from recurra.nest.loops import scheduled, untiled
 from recurra.nest.meaning import evaluate
 from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
-from recurra.nest.standard import standard
+from recurra.nest.standard import standard, tiles
 from recurra.nest.target import AVX2, AVX512, runnable
 
 BF16 = DTYPES["bf16"]
@@ -147,6 +147,16 @@ STANDARD = [
 ]
 
 
+def test_tiles_are_few_and_some_are_packed() -> None:
+    found = tiles(catalogue.matmul(240, 128, 256), AVX2)
+    assert [nest.order for nest in found[:2]] == [
+        "n/24 m/4 k m n | m n",
+        "n/24 [B] m/4 k m n | m n",
+    ]
+    assert len({nest.order for nest in found}) == 6
+    assert len(tiles(catalogue.reduction(20, 70), AVX2)) <= 3
+
+
 @BACKENDS
 @pytest.mark.parametrize("p", STANDARD, ids=lambda p: p.statement)
 def test_the_standard_schedule(p: Problem, backend: Any) -> None:
@@ -159,7 +169,11 @@ def test_the_standard_schedule(p: Problem, backend: Any) -> None:
 def test_standard_orders() -> None:
     orders = {p.statement: standard(p, AVX512).order for p in STANDARD[4:11]}
     assert standard(STANDARD[0], AVX512).order == "n/64 m/5 k m n | m n"
-    assert standard(STANDARD[0], AVX2).order == "n/16 m/5 k m n | m n"
+    assert standard(STANDARD[0], AVX2).order == "n/16 [B] m/5 k m n | m n"
+    assert standard(catalogue.matmul(208, 128, 176), AVX2).packs == ()  # rows lie in all sets
+    assert standard(catalogue.matmul(32, 128, 128), AVX2).packs == ()  # too seldom read again
+    far = catalogue.matmul(512, 2**17, 128)
+    assert standard(far, AVX2).packs == ()  # too large for the stack
     across = [standard(p, AVX512).order for p in STANDARD[12:]]
     assert across == [
         "c/48 [B] a/7 b a c | a c",

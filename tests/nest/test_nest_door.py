@@ -111,6 +111,7 @@ def test_layouts_of_torch() -> None:
         ("ab,bc->ac", [(64, 64), (64, 64)], True),
         ("ab,bc->ca", [(64, 64), (64, 64)], True),
         ("zab,bc->zac", [(4, 64, 64), (64, 64)], True),
+        ("Za,ZY->aY", [(64, 64), (64, 64)], True),
         ("ab,bc->ac", [(8, 8), (8, 8)], False),  # too little to do
         ("aab,bc->ac", [(64, 64, 64), (64, 64)], False),  # a diagonal
         ("ab,bc->abc", [(64, 64), (64, 64)], False),  # nothing is added up

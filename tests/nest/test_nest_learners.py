@@ -135,8 +135,8 @@ def test_a_dead_actor_is_replaced(world: World) -> None:
         _, found = pool.answer()
         assert found["states"].shape == (FEW.steps, 16)
         for k in (0, 1):
-            os.kill(pool.watched[k].process.pid, signal.SIGKILL)
-            pool.watched[k].process.wait()
+            os.kill(pool.crew.watched[k].process.pid, signal.SIGKILL)
+            pool.crew.watched[k].process.wait()
         for _ in range(2):  # one may have answered before it was killed
             pool.begin(weights)
             assert {pool.answer()[0], pool.answer()[0]} == {0, 1}
@@ -177,12 +177,12 @@ def test_an_actor_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
     def say(words: str) -> None:
         said.append(words)
-        pool.patience = 120.0
+        pool.crew.patience = 120.0
 
     pool, weights = odd(Hanging, world, monkeypatch, say), initial(201, len(FEW.names), (8,), 0)
     pool.begin(weights)
     pool.answer()
-    pool.patience = 0.2
+    pool.crew.patience = 0.2
     pool.begin(weights)
     assert pool.answer()[1]["states"].shape == (FEW.steps, 16)
     pool.close()
@@ -195,7 +195,7 @@ def test_learning_by_processes(tables: list[Table], world: World) -> None:
     learner = a3c.A3c(world, settings)
     policy = learning.learn(learner)
     assert world.reached(policy.weights).mean() > at_random(world) + 0.1
-    assert not learner.actors.watched
+    assert not learner.actors.crew.watched
     assert not Path(learner.actors.folder.name).exists()
 
 

@@ -18,7 +18,8 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main([*SHORT, "--json", "--out", str(file), "--search", "random"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["problem"].startswith("for m<24 k<16 n<40\n")
-    assert {"untiled", "standard", "found", "found 2", "refined"} <= set(report["nests"])
+    assert {"untiled", "standard", "found", "refined"} <= set(report["nests"])
+    assert any(name.startswith("tile ") for name in report["nests"])
     for row in report["nests"].values():
         assert row["gflops"] == pytest.approx(2 * 24 * 16 * 40 / row["seconds"] / 1e9)
         assert row["of_peak"] > 0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from recurra.bench.harness import Disagreement, Row, progress
+from recurra.bench.nest_limits import compile_ms
 from recurra.bench.pairs import ratio
 from recurra.nest import catalogue
 from recurra.nest.check import compare as wrong
@@ -56,7 +57,6 @@ def generators(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
 
 
 def _rows(nest: Nest, on: Target, case: str) -> list[Row]:
-    from recurra.bench.nest import compile_ms
     from recurra.nest.llvm import LlvmKernel
 
     makers = Kernel, LlvmKernel

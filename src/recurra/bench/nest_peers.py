@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.bench.harness import Contestant
+from recurra.nest.compiled import DTYPES
 from recurra.nest.problem import Problem
 
 Array = NDArray[Any]
@@ -57,6 +58,7 @@ def _numpy_pooling(inputs: Sequence[Array], options: Mapping[str, int]) -> Calla
 
 NUMPY: Mapping[str, Any] = {
     "matmul": _numpy(np.matmul, lambda a, b: (a.shape[0], b.shape[1])),
+    "bf16 matmul": lambda x, o: lambda: x[0].astype(np.float32) @ x[1].astype(np.float32),
     "matvec": _numpy(np.matmul, lambda a, b: (a.shape[0],)),
     "reduction": lambda x, o: lambda: x[0].sum(axis=1),
     "transposition": lambda x, o: lambda: np.ascontiguousarray(x[0].T),
@@ -69,9 +71,15 @@ def _torch(build: Callable[..., Callable[[], Any]]) -> Any:
         import torch
 
         torch.set_num_threads(1)
-        return build(torch, options, *(torch.from_numpy(x) for x in inputs))
+        return build(torch, options, *(_tensor(torch, x) for x in inputs))
 
     return make
+
+
+def _tensor(torch: Any, x: Array) -> Any:
+    if x.dtype == DTYPES["bf16"]:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
 
 
 def _torch_matmul(torch: Any, options: Any, a: Any, b: Any) -> Callable[[], Any]:
@@ -101,6 +109,7 @@ def _torch_pooling(torch: Any, options: Any, x: Any) -> Callable[[], Any]:
 
 TORCH: Mapping[str, Any] = {
     "matmul": _torch(_torch_matmul),
+    "bf16 matmul": _torch(lambda torch, o, a, b: lambda: torch.matmul(a, b).float()),
     "matvec": _torch(_torch_matmul),
     "convolution": _torch(_torch_convolution),
     "depthwise": _torch(_torch_convolution),
@@ -140,8 +149,13 @@ def _jax_pooling(jax: Any, options: Any) -> Callable[..., Any]:
     return lambda x: jax.lax.reduce_window(x, lowest, larger, window, window, "VALID")
 
 
+def _jax_bf16(jax: Any, options: Any) -> Callable[..., Any]:
+    return lambda a, b: jax.numpy.matmul(a, b, preferred_element_type=np.float32)
+
+
 JAX: Mapping[str, Any] = {
     "matmul": _jax(lambda jax, o: jax.numpy.matmul),
+    "bf16 matmul": _jax(_jax_bf16),
     "matvec": _jax(lambda jax, o: jax.numpy.matmul),
     "convolution": _jax(_jax_convolution),
     "depthwise": _jax(_jax_convolution),
@@ -154,4 +168,6 @@ JAX: Mapping[str, Any] = {
 def inputs_of(p: Problem, seed: int = 5) -> list[Array]:
     """Numbers around 0 for every input, C-contiguous."""
     random = np.random.default_rng(seed)
-    return [random.standard_normal(t.shape, dtype=np.float32) for t in p.inputs]
+    return [
+        random.standard_normal(t.shape, dtype=np.float32).astype(DTYPES[t.dtype]) for t in p.inputs
+    ]

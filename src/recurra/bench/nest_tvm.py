@@ -1,6 +1,6 @@
 """TVM's matrix product, in a Python of its own: TVM's packages do not agree with ours.
 
-    $RECURRA_TVM_PYTHON nest_tvm.py FOLDER
+    $RECURRA_TVM_PYTHON nest_tvm.py FOLDER LANES ACCUMULATORS
 
 reads FOLDER/A.npy and B.npy, builds the schedule of TVM's tutorial (blocking, permutation,
 vectorisation, a cache for the block that is written) with blocks that divide the sizes, keeps the
@@ -29,12 +29,13 @@ VARIABLE = "RECURRA_TVM_PYTHON"
 class Tvm:
     """The process of one matrix product; lives as long as this object."""
 
-    def __init__(self, a: NDArray[Any], b: NDArray[Any]) -> None:
+    def __init__(self, a: NDArray[Any], b: NDArray[Any], room: tuple[int, int]) -> None:
+        """`room`: f32 lanes of a register, and how many of them hold what is added up."""
         self.folder = tempfile.TemporaryDirectory()
         for name, x in (("A", a), ("B", b)):
             np.save(Path(self.folder.name) / f"{name}.npy", x)
         self.process = subprocess.Popen(
-            [os.environ[VARIABLE], str(Path(__file__)), self.folder.name],
+            [os.environ[VARIABLE], str(Path(__file__)), self.folder.name, *map(str, room)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -76,14 +77,15 @@ def available() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def main(folder: str) -> None:
+def main(folder: str, lanes: int, room: int) -> None:
     tvm = importlib.import_module("tvm")
     a, b = (np.load(Path(folder) / f"{name}.npy") for name in "AB")
     c = np.zeros((a.shape[0], b.shape[1]), np.float32)
     x, y, z = (tvm.runtime.tensor(v, tvm.cpu()) for v in (a, b, c))
     m, k, n = *a.shape, b.shape[1]
     function = min(
-        (_built(tvm, m, k, n, *at) for at in blocks(m, n)), key=lambda f: _time(f, x, y, z)
+        (_built(tvm, m, k, n, *at) for at in blocks(m, n, lanes, room)),
+        key=lambda f: _time(f, x, y, z),
     )
     print("done 0", flush=True)
     for line in sys.stdin:
@@ -97,10 +99,12 @@ def main(folder: str) -> None:
         print(f"done {seconds}", flush=True)
 
 
-def blocks(m: int, n: int) -> Sequence[tuple[int, int]]:
-    """Rows and columns of a block: divisors, columns in whole vectors, at most 28 accumulators."""
-    columns = [d for d in (16, 32, 48, 64) if n % d == 0] or [n]
-    return [(max(d for d in range(1, 28 * 16 // c + 1) if m % d == 0), c) for c in columns]
+def blocks(m: int, n: int, lanes: int, room: int) -> Sequence[tuple[int, int]]:
+    """Rows and columns of a block: divisors, columns in whole vectors, their sums in registers."""
+    columns = [d for d in (lanes * k for k in range(1, 5)) if n % d == 0] or [n]
+    return [
+        (max(d for d in range(1, max(1, room * lanes // c) + 1) if m % d == 0), c) for c in columns
+    ]
 
 
 def _built(tvm: Any, m: int, k: int, n: int, rows: int, columns: int) -> Any:
@@ -135,4 +139,4 @@ def _time(function: Any, x: Any, y: Any, z: Any) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

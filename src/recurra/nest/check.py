@@ -19,7 +19,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from recurra.errors import RecurraError
-from recurra.nest.child import environment
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
@@ -27,6 +26,7 @@ from recurra.nest.meaning import Array, evaluate, sampled
 from recurra.nest.native import Code, encode, function
 from recurra.nest.problem import Access
 from recurra.nest.target import TARGETS
+from recurra.supervised import environment
 
 TIMEOUT_S = 300.0
 MANY, SOME = 2**27, 500  # operations, elements

@@ -58,7 +58,7 @@ def contraction(
     None where there is none to be had: too little to do, an axis read twice, an array that
     overlaps itself, more than six tensors, or another kind of machine.
     """
-    inputs, _, out = labels.partition("->")
+    inputs, _, out = _lettered(labels).partition("->")
     parts = inputs.split(",")
     indices = set("".join(parts))
     doubled = any(len(set(p)) < len(p) for p in parts)
@@ -70,8 +70,17 @@ def contraction(
     layouts = list(zip(shapes, strides, strict=True))
     if any(s <= 0 < n - 1 for layout in layouts for n, s in zip(*layout, strict=True)):
         return None
-    problem = from_layouts(labels, layouts)
+    problem = from_layouts(f"{inputs}->{out}", layouts)
     return compile(problem) if problem.flops >= WORTH else None
+
+
+def _lettered(labels: str) -> str:
+    """The same with a, b, c, .. in order of first mention: a backend's labels may be capitals."""
+    known: dict[str, str] = {}
+    for letter in labels:
+        if letter.isalpha():
+            known.setdefault(letter, chr(ord("a") + len(known)))
+    return labels.translate(str.maketrans(known))
 
 
 def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:

@@ -27,6 +27,7 @@ from recurra.nest.team import Team
 from recurra.nest.timer import Seconds, cpu_times, run_times
 
 LONG = 0.002  # seconds: on a busy machine no run of this length is undisturbed, so CPU time counts
+PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far behind a page's beginning
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,19 @@ def _array(t: Access, random: np.random.Generator) -> tuple[Array, Array]:
     """A view with the access's strides, and the memory it lies in."""
     reach = [s * (n - 1) for s, n in zip(t.strides, t.shape, strict=True)]
     low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
-    memory = random.random(high - low + 1).astype(DTYPES[t.dtype])
+    memory = _memory(high - low + 1, DTYPES[t.dtype])
+    memory[...] = random.random(len(memory))
     strides = [s * memory.itemsize for s in t.strides]
     return np.lib.stride_tricks.as_strided(memory[-low:], t.shape, strides), memory
+
+
+def _memory(count: int, dtype: np.dtype[Any]) -> Array:
+    """Elements that lie where large arrays of NumPy do. Vectors cross cache lines there, which
+    costs nests that do not copy some percent; elsewhere a search would not know of it.
+    """
+    raw = np.empty(count * dtype.itemsize + PAGE + PAST, np.uint8)
+    start = -raw.ctypes.data % PAGE + PAST
+    return raw[start : start + count * dtype.itemsize].view(dtype)
 
 
 class Evaluator:

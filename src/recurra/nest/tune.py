@@ -24,7 +24,7 @@ from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
 from recurra.nest.search import search as searched
-from recurra.nest.standard import standard
+from recurra.nest.standard import standard, tiles
 from recurra.nest.target import Target, target
 from recurra.nest.team import shared
 
@@ -115,7 +115,10 @@ def tuned(
         good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
         for k, order in enumerate(good[:FINALISTS]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
-    fastest = max(("standard", "found", "refined"), key=lambda name: evaluate(nests[name]))
+    others = [nest for nest in tiles(problem, on) if nest.order != nests["standard"].order]
+    for one in sorted(others, key=evaluate)[-FINALISTS:]:
+        nests[f"tile {one.order.split(' | ')[0]}"] = one
+    fastest = max(nests, key=lambda name: evaluate(nests[name]))
     if (one := packed(nests[fastest], evaluate)) != nests[fastest]:
         nests["packed"] = one
     if threads > 1:

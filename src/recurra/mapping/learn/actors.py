@@ -1,19 +1,14 @@
 """Who acts while the learner learns: here, in turns, or in processes that are watched.
 
-A process that dies, or does not answer, is replaced by another one with other random numbers; this
-is said aloud. `python -m recurra.mapping.learn.actors FD` is such a process.
+A process that dies, or does not answer, is replaced by another one with other random numbers
+(`supervised.py`). `python -m recurra.mapping.learn.actors FD` is such a process.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,9 +25,7 @@ from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import View, surroundings
 from recurra.memory.problem import Problem
-from recurra.nest.child import environment
-
-LIVES = 3  # processes in turn of which none has answered
+from recurra.supervised import Crew, Say, answer_until_gone, environment
 
 
 class ActorsLost(RecurraError):
@@ -110,83 +103,29 @@ class Here:
         """Nothing was started."""
 
 
-@dataclass
-class _Watched:
-    process: subprocess.Popen[bytes]
-    line: Connection
-    since: float = 0.0
-
-
 class Processes:
     """As many actors as the settings say, each in a process of its own."""
 
     def __init__(
         self, problem: Problem, library: Path | None, s: Settings, seed: int,
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> None:  # fmt: skip
-        self.given, self.settings, self.seed = (problem, library, s), s, seed
-        self.say = say or (lambda words: print(words, file=sys.stderr, flush=True))
-        self.vain, self.born = [0] * s.actors, 0
-        self.watched: list[_Watched] = []
+        self.given, self.seed, self.born = (problem, library, s), seed, 0
+        self.crew = Crew(
+            __name__, s.actors, self._given, patience=s.patience,
+            env=environment(JAX_PLATFORMS="cpu"), say=say, lost=ActorsLost,
+        )  # fmt: skip
+
+    def _given(self, who: int) -> Any:
+        self.born += 1
+        return (*self.given, (self.seed, self.born))
 
     def answer(self, request: Request) -> Answer:
         request = Request({k: np.asarray(v) for k, v in request.weights.items()}, request.heat)
-        while len(self.watched) < self.settings.actors:
-            self.watched.append(self._start())
-            self._ask(len(self.watched) - 1, request)
-        while True:
-            latest = min(x.since for x in self.watched) + self.settings.patience
-            ready = wait([x.line for x in self.watched], max(0.0, latest - time.monotonic()))
-            for who, x in enumerate(self.watched):
-                silent = time.monotonic() - x.since >= self.settings.patience
-                if x.line in ready:
-                    found = self._heard(who, request)
-                    if found is not None:
-                        self._ask(who, request)
-                        return found
-                elif silent:
-                    self._replace(who, "does not answer", request)
-
-    def _start(self) -> _Watched:
-        ours, theirs = Pipe()
-        words = [sys.executable, "-m", __name__, str(theirs.fileno())]
-        env = environment(JAX_PLATFORMS="cpu")
-        process = subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env)
-        theirs.close()
-        self.born += 1
-        with suppress(OSError):  # that it has died is seen when it is asked
-            ours.send((*self.given, (self.seed, self.born)))
-        return _Watched(process, ours)
-
-    def _ask(self, who: int, request: Request) -> None:
-        self.watched[who].since = time.monotonic()
-        try:
-            self.watched[who].line.send(request)
-        except OSError:
-            self._replace(who, "has died", request)
-
-    def _heard(self, who: int, request: Request) -> Answer | None:
-        try:
-            found = self.watched[who].line.recv()
-        except (EOFError, OSError):
-            self._replace(who, "has died", request)
-            return None
-        if isinstance(found, str):
-            raise ActorsLost(f"actor {who} has failed", facts=found)
-        self.vain[who] = 0
+        self.crew.ask_idle(request)
+        who, found = self.crew.answer()
+        self.crew.ask(who, request)
         return found
-
-    def _replace(self, who: int, why: str, request: Request) -> None:
-        _end(self.watched[who])
-        self.vain[who] += 1
-        if self.vain[who] >= LIVES:
-            raise ActorsLost(
-                f"actor {who} {why}, and so did those before it",
-                facts=f"{LIVES} processes in turn, and none has answered",
-            )
-        self.say(f"actor {who} {why}: another process takes its place")
-        self.watched[who] = self._start()
-        self._ask(who, request)
 
     def state(self) -> dict[str, Any]:
         return {"born": self.born}
@@ -195,35 +134,24 @@ class Processes:
         self.born = state["born"]  # other random numbers than before
 
     def close(self) -> None:
-        for x in self.watched:
-            _end(x)
-        self.watched = []
+        self.crew.close()
 
 
-def _end(x: _Watched) -> None:
-    x.line.close()
-    x.process.kill()
-    x.process.wait()
+def start(given: Any) -> Callable[[Request], Answer]:
+    """What an actor's process answers with."""
+    problem, library, settings, seed = given
+    engine = engines.native_engine(library) if library else engines.engine("python")
+    actor = Actor(flat(problem), engine, settings, seed)
 
+    def work(request: Request) -> Answer:
+        begin = time.process_time()
+        answer = actor.work(request)
+        return answer._replace(seconds=time.process_time() - begin)
 
-def main(number: int) -> None:
-    """Answers until the learner is gone."""
-    line = Connection(number)
-    try:
-        problem, library, settings, seed = line.recv()
-        engine = engines.native_engine(library) if library else engines.engine("python")
-        actor = Actor(flat(problem), engine, settings, seed)
-        while True:
-            request, start = line.recv(), time.process_time()
-            answer = actor.work(request)
-            line.send(answer._replace(seconds=time.process_time() - start))
-    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
-        return
-    except Exception:
-        line.send(traceback.format_exc())
+    return work
 
 
 if __name__ == "__main__":
     from recurra.mapping.learn import actors  # what is sent must be of the module's own name
 
-    actors.main(int(sys.argv[1]))
+    answer_until_gone(int(sys.argv[1]), actors.start)

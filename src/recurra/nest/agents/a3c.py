@@ -6,9 +6,7 @@ Returns go to the end of the episode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +14,10 @@ import numpy as np
 from jax import lax
 
 from recurra.nest.agents.actors import Answer, Task, Where
-from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
-from recurra.nest.agents.policy import Policy
 from recurra.nest.agents.walker import Walker, example
 from recurra.nest.agents.world import Floats, World
-from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,7 @@ class A3c(Distributed):
         return found["rewards"]
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 500,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    With actors in turns, the same tables and settings give the same policy.
-    """
-    learner = A3c(World.of(tables), settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(A3c, Settings, every=500)
 
 
 @jax.jit

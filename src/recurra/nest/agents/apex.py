@@ -6,20 +6,17 @@ with each transition, which is its priority until the learner knows better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recurra.nest.agents.actors import Answer, Task, Where
 from recurra.nest.agents.dqn import double_q, example
-from recurra.nest.agents.learning import Distributed, State, Tell, learn
+from recurra.nest.agents.learning import Distributed, State, trainer
 from recurra.nest.agents.memory import Memory
-from recurra.nest.agents.policy import Policy, Weights, heads
+from recurra.nest.agents.policy import Weights, heads
 from recurra.nest.agents.world import Floats, World, greedy_or_any, masked
-from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
@@ -120,17 +117,4 @@ class ApeX(Distributed):
         self.memory.restore(state["memory"])
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 1000,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    With actors in turns, the same tables and settings give the same policy.
-    """
-    learner = ApeX(World.of(tables), settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(ApeX, Settings, every=1000)

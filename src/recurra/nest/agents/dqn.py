@@ -7,21 +7,17 @@ target network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.learning import Learner, State, Tell, learn
+from recurra.nest.agents.learning import Learner, State, trainer
 from recurra.nest.agents.memory import Memory
 from recurra.nest.agents.network import Adam, taken, values
-from recurra.nest.agents.policy import Policy
 from recurra.nest.agents.world import Floats, World, greedy_or_any
-from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
@@ -81,20 +77,7 @@ class Dqn(Learner):
         self.memory.restore(state["memory"])
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 1000,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    The same tables and settings give the same policy.
-    """
-    learner = Dqn(World.of(tables), settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(Dqn, Settings, every=1000)
 
 
 def example(world: World, batch: dict[str, Any]) -> dict[str, Any]:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.learning import Learner, State, Tell, learn
+from recurra.nest.agents.learning import Learner, State, trainer
 from recurra.nest.agents.network import Adam
 from recurra.nest.agents.network import values as valued
-from recurra.nest.agents.policy import Policy
 from recurra.nest.agents.world import Floats, World, greedy_or_any
 from recurra.nest.table import Table
 
@@ -59,6 +57,10 @@ class Fitted(Learner):
 
     settings: Settings
 
+    @classmethod
+    def of(cls, tables: Sequence[Table], settings: Any) -> Fitted:
+        return cls(tables, settings)
+
     def __init__(self, tables: Sequence[Table], settings: Settings) -> None:
         super().__init__(World.of(tables), settings)
         self.values = np.concatenate([values(t) for t in tables], axis=1)
@@ -92,20 +94,7 @@ class Fitted(Learner):
         self.met = state["met"]
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 500,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    The same tables and settings give the same policy.
-    """
-    learner = Fitted(tables, settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(Fitted, Settings, every=500)
 
 
 @jax.jit

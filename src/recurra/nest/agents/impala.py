@@ -6,9 +6,7 @@ by how much likelier it has become since, at most by 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from recurra.nest.agents.actors import Where
-from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
-from recurra.nest.agents.policy import Policy
 from recurra.nest.agents.walker import Walker, example
 from recurra.nest.agents.world import Floats, World
-from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
@@ -60,20 +56,7 @@ class Impala(Distributed):
         return found["rewards"].sum(axis=0)
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 500,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    With actors in turns, the same tables and settings give the same policy.
-    """
-    learner = Impala(World.of(tables), settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(Impala, Settings, every=500)
 
 
 def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:

@@ -11,10 +11,10 @@ import json
 import os
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from recurra.nest.agents.actors import Actor, Task, pool
 from recurra.nest.agents.network import Adam
 from recurra.nest.agents.policy import Policy, initial
 from recurra.nest.agents.world import Floats, World
+from recurra.nest.table import Table
 
 FORMAT = 1
 State = Mapping[str, Any]
@@ -55,6 +56,10 @@ class Learner(ABC):
         self.weights: Any = initial(inputs, outputs, settings.hidden, settings.seed)
         self.adam = Adam.zero(self.weights)
         self.steps = 0
+
+    @classmethod
+    def of(cls, tables: Sequence[Table], settings: Any) -> Learner:
+        return cls(World.of(tables), settings)
 
     @abstractmethod
     def update(self, done: int) -> Floats:
@@ -130,6 +135,42 @@ def learn(
     finally:
         learner.close()
     return learner.policy()
+
+
+class Train(Protocol):
+    """A learner's module has one: a policy for the tables' actions, by `learn`.
+
+    The same tables and settings give the same policy, unless actors are processes. Settings are the
+    learner's own if none are given.
+    """
+
+    def __call__(
+        self,
+        tables: Sequence[Table],
+        settings: Any = None,
+        *,
+        tell: Tell | None = None,
+        every: int = ...,
+        checkpoint: Path | None = None,
+    ) -> Policy: ...
+
+
+def trainer(kind: type[Learner], own: Callable[[], Any], *, every: int) -> Train:
+    """`train` of this kind of learner, which tells so often unless asked otherwise."""
+    usual = every
+
+    def train(
+        tables: Sequence[Table],
+        settings: Any = None,
+        *,
+        tell: Tell | None = None,
+        every: int = usual,
+        checkpoint: Path | None = None,
+    ) -> Policy:
+        learner = kind.of(tables, settings or own())
+        return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+
+    return train
 
 
 def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:

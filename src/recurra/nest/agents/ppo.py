@@ -6,9 +6,7 @@ critic's generalised advantages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.actors import Where
-from recurra.nest.agents.learning import Distributed, Tell, learn
+from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
-from recurra.nest.agents.policy import Policy, heads
+from recurra.nest.agents.policy import heads
 from recurra.nest.agents.walker import Walker, example, joined
 from recurra.nest.agents.world import Floats, World
-from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
@@ -83,20 +80,7 @@ class Ppo(Distributed):
         return normal, advantage + value
 
 
-def train(
-    tables: Sequence[Table],
-    settings: Settings | None = None,
-    *,
-    tell: Tell | None = None,
-    every: int = 50,
-    checkpoint: Path | None = None,
-) -> Policy:
-    """A policy for the tables' actions, by `learning.learn`.
-
-    With actors in turns, the same tables and settings give the same policy.
-    """
-    learner = Ppo(World.of(tables), settings or Settings())
-    return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
+train = trainer(Ppo, Settings, every=50)
 
 
 def generalised(reward: Floats, value: Floats, smooth: float) -> Floats:
