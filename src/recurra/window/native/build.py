@@ -29,10 +29,17 @@ class Extension:
     package: str = ""
 
 
-WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "window.hpp"))
+WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "window.hpp"))
 TORCH = Extension(
     "_recurra_torch",
-    ("torch_module.cpp", "engine.hpp", "operators.hpp", "prediction.hpp", "window.hpp"),
+    (
+        "torch_module.cpp",
+        "engine.hpp",
+        "operators.hpp",
+        "prediction.hpp",
+        "rows.hpp",
+        "window.hpp",
+    ),
     "torch",
 )
 
