@@ -29,7 +29,7 @@ class Extension:
     package: str = ""
 
 
-WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "window.hpp"))
+WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp"))
 TORCH = Extension(
     "_recurra_torch",
     (
@@ -38,6 +38,8 @@ TORCH = Extension(
         "operators.hpp",
         "prediction.hpp",
         "rows.hpp",
+        "stretches.hpp",
+        "trial.hpp",
         "window.hpp",
     ),
     "torch",

@@ -63,6 +63,21 @@ class Window {
     return slot >= 0;
   }
 
+  // The one task that a newcomer must follow, if it has not started and nothing else waits.
+  std::optional<Word> only_before(const Accesses& a) const {
+    if (!fifo_.empty()) return std::nullopt;
+    const Word upstream = upstream_of(a);
+    if (std::popcount(upstream) != 1 || (upstream & executing_)) return std::nullopt;
+    return ticket_[std::countr_zero(upstream)];
+  }
+
+  // More accesses of a task that has not started: who comes later follows them, too.
+  void extend(Word ticket, const Accesses& more) {
+    const int slot = find(busy_ & ~executing_, ticket);
+    reads_.put(slot, more.reads);
+    writes_.put(slot, more.writes);
+  }
+
   // An executing task is done; false if there is none of this ticket.
   bool retire(Word ticket) {
     const int slot = find(executing_, ticket);
