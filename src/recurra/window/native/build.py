@@ -29,7 +29,9 @@ class Extension:
     package: str = ""
 
 
-WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp"))
+WINDOW = Extension(
+    "_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp")
+)
 TORCH = Extension(
     "_recurra_torch",
     (

@@ -419,6 +419,7 @@ NB_MODULE(_recurra_torch, m) {
   recurra::told = told_place;
   m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
     if (!engine || !engine->fits(all - 1, slots)) {
+      const WithoutPython free;
       engine.reset();
       engine = std::make_unique<Engine>(all - 1, slots);
     }
