@@ -68,6 +68,7 @@ def equal_programs(seeds: range) -> dict[str, float]:
 def test_random_programs_are_equal_to_the_last_bit() -> None:
     counts = equal_programs(range(2000))
     assert counts["deferred"] > 20 * 2000
+    assert counts["joined to another"] > 2000
     assert counts["by workers"] > 0  # how many they get to depends on what else the machine does
     assert counts["alone"] > 2000
 

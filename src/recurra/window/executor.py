@@ -73,7 +73,7 @@ class Executor:
         self._held: dict[int, tuple[int, Launch]] = {}  # thread → what it runs
         self._spoilt = Spoilt()
         self._numbers = 0
-        self._inside = 0  # the thread of a kernel that runs without the window
+        self._inside = False  # a kernel runs without the window
         self._stretch = Stretch(self.judgement)
         self._outer: Executor | None = None
         self._state: Literal["open", "closed", "forked"] = "open"
@@ -95,9 +95,9 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
-        if self._stretch.straight:
+        if self._stretch.straight and self._outer is None:
             with self._order:
-                if self._stretch.straight and self._outer is None:
+                if self._stretch.straight:
                     return self._straight(kernel, args, kwargs)
         if self._outer is not None:
             return self._outer.launch(kernel, *args, **kwargs)
@@ -204,8 +204,11 @@ class Executor:
 
     def _within(self) -> bool:
         """Whether this thread runs a kernel of ours."""
-        me = threading.get_ident()
-        return me in self._held or me == self._inside
+        if threading.get_ident() in self._held:
+            return True
+        if mine := self._inside and self._order.acquire(blocking=False):  # again
+            self._order.release()
+        return mine
 
     def _empty(self) -> None:
         while self._launches:
@@ -321,16 +324,15 @@ class Executor:
         self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Launch:
         """One kernel after the other, in the order of their launches; the order is held."""
-        simple = isinstance(kernel, Wrapper) and not kernel.threaded
-        if self._inside or self.record or not simple:
+        if self._inside or self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
             return self._straight_slowly(kernel, args, kwargs)
-        self._inside = threading.get_ident()
+        self._inside = True
         try:
             kernel.function(*args, **kwargs)
         except BaseException as cause:
             return self._settle_straight(launch_of(kernel, args, kwargs), cause)
         finally:
-            self._inside = 0
+            self._inside = False
         self.counts.without_window += 1
         stretch = self._stretch
         stretch.count += 1
@@ -351,11 +353,11 @@ class Executor:
             return launch
         self._number(launch)
         self._note("start", launch)
-        self._inside = threading.get_ident()
+        self._inside = True
         try:
             _, cause = self._call(launch, alone=launch.wrapper.threaded)
         finally:
-            self._inside = 0
+            self._inside = False
         return self._settle_straight(launch, cause)
 
     def _settle_straight(self, launch: Launch, cause: BaseException | None) -> Launch:
@@ -485,11 +487,8 @@ def as_the_caller() -> None:
 
 
 def _waits_for_itself() -> WindowError:
-    return WindowError(
-        "a kernel waits for the end of its own window",
-        facts="it is itself in flight",
-        hint="call drain() outside of kernels",
-    )
+    what, facts = "a kernel waits for the end of its own window", "it is itself in flight"
+    return WindowError(what, facts=facts, hint="call drain() outside of kernels")
 
 
 def _first(errors: list[KernelError]) -> KernelError:

@@ -240,7 +240,6 @@ void note(const c10::OperatorHandle& op, const Stack* stack, const Touched& touc
 
 // What takes less costs more to hand over than to run.
 double tiny() {
-  if (!settings.learn) return 0;
   return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
