@@ -32,6 +32,17 @@ class Extension:
 WINDOW = Extension(
     "_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp")
 )
+STREAMS = Extension(
+    "_recurra_streams",
+    (
+        "streams_module.cpp",
+        "driver.hpp",
+        "issuer.hpp",
+        "rows.hpp",
+        "stub_driver.hpp",
+        "window.hpp",
+    ),
+)
 TORCH = Extension(
     "_recurra_torch",
     (
