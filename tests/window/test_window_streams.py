@@ -1,4 +1,4 @@
-"""Kernels go to streams in an order that memory allows, whatever fails; by a driver that is a stub."""
+"""Kernels go to streams in an order that memory allows, whatever fails; the driver is a stub."""
 
 from __future__ import annotations
 
@@ -98,8 +98,9 @@ def test_a_fault_at_every_call(seed: int) -> None:
 
 def test_chains_stay_on_their_streams() -> None:
     places = [Segment(8 * k, 8) for k in range(4)]
-    program = [Task("k", (places[k % 4],), (places[k % 4],)) for k in range(80)]
-    driver, _, _ = issue(program, 32, 8)
+    program = [Task("k", (places[k % 4],), (places[k % 4],)) for k in range(60)]
+    driver, issuer, _ = issue(program, 64, 8)
+    assert not issuer.held()
     assert driver.streams == 4
     assert driver.waits == 0  # no events between streams
 

@@ -88,7 +88,8 @@ def test_native_and_python_decide_alike(native: Any, seed: int) -> None:
     rng = random.Random(seed)
     ours, theirs, now = Trial(), native.Trial(), 0.0
     for _ in range(600):
-        assert ours.next(now) == (way := theirs.next(now))
+        way = theirs.next(now)
+        assert ours.next(now) == way
         if rng.random() < 0.01:
             ours.refuse(now)
             theirs.refuse(now)
