@@ -18,8 +18,10 @@ import math
 
 LEAST, MOST = 2, 6  # stretches each way
 CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
-PAUSE, LOSS = 20, 50  # times what an examination took, and what it lost
-FIRST, LONGEST, DOUBLINGS = 0.5, 600.0, 4096.0  # seconds, seconds, and how often
+PAUSE = {False: 20, True: 4}  # times what an examination took: on is doubted sooner than off
+LOSS = 50  # times what it lost
+FIRST = {False: 0.5, True: 0.1}  # seconds
+LONGEST, DOUBLINGS = 600.0, 4096.0  # seconds; times the first pause
 
 
 class Trial:
@@ -84,6 +86,7 @@ class Trial:
     def _decide(self, verdict: bool, now: float) -> None:
         again = self._asked and verdict == self._verdict
         self._doubling = min(2 * self._doubling, DOUBLINGS) if again else 1.0
-        pause = max(PAUSE * self._doubling * self._spent, LOSS * self._lost)
-        self.until = now + min(max(pause, FIRST * self._doubling), LONGEST)
+        lost = 0.0 if verdict else self._lost
+        pause = max(PAUSE[verdict] * self._doubling * self._spent, LOSS * lost)
+        self.until = now + min(max(pause, FIRST[verdict] * self._doubling), LONGEST)
         self._verdict, self._asked, self.examining = verdict, True, False

@@ -9,7 +9,8 @@ class Trial {
  public:
   static constexpr int kLeast = 2, kMost = 6;                  // stretches each way
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
-  static constexpr double kPause = 20, kLoss = 50, kLongest = 600;  // of what was spent; seconds
+  static constexpr double kPause = 20, kSoon = 4;               // times what was spent: off, on
+  static constexpr double kLoss = 50, kLongest = 600;           // times what was lost; seconds
 
   // Whether the next stretch goes through the window; in between nothing is examined.
   bool next(double now) {
@@ -65,8 +66,9 @@ class Trial {
   void decide(bool verdict, double now) {
     const bool again = asked_ && verdict == verdict_;
     doubling_ = again ? std::min(2 * doubling_, 4096.0) : 1;
-    const double pause = std::max(kPause * doubling_ * spent_, kLoss * lost_);
-    until_ = now + std::min(std::max(pause, 0.5 * doubling_), kLongest);
+    const double times = (verdict ? kSoon : kPause) * doubling_;
+    const double pause = std::max(times * spent_, verdict ? 0.0 : kLoss * lost_);
+    until_ = now + std::min(std::max(pause, (verdict ? 0.1 : 0.5) * doubling_), kLongest);
     verdict_ = verdict;
     decided_ = asked_ = true;
   }
