@@ -204,14 +204,24 @@ def test_the_window_is_off_where_it_cannot_pay() -> None:
     assert not violations(run.tasks, run.events)
 
 
-def test_what_pays_stays_on() -> None:
-    judgement = Judgement(threads=2, slots=32)
-    for k in range(4 * SAMPLE):
-        task = Task("long", writes=(Segment(8 * (k % 2), 8),))
-        judgement.durations.learn("long", 1e-3)
-        judgement.launched(task, "long")
+def judged(seconds_on: float, seconds_off: float) -> Judgement:
+    """Two chains of long kernels, and a clock that says how long stretches take either way."""
+    judgement, now = Judgement(threads=2, slots=32), 0.0
+    launched = [(Task("long", writes=(Segment(8 * (k % 2), 8),)), "long") for k in range(SAMPLE)]
+    judgement.durations.learn("long", 1e-3)
+    for _ in range(20):
+        on = judgement.next(now)
+        seconds = seconds_on if on else seconds_off
+        now += seconds
+        judgement.ended(on, seconds, launched, now)
     assert judgement.predicted == pytest.approx(2, rel=0.1)
-    assert judgement.off == 0
+    return judgement
+
+
+def test_what_pays_stays_on_by_the_clock_not_by_prediction() -> None:
+    assert judged(0.05, 0.08).next(2.0)
+    assert not judged(0.08, 0.05).next(2.0)
+    assert not judged(0.05, 0.05).next(2.0)
 
 
 def test_what_is_learned() -> None:

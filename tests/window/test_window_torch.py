@@ -68,6 +68,7 @@ def equal_programs(seeds: range) -> dict[str, float]:
 def test_random_programs_are_equal_to_the_last_bit() -> None:
     counts = equal_programs(range(2000))
     assert counts["deferred"] > 20 * 2000
+    assert counts["joined to another"] > 2000
     assert counts["by workers"] > 0  # how many they get to depends on what else the machine does
     assert counts["alone"] > 2000
 
@@ -323,7 +324,8 @@ def test_the_window_is_off_where_it_cannot_pay() -> None:
         y = x
         for _ in range(2000):
             y = y @ x  # a chain
-    assert block.counts["window off"] > 500
+    assert block.counts["window off"] == 1
+    assert block.counts["deferred"] == 0
     assert 0 < block.counts["predicted gain"] < 1.1
     assert torch.equal(y, x)
     assert "window off" in str(block)

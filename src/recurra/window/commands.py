@@ -205,16 +205,18 @@ class Build:
     """Print {"module": path, "lanes": the instructions it compares with}"""
 
     def __call__(self) -> int:
-        from recurra.window.native.build import TORCH, build
+        from recurra.window.native.build import STREAMS, TORCH, build
         from recurra.window.native.twin import load
 
         window, lanes = build(), load().lanes
+        streams = build(extension=STREAMS)
         torch = build(extension=TORCH) if find_spec("torch") else None
         if self.json:
-            paths = {"window": str(window), "lanes": lanes, "torch": torch and str(torch)}
-            print(json.dumps(paths))
+            paths = {"window": str(window), "lanes": lanes, "streams": str(streams)}
+            print(json.dumps(paths | {"torch": torch and str(torch)}))
             return 0
         print(f"window: {window} ({lanes})")
+        print(f"streams of a GPU: {streams}")
         print(f"torch: {torch or 'PyTorch is not installed'}")
         return 0
 

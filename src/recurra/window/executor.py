@@ -16,76 +16,34 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Literal
 
-from recurra.errors import Loc, here
 from recurra.fragments import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
 from recurra.window.core import Scheduler, Window
 from recurra.window.faults import KernelError, Spoilt, failed
 from recurra.window.happened import Event
+from recurra.window.launch import RAN, Counts, Launch, Ran, launch_of
 from recurra.window.learning import Judgement
 from recurra.window.native.build import built
 from recurra.window.native.twin import NativeWindow
+from recurra.window.straight import Stretch
 from recurra.window.task import Task, WindowError, overlap
 from recurra.window.wrapper import Wrapper, named
 
 LAST = 4096  # spans that are kept
 
 
-@dataclass(eq=False)
-class Launch:
-    """A kernel on its way: its task, the line that launched it, and whether it is done."""
-
-    wrapper: Wrapper
-    task: Task
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    loc: Loc | None
-    number: int
-    done: bool = False
-    error: KernelError | None = None
-
-    @property
-    def kind(self) -> Hashable:
-        """Launches of one kind take as long as each other."""
-        return self.wrapper.name, *(s.size for s in (*self.task.reads, *self.task.writes))
-
-
-@dataclass
-class Counts:
-    """How launches were run, and what went wrong."""
-
-    by_workers: int = 0
-    by_the_caller: int = 0
-    inlined: int = 0
-    without_window: int = 0
-    alone_with_all_threads: int = 0
-    not_run: int = 0
-    failed: int = 0
-    workers_replaced: int = 0
-
-
-@dataclass(frozen=True)
-class Ran:
-    """Something ran in a thread (0 is the first that did), in seconds of `time.perf_counter`."""
-
-    name: str
-    thread: int
-    start: float
-    stop: float
-
-
 class Executor:
     """`threads` threads in all, the caller's among them, behind a window of `slots`.
 
-    policy   "learn": tiny kernels are run at once, and the window is off as long as it would gain
-             less than a tenth; "always" and "never" use it
+    policy   "learn": tiny kernels are run at once, and the window is off where the clock says that
+             it does not pay; "always" and "never" use it
     native   the compiled window (True), the one in Python (False), or what is there (None)
     record   keep what ran when, in `tasks` and `events`, for `happened.violations`; `spans` are the
-             last 4096 kernels in any case
+             last 4096 kernels that went through the window in any case
     Raises WindowError for numbers that cannot be, and for a native window that is not there.
     """
 
@@ -114,7 +72,9 @@ class Executor:
         self._launches: dict[int, Launch] = {}  # ticket → in the window or its FIFO
         self._held: dict[int, tuple[int, Launch]] = {}  # thread → what it runs
         self._spoilt = Spoilt()
-        self._numbers = self._turns = self._turn = 0
+        self._numbers = 0
+        self._inside = False  # a kernel runs without the window
+        self._stretch = Stretch(self.judgement)
         self._outer: Executor | None = None
         self._state: Literal["open", "closed", "forked"] = "open"
         self._fresh()
@@ -124,6 +84,7 @@ class Executor:
         """Locks and no workers: at birth, and in a forked child."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._order = threading.RLock()  # of kernels that run without the window
         self._workers: list[threading.Thread] = []
 
     # launching
@@ -134,21 +95,21 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
+        if self._stretch.straight and self._outer is None:
+            with self._order:
+                if self._stretch.straight:
+                    return self._straight(kernel, args, kwargs)
         if self._outer is not None:
             return self._outer.launch(kernel, *args, **kwargs)
         wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
         if threading.get_ident() in self._held:
             wrapper.function(*args, **kwargs)
             return Launch(wrapper, Task(wrapper.name), ((), {}), None, -1, done=True)
-        launch = Launch(wrapper, wrapper.task(*args, **kwargs), (args, kwargs), here(), 0)
+        launch = launch_of(wrapper, args, kwargs)
         with self._lock:
             self._check_open(launch)
-            turn = self._turn_without_window(launch)
-            if turn is None:
-                self._enter(launch)
-                return launch
-        self._run_in_turn(launch, turn)
-        return launch
+            entered = self._enter(launch)
+        return launch if entered else self.launch(kernel, *args, **kwargs)
 
     def _check_open(self, launch: Launch) -> None:
         if self._state != "open":
@@ -165,19 +126,20 @@ class Executor:
         if self.record:
             self.tasks.append(launch.task)
 
-    def _enter(self, launch: Launch) -> None:
-        """Through the window; the lock is held."""
+    def _enter(self, launch: Launch) -> bool:
+        """Through the window, unless another thread has just turned it off; the lock is held."""
         ticket: int | None = None
         while ticket is None:
-            if self._turn < self._turns:
-                self._changed.wait()
-            elif (ticket := self._window.offer(launch.task)) is None:
+            if self._stretch.straight:
+                return False
+            if (ticket := self._window.offer(launch.task)) is None:
                 self._help()
         self._number(launch)
         self._launches[ticket] = launch
         learning = self.policy == "learn"
         if learning:
-            self.judgement.launched(launch.task, launch.kind)
+            self._stretch.launched.append((launch.task, launch.kind))
+            self._stretch.count += 1
         if self.policy == "never":
             while not launch.done:
                 self._help()
@@ -187,6 +149,10 @@ class Executor:
         else:
             self._hire()
             self._changed.notify()
+        if learning and self._stretch.over(waited=False):
+            self._empty()
+            self._next_stretch()
+        return True
 
     # waiting
 
@@ -202,8 +168,9 @@ class Executor:
         """Returns when everything launched that writes any of them is done; see `read`."""
         if self._outer is not None:
             return self._outer.wait(*arrays)
+        self._after_straight(lambda: None)
         wanted = segments(arrays)
-        inside = threading.get_ident() in self._held  # all that it may read is done
+        inside = self._within()  # all that it may read is done
         with self._lock:
             pending = [x for x in self._launches.values() if overlap(x.task.writes, wanted)]
             while not inside and not all(x.done for x in pending):
@@ -227,17 +194,24 @@ class Executor:
 
     def settle(self) -> None:
         """Returns when everything launched is done, failed or not."""
-        if threading.get_ident() in self._held:
-            raise WindowError(
-                "a kernel waits for the end of its own window",
-                facts="it is itself in flight",
-                hint="call drain() outside of kernels",
-            )
+        if self._within():
+            raise _waits_for_itself()
+        self._after_straight(self._waited)
         with self._lock:
             self._empty()
+            if not self._stretch.straight:
+                self._waited()
+
+    def _within(self) -> bool:
+        """Whether this thread runs a kernel of ours."""
+        if threading.get_ident() in self._held:
+            return True
+        if mine := self._inside and self._order.acquire(blocking=False):  # again
+            self._order.release()
+        return mine
 
     def _empty(self) -> None:
-        while self._launches or self._turn < self._turns:
+        while self._launches:
             self._help()
 
     # running
@@ -329,34 +303,74 @@ class Executor:
 
     # without the window, while it does not pay
 
-    def _turn_without_window(self, launch: Launch) -> int | None:
-        """The next kernel's turn, if it is to run without the window, which is empty then."""
-        if not self.judgement.off or self._spoilt:
-            return None
-        self.judgement.off -= 1
-        while self._launches:
-            self._help()
-        self._number(launch)
-        self._turns += 1
-        return self._turns - 1
+    def _next_stretch(self) -> None:
+        """The lock is held, and nothing is in flight."""
+        if not self._launches and self._state == "open":
+            self._stretch.end(healthy=not self._spoilt)
 
-    def _run_in_turn(self, launch: Launch, turn: int) -> None:
-        """One kernel after the other, in the order of their launches."""
-        me = threading.get_ident()
-        with self._lock:
-            while self._turn != turn:
-                self._changed.wait()
-            self._note("start", launch)
-            self._held[me] = (-1, launch)
-        _, cause = self._call(launch, alone=launch.wrapper.threaded)
-        with self._lock:
-            del self._held[me]
-            self.counts.without_window += 1
-            self._settle(launch, None, cause)
-            self._turn += 1
-            self._changed.notify_all()
+    def _waited(self) -> None:
+        """Nothing is in flight: a stretch may end."""
+        if self.policy == "learn" and self._stretch.over(waited=True):
+            self._next_stretch()
+
+    def _after_straight(self, then: Callable[[], None]) -> None:
+        """When what another thread runs without the window is over, if it does."""
+        if self._stretch.straight:
+            with self._order:
+                if not self._inside:
+                    then()
+
+    def _straight(
+        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Launch:
+        """One kernel after the other, in the order of their launches; the order is held."""
+        if self._inside or self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
+            return self._straight_slowly(kernel, args, kwargs)
+        self._inside = True
+        try:
+            kernel.function(*args, **kwargs)
+        except BaseException as cause:
+            return self._settle_straight(launch_of(kernel, args, kwargs), cause)
+        finally:
+            self._inside = False
+        self.counts.without_window += 1
+        stretch = self._stretch
+        stretch.count += 1
+        if stretch.timed:
+            stretch.called.append((kernel, args, kwargs))
+        if stretch.count & 63 == 0 and stretch.over(waited=False):
+            self._next_stretch()
+        return RAN
+
+    def _straight_slowly(
+        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Launch:
+        """A part of a kernel, or what is recorded, told how many threads, or may touch anything."""
+        launch = launch_of(kernel, args, kwargs)
+        if self._inside:
+            launch.wrapper.function(*args, **kwargs)
+            launch.done, launch.arguments = True, ((), {})
+            return launch
+        self._number(launch)
+        self._note("start", launch)
+        self._inside = True
+        try:
+            _, cause = self._call(launch, alone=launch.wrapper.threaded)
+        finally:
+            self._inside = False
+        return self._settle_straight(launch, cause)
+
+    def _settle_straight(self, launch: Launch, cause: BaseException | None) -> Launch:
+        args, kwargs = launch.arguments
+        self.counts.without_window += 1
+        self._settle(launch, None, cause)
+        self._stretch.count += 1
+        self._stretch.called.append((launch.wrapper, args, kwargs))
+        if cause is not None or self._stretch.over(waited=False):
+            self._next_stretch()
         if isinstance(cause, KeyboardInterrupt):
             raise cause
+        return launch
 
     # workers
 
@@ -414,10 +428,11 @@ class Executor:
 
     def stop(self) -> list[KernelError]:
         """Like `close`, but gives the errors that nobody has heard of."""
+        self._after_straight(lambda: None)
         with self._lock:
             if self._state == "open":
                 self._empty()
-                self._state = "closed"
+                self._state, self._stretch.straight = "closed", False
                 self._changed.notify_all()
             errors = self._spoilt.untold()
         for worker in self._workers:
@@ -429,7 +444,7 @@ class Executor:
 
     def before_fork(self) -> None:
         """Nothing is in flight, unless a kernel of ours forks; the lock is held from here on."""
-        if threading.get_ident() not in self._held and self._state == "open":
+        if self._state == "open" and not self._within():
             self.settle()
         self._lock.acquire()
 
@@ -439,10 +454,10 @@ class Executor:
 
     def after_fork_in_child(self) -> None:
         """Without workers, until the next launch; of no use if a kernel was running."""
-        running = bool(self._launches or self._held)
+        running = bool(self._launches or self._held or self._inside)
         self._fresh()
         if running and self._state == "open":
-            self._state = "forked"
+            self._state, self._stretch.straight = "forked", False
 
     # showing
 
@@ -469,6 +484,11 @@ def as_the_caller() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.get_num_threads()
+
+
+def _waits_for_itself() -> WindowError:
+    what, facts = "a kernel waits for the end of its own window", "it is itself in flight"
+    return WindowError(what, facts=facts, hint="call drain() outside of kernels")
 
 
 def _first(errors: list[KernelError]) -> KernelError:

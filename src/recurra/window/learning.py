@@ -7,12 +7,13 @@ from collections.abc import Hashable, Sequence
 
 from recurra.window.kernel import dependences
 from recurra.window.task import Task
+from recurra.window.trial import Trial
 
 NEW = 0.3  # the weight of the newest measurement
 TINY = 20e-6  # s: what takes less is run by the thread that launches it, if nothing holds it up
 OVERHEAD = 25e-6  # s: of a launch through the window; `recurra bench window` measures it
 LEAST_GAIN = 1.1  # below it the window is off
-SAMPLE, MOST_OFF = 64, 4096  # launches: looked at to predict the gain; run without the window
+SAMPLE, MOST = 64, 256  # launches of a stretch: at least, and if nobody waits for them
 
 
 class Durations:
@@ -36,15 +37,18 @@ class Durations:
 
 
 class Judgement:
-    """Decides, from what was learned, how the next launch runs."""
+    """Decides, from what was learned, how the next launches run.
+
+    A first stretch goes through the window, and is all that is needed where list scheduling of it
+    shows that it cannot pay. Else a `Trial` decides.
+    """
 
     def __init__(self, threads: int, slots: int):
         self.threads, self.slots = threads, slots
         self.durations = Durations()
-        self.predicted: float | None = None  # the last sample's gain
-        self.off = 0  # launches that are still to run without the window
-        self._pause = SAMPLE
-        self._recent: list[tuple[Task, Hashable]] = []
+        self.trial = Trial()
+        self.predicted: float | None = None  # the gain of the first stretch
+        self._weights: dict[Hashable, float] = {}  # the same for all stretches of an examination
 
     def tiny(self, kind: Hashable) -> bool:
         """Whether handing it over would cost more than running it."""
@@ -55,20 +59,33 @@ class Judgement:
         """Whether it is known, and worth more than one thread."""
         return self.durations.expect(kind) is not None and not self.tiny(kind)
 
-    def launched(self, task: Task, kind: Hashable) -> None:
-        """One more launch through the window; every now and then, predicts whether that pays."""
-        self._recent.append((task, kind))
-        if len(self._recent) < SAMPLE:
-            return
-        tasks = [task for task, _ in self._recent]
-        known = [self.durations.expect(kind) for _, kind in self._recent]
-        self._recent.clear()
-        seconds = [TINY if s is None else s for s in known]
-        self.predicted = gain(tasks, seconds, self.threads, OVERHEAD, self.slots)
-        if self.predicted < LEAST_GAIN:
-            self.off, self._pause = self._pause, min(2 * self._pause, MOST_OFF)
+    def next(self, now: float) -> bool:
+        """Whether the next stretch goes through the window."""
+        before = self.trial.examining
+        on = self.predicted is None or self.trial.next(now)
+        if self.trial.examining and not before:
+            self._weights.clear()
+        return on
+
+    def ended(
+        self, on: bool, seconds: float, launched: Sequence[tuple[Task, Hashable]], now: float
+    ) -> None:
+        """A stretch of these launches took so long."""
+        if self.predicted is None:
+            self._predict(launched, now)
         else:
-            self._pause = SAMPLE
+            self.trial.done(on, seconds, sum(self._weight(kind) for _, kind in launched), now)
+
+    def _predict(self, launched: Sequence[tuple[Task, Hashable]], now: float) -> None:
+        tasks = [task for task, _ in launched]
+        seconds = [self._weight(kind) for _, kind in launched]
+        self.predicted = gain(tasks, seconds, self.threads, OVERHEAD, self.slots)
+        self._weights.clear()
+        if self.predicted < LEAST_GAIN:
+            self.trial.refuse(now)
+
+    def _weight(self, kind: Hashable) -> float:
+        return self._weights.setdefault(kind, self.durations.expect(kind) or TINY)
 
 
 def gain(

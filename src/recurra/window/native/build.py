@@ -29,10 +29,32 @@ class Extension:
     package: str = ""
 
 
-WINDOW = Extension("_recurra_window", ("module.cpp", "clock.hpp", "window.hpp"))
+WINDOW = Extension(
+    "_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp")
+)
+STREAMS = Extension(
+    "_recurra_streams",
+    (
+        "streams_module.cpp",
+        "driver.hpp",
+        "issuer.hpp",
+        "rows.hpp",
+        "stub_driver.hpp",
+        "window.hpp",
+    ),
+)
 TORCH = Extension(
     "_recurra_torch",
-    ("torch_module.cpp", "engine.hpp", "operators.hpp", "prediction.hpp", "window.hpp"),
+    (
+        "torch_module.cpp",
+        "engine.hpp",
+        "operators.hpp",
+        "prediction.hpp",
+        "rows.hpp",
+        "stretches.hpp",
+        "trial.hpp",
+        "window.hpp",
+    ),
     "torch",
 )
 

@@ -12,6 +12,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -63,9 +64,28 @@ inline Segment segment_of(const at::Tensor& t) {
   return {base + (low >> shift), base + (high >> shift) + 1};
 }
 
+using Clock = std::chrono::steady_clock;
+
+inline double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+// The newest measurements count most.
+inline void learn_from(std::atomic<double>& known, double us) {
+  const double before = known.load(std::memory_order_relaxed);
+  known.store(before + 0.2 * (us - before), std::memory_order_relaxed);
+}
+
+// The same, but one that was disturbed counts little.
+inline void learn_gently(std::atomic<double>& known, double us) {
+  learn_from(known, std::min(us, 2 * known.load(std::memory_order_relaxed) + 1));
+}
+
+// Workers sleep between blocks. Inside, who finds nothing to do looks for work about twice as long
+// as waking takes on this machine, and then sleeps; who sleeps is woken for what is worth it.
 class Engine {
  public:
-  Engine(int workers, int size) : window_(size, 1) {
+  Engine(int workers, int size) : window_(size, 1), size_(size) {
     for (int k = 0; k < workers; ++k) threads_.emplace_back([this] { work(); });
   }
 
@@ -74,35 +94,56 @@ class Engine {
     {
       std::lock_guard lock(mutex_);
       closing_ = true;
+      publish();
     }
-    changed_.notify_all();
+    hired_.notify_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
+  bool fits(int workers, int size) const {
+    return static_cast<int>(threads_.size()) == workers && size_ == size;
+  }
+
+  // A block begins or ends. Outside of blocks nobody looks for work.
+  void open(bool is) { open_ = is; }
+
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
-    std::lock_guard lock(mutex_);
+    if ((state_ & kEmpty) && !spoiling_) return true;
+    const auto lock = locked();
     return window_.waiting() == 0 && window_.upstream_of(accesses) == 0 && spoilt_.empty();
   }
 
-  // The next operator of the program. Runs others while the window is full.
-  void offer(Accesses accesses, Call call) {
-    std::unique_lock lock(mutex_);
-    while (window_.full()) help(lock);
+  // The next operator of the program. Runs others while the window is full. A tiny one joins the
+  // one operator that it follows, if that has not started: they are handed over as one task.
+  void offer(Accesses accesses, Call call, double tiny_us) {
+    const double us = call.us->load(std::memory_order_relaxed);
+    auto lock = locked();
+    if (us < tiny_us && join(accesses, call, us)) return;
+    while (window_.full()) help(lock, kReady | kRoom, &by_callers);
     const Word ticket = *window_.offer(std::move(accesses));
-    calls_.emplace(ticket, std::move(call));
-    if (window_.any_ready()) changed_.notify_one();
+    Bundle& bundle = bundles_[ticket];
+    bundle.us = us;
+    bundle.calls.push_back(std::move(call));
+    backlog_us_ += us;
+    publish();
+    wake();
   }
 
   // Returns when everything is done, or has failed.
   void drain() {
-    std::unique_lock lock(mutex_);
-    while (!window_.empty()) help(lock);
+    if (state_ & kEmpty) return;
+    auto lock = locked();
+    while (!window_.empty()) help(lock, kReady | kEmpty, &by_callers);
   }
+
+  // What waking a sleeping thread takes, and what handing a task to one that looks for work does.
+  double wake_us() const { return wake_us_; }
+  double hand_us() const { return hand_us_; }
 
   // Why a tensor has no value, or nothing.
   std::shared_ptr<const Failure> spoilt(const at::Tensor& t) {
-    std::lock_guard lock(mutex_);
+    const auto lock = locked();
     return blame(t);
   }
 
@@ -131,10 +172,11 @@ class Engine {
     auto why = std::move(untold_);
     untold_ = nullptr;
     spoilt_.clear();
+    spoiling_ = false;
     return why;
   }
 
-  std::atomic<std::uint64_t> by_workers{0}, by_callers{0};
+  std::atomic<std::uint64_t> by_workers{0}, by_callers{0}, joined{0};
 
  private:
   struct Spoilt {
@@ -142,17 +184,107 @@ class Engine {
     std::shared_ptr<const Failure> why;
   };
 
-  void help(std::unique_lock<std::mutex>& lock) {
-    if (run_one(lock))
-      ++by_callers;
-    else
-      changed_.wait(lock);
+  // Operators that are handed over as one.
+  struct Bundle {
+    std::vector<Call> calls;
+    double us = 0;  // expected
+  };
+  enum State : unsigned { kReady = 1, kEmpty = 2, kRoom = 4, kClosing = 8 };
+  static constexpr double kLongestBundle = 40;  // µs
+  static constexpr std::size_t kMostCalls = 12;
+
+  // To sleep for a lock costs more than anything that is done under it.
+  std::unique_lock<std::mutex> locked() {
+    for (int k = 0; k < 400; ++k) {
+      if (mutex_.try_lock()) return {mutex_, std::adopt_lock};
+      pause();
+    }
+    return std::unique_lock(mutex_);
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  // The lock is held: what others may see without it.
+  void publish() {
+    const unsigned before = state_.load(std::memory_order_relaxed);
+    const unsigned now = (window_.any_ready() ? kReady : 0u) | (window_.empty() ? kEmpty : 0u) |
+                         (window_.full() ? 0u : kRoom) | (closing_ ? kClosing : 0u);
+    if ((now & kReady) && !(before & kReady)) ready_since_ = Clock::now();
+    state_.store(now, std::memory_order_release);
+  }
+
+  // A sleeping worker is woken if there is enough to do; a sleeping caller always.
+  void wake() {
+    if (callers_asleep_) done_.notify_all();
+    if (!workers_asleep_ || !window_.any_ready() || backlog_us_ < wake_us_) return;
+    if (!notified_) woken_at_ = Clock::now();
+    notified_ = true;
+    hired_.notify_one();
+  }
+
+  bool join(const Accesses& accesses, Call& call, double us) {
+    const std::optional<Word> before = window_.only_before(accesses);
+    if (!before) return false;
+    Bundle& bundle = bundles_.find(*before)->second;
+    if (bundle.us + us > kLongestBundle || bundle.calls.size() == kMostCalls) return false;
+    window_.extend(*before, accesses);
+    bundle.us += us;
+    backlog_us_ += us;
+    bundle.calls.push_back(std::move(call));
+    ++joined;
+    return true;
+  }
+
+  // Runs a ready task, or waits until one of `events`.
+  void help(std::unique_lock<std::mutex>& lock, unsigned events,
+            std::atomic<std::uint64_t>* ran_by) {
+    if (run_one(lock)) {
+      ++*ran_by;
+      return;
+    }
+    if (look(lock, events)) return;
+    ++callers_asleep_;
+    done_.wait(lock, [&] { return (state_ & events) != 0; });
+    --callers_asleep_;
+  }
+
+  // Looks for work for a bounded time, without the lock; whether there is.
+  bool look(std::unique_lock<std::mutex>& lock, unsigned events) {
+    if (state_ & events) return true;
+    const double most = std::clamp(2 * wake_us_, 20.0, 300.0);
+    lock.unlock();
+    const auto begin = Clock::now();
+    bool found = false;
+    do {
+      for (int k = 0; k < 32 && !found; ++k) pause(), found = (state_ & events) != 0;
+      if (!found) std::this_thread::yield();
+    } while (!found && open_ && us_since(begin) < most);
+    lock = locked();
+    return (state_ & events) != 0;
   }
 
   bool run_one(std::unique_lock<std::mutex>& lock) {
     const std::optional<Word> ticket = window_.take();
     if (!ticket) return false;
-    Call call = std::move(calls_.extract(*ticket).mapped());
+    auto bundle = bundles_.extract(*ticket);
+    backlog_us_ -= bundle.mapped().us;
+    publish();
+    for (Call& call : bundle.mapped().calls) run_call(lock, call);
+    window_.retire(*ticket);
+    if (window_.empty()) backlog_us_ = 0;
+    publish();
+    wake();
+    lock.unlock();
+    bundle = {};  // the last owner of a tensor frees it without our lock
+    lock = locked();
+    return true;
+  }
+
+  void run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     std::shared_ptr<const Failure> why;
     for (const at::Tensor& t : call.reads) {
       if (!why) why = blame(t);
@@ -160,14 +292,8 @@ class Engine {
     const bool first = !why;
     lock.unlock();
     if (!why) why = run(call);
-    lock.lock();
+    lock = locked();
     if (why) spoil(call, why, first);
-    window_.retire(*ticket);
-    changed_.notify_all();
-    lock.unlock();
-    call = Call();  // the last owner of a tensor frees it without our lock
-    lock.lock();
-    return true;
   }
 
   static std::shared_ptr<const Failure> run(Call& call) {
@@ -175,15 +301,13 @@ class Engine {
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::AutoGradMode no_gradients(false);
     try {
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = Clock::now();
       call.op->callBoxed(&call.arguments);
       for (std::size_t k = 0; k < call.outputs.size(); ++k) {
         keep(call.outputs[k], call.arguments.at(k).toTensor());
       }
-      const auto took = std::chrono::steady_clock::now() - begin;
-      const double us = std::chrono::duration<double, std::micro>(took).count();
-      const double before = call.us->load(std::memory_order_relaxed);
-      call.us->store(before + 0.2 * (us - before), std::memory_order_relaxed);
+      const double us = us_since(begin);
+      learn_from(*call.us, us);
       return nullptr;
     } catch (const c10::Error& error) {
       return failure(call, error.what_without_backtrace());
@@ -226,29 +350,49 @@ class Engine {
       }
     }
     if (first && !untold_) untold_ = why;
+    spoiling_ = true;
   }
 
   void work() {
     // OpenMP counts threads per thread: with another number sums of parts have other last bits.
     at::init_num_threads();
-    std::unique_lock lock(mutex_);
+    auto lock = locked();
+    bool found = false;
     while (!closing_) {
+      if (found && window_.any_ready()) learn_gently(hand_us_, us_since(ready_since_));
+      found = false;
       if (run_one(lock)) {
         ++by_workers;
+      } else if (state_ & (kReady | kClosing)) {
         continue;
+      } else if (look(lock, kReady | kClosing)) {
+        found = true;  // just now
+      } else {
+        sleep(lock);
       }
-      // The next operator comes within microseconds, or not for long: look a while, then sleep.
-      lock.unlock();
-      for (int k = 0; k < 200; ++k) std::this_thread::yield();
-      lock.lock();
-      if (!window_.any_ready() && !closing_) changed_.wait(lock);
     }
   }
 
+  void sleep(std::unique_lock<std::mutex>& lock) {
+    ++workers_asleep_;
+    hired_.wait(lock, [&] { return notified_ || closing_; });
+    --workers_asleep_;
+    if (notified_) learn_gently(wake_us_, us_since(woken_at_));
+    notified_ = false;
+  }
+
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable hired_, done_;  // workers, callers
+  std::atomic<unsigned> state_{kEmpty | kRoom};
+  std::atomic<bool> open_{true}, spoiling_{false};
+  int workers_asleep_ = 0, callers_asleep_ = 0;
+  bool notified_ = false;
+  Clock::time_point woken_at_, ready_since_;
+  double backlog_us_ = 0;                // of what was offered and has not started
+  std::atomic<double> wake_us_{50}, hand_us_{5};
   Window window_;
-  std::unordered_map<Word, Call> calls_;
+  int size_;
+  std::unordered_map<Word, Bundle> bundles_;
   std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

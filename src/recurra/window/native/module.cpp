@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "clock.hpp"
+#include "trial.hpp"
 #include "window.hpp"
 
 namespace nb = nanobind;
@@ -54,6 +55,14 @@ NB_MODULE(_recurra_window, m) {
       .def(nb::init<int, int, int, int>())
       .def("columns", [](const Clock& c, int repeat) { return pair(c.columns(repeat)); })
       .def("algorithm1", [](const Clock& c, int repeat) { return pair(c.algorithm1(repeat)); });
+  nb::class_<recurra::Trial>(m, "Trial")
+      .def(nb::init<>())
+      .def("next", &recurra::Trial::next)
+      .def("done", &recurra::Trial::done)
+      .def("refuse", &recurra::Trial::refuse)
+      .def("gain", &recurra::Trial::gain)
+      .def("until", &recurra::Trial::until)
+      .def("examining", &recurra::Trial::examining);
 #if defined(__AVX512F__)
   m.attr("lanes") = "AVX-512";
 #elif defined(__AVX2__)

@@ -11,16 +11,14 @@ namespace recurra {
 
 // Predicts, by list scheduling of what was learned, what the window gains.
 struct Prediction {
-  static constexpr int kSample = 256;
-  int seen = 0, off = 0, pause = kSample;
-  double sum = 0, gain = 0;
+  int seen = 0;
+  double sum = 0;
   std::vector<double> free;
   std::unordered_map<const c10::StorageImpl*, double> ready;
 
   // One more operator, of these tensors; when it would end.
   double launch(const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
                 double us, int threads, double overhead) {
-    if (seen == kSample) judge();
     if (free.empty()) free.assign(static_cast<std::size_t>(threads), 0.0);
     double start = overhead * ++seen;
     for (const auto* list : {&reads, &writes}) {
@@ -40,13 +38,8 @@ struct Prediction {
     if (t.defined() && t.has_storage()) ready[t.storage().unsafeGetStorageImpl()] = end;
   }
 
-  void judge() {
-    gain = sum / *std::max_element(free.begin(), free.end());
-    off = gain < 1.1 ? pause : 0;
-    pause = gain < 1.1 ? std::min(2 * pause, 1 << 14) : kSample;
-    seen = 0, sum = 0;
-    free.clear();
-    ready.clear();
+  double gain() const {
+    return free.empty() ? 0 : sum / *std::max_element(free.begin(), free.end());
   }
 };
 

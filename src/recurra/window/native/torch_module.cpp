@@ -9,7 +9,7 @@
 
 #include "engine.hpp"
 #include "operators.hpp"
-#include "prediction.hpp"
+#include "stretches.hpp"
 
 namespace nb = nanobind;
 using namespace recurra;
@@ -26,6 +26,8 @@ struct Learned {
   std::vector<Output> outputs;
   bool defer = true;
   std::atomic<double> us{0};
+  double weight = 0;  // the same for all stretches of an examination
+  std::uint64_t epoch = 0;
 };
 
 struct Settings {
@@ -33,8 +35,13 @@ struct Settings {
   bool learn = true;
 };
 
+// How the operators of this block run at present: to learn which program it is, without the window
+// but looked at, through the window, or not even seen.
+enum class Mode { meets, aside, window, out };
+
 struct Counts {
   std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
+  double gain = 0, predicted = 0;
 };
 
 std::unique_ptr<Engine> engine;
@@ -42,14 +49,22 @@ std::mutex front;  // of all below: one operator is looked at at a time
 Settings settings;
 Counts counts;
 Prediction prediction;
+std::unordered_map<std::uint64_t, Program> programs;  // by how their blocks begin
+Program* program = nullptr;
+Mode mode = Mode::window;
+std::uint64_t beginning = 0;  // a hash of the first operators
+int met = 0;
+double since = 0;
 int threads = 1;
 std::unordered_map<const void*, Kind> kinds;
 std::unordered_map<const void*, c10::OperatorHandle> handles;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
 std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
 
-constexpr double kOverhead = 1.0;     // µs: of an operator that goes through the window
+constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
 constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
+constexpr std::size_t kPrograms = 256;
+constexpr int kMeets = 12;  // operators that tell programs apart
 
 // Plain tensors on the CPU in memory that PyTorch allocated and nobody else sees.
 bool plain(const at::Tensor& t) {
@@ -215,12 +230,17 @@ std::vector<at::Tensor> promise(const Learned& learned) {
 
 // When the results of an operator would be there: for the prediction.
 void note(const c10::OperatorHandle& op, const Stack* stack, const Touched& touched, double end) {
-  if (!settings.learn) return;
+  if (mode != Mode::aside) return;
   const std::size_t returns = op.schema().returns().size();
   for (std::size_t k = stack->size() - returns; k < stack->size(); ++k) {
     prediction.made((*stack)[k].toTensor(), end);
   }
   for (const at::Tensor& t : touched.writes) prediction.made(t, end);
+}
+
+// What takes less costs more to hand over than to run.
+double tiny() {
+  return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
 void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const Touched& touched,
@@ -247,24 +267,87 @@ void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const 
   call.reads.insert(call.reads.end(), touched.writes.begin(), touched.writes.end());
   call.writes = touched.writes;
   ++counts.deferred;
-  engine->offer(std::move(found), std::move(call));
+  engine->offer(std::move(found), std::move(call), tiny());
 }
 
-// Nothing is in flight, and nothing has failed: without the window, operators can simply be called.
-bool quiet() {
+// The operator itself, as if nobody had looked.
+void plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+  op.redispatchBoxed(below(keys), stack);
+}
+
+// How the next stretch of this program runs. If it is off, operators do not come here any more,
+// until a block begins when it is to be examined again.
+void choose(double now) {
+  if (engine->any_spoilt()) return;
+  if (program->off(now)) {
+    mode = Mode::out;
+    ++counts.off;
+    c10::impl::tls_set_dispatch_key_included(kKey, false);
+  } else {
+    mode = program->next(now) ? Mode::window : Mode::aside;
+  }
+  counts.gain = program->trial.gain();
+  counts.predicted = program->predicted;
+}
+
+// The time of the present stretch is added to it; it may end with that.
+void account() {
+  if (!program || mode == Mode::out) return;
   engine->drain();
-  return !engine->any_spoilt();
+  const double now = seconds_now();
+  program->seconds += now - since;
+  program->end(mode == Mode::window, now, prediction);
+  since = now;
+}
+
+// One of the first operators of a block.
+void meet(const c10::OperatorHandle& op, const Stack* stack) {
+  mix(beginning, reinterpret_cast<std::uint64_t>(&op.schema()));
+  const std::size_t count = op.schema().arguments().size();
+  for (std::size_t k = stack->size() - count; k < stack->size(); ++k) {
+    if ((*stack)[k].isTensor()) mix(beginning, (*stack)[k].toTensor());
+  }
+  if (++met < kMeets) return;
+  if (programs.size() > kPrograms) programs.clear();
+  program = &programs[beginning];
+  choose(seconds_now());
+}
+
+void weigh(Learned& learned) {
+  if (learned.epoch != program->epoch) {
+    learned.epoch = program->epoch;
+    learned.weight = std::max(learned.us.load(), 0.1);
+  }
+  program->work += learned.weight;
+}
+
+// A known operator in a stretch without the window, which is timed. What we do is not counted.
+void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
+               const Touched& touched, Learned& learned, Clock::time_point entered) {
+  const double end = prediction.launch(touched.reads, touched.writes, learned.us, threads,
+                                       kOverhead);
+  const auto begin = Clock::now();
+  plainly(op, keys, stack);
+  const auto after = Clock::now();
+  learn_from(learned.us, std::chrono::duration<double, std::micro>(after - begin).count());
+  ++counts.inlined;
+  note(op, stack, touched, end);
+  program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const WithoutPython free;
   std::unique_lock lock(front);
-  if (prediction.off > 0 && quiet()) {
-    --prediction.off;
-    ++counts.off;
+  const auto entered = Clock::now();
+  if (program && ++program->operators >= Program::kMost) {
+    account();
+    choose(seconds_now());
+  }
+  if (mode == Mode::meets) meet(op, stack);
+  if (mode == Mode::out || (mode == Mode::meets && !c10::GradMode::is_enabled())) {
     lock.unlock();
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
-    return op.redispatchBoxed(below(keys), stack);
+    return plainly(op, keys, stack);
   }
   auto known = kinds.find(&op.schema());
   if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
@@ -299,6 +382,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   }
   auto [found, first] = memory.try_emplace(signature, nullptr);
   if (first) {
+    if (program) ++program->fresh;
     auto learned = std::make_unique<Learned>();
     try {
       learn(op, keys, stack, touched, kind, *learned);
@@ -311,18 +395,15 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   }
   Learned& learned = *found->second;
   if (!learned.defer) return run_alone(op, keys, stack, touched);
-  double end = 0;
-  if (settings.learn) {
-    end = prediction.launch(touched.reads, touched.writes, learned.us, threads, kOverhead);
-    if (learned.us < settings.tiny_us && engine->free_for(accesses(touched))) {
-      ++counts.inlined;
-      const c10::impl::ExcludeDispatchKeyGuard without(kKey);
-      op.redispatchBoxed(below(keys), stack);
-      return note(op, stack, touched, end);
-    }
+  if (program) weigh(learned);
+  if (mode == Mode::aside && !engine->any_spoilt()) {
+    return run_aside(op, keys, stack, touched, learned, entered);
+  }
+  if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
+    ++counts.inlined;
+    return plainly(op, keys, stack);
   }
   defer(op, stack, base, touched, kind, learned);
-  note(op, stack, touched, end);
 }
 
 thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
@@ -336,15 +417,29 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 NB_MODULE(_recurra_torch, m) {
   recurra::told = told_place;
   m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
-    engine = std::make_unique<Engine>(all - 1, slots);
+    if (!engine || !engine->fits(all - 1, slots)) {
+      const WithoutPython free;
+      engine.reset();
+      engine = std::make_unique<Engine>(all - 1, slots);
+    }
+    engine->open(true);
+    engine->by_workers = engine->joined = 0;
     threads = all;
     settings = {tiny_us, learn};
     counts = {};
     prediction = {};
     exported.clear();
+    mode = learn ? Mode::meets : Mode::window;
+    program = nullptr;
+    beginning = 0, met = 0;
+    since = seconds_now();
   });
   m.def("enter", [] { included = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(kKey); });
   m.def("leave", [] { included.reset(); });
+  m.def("account", [] {
+    const WithoutPython free;
+    account();
+  });
   m.def("drain", [] { if (engine) drain(); });
   m.def("finish", []() -> std::optional<std::string> {
     auto why = engine ? engine->end() : nullptr;
@@ -352,10 +447,15 @@ NB_MODULE(_recurra_torch, m) {
   });
   m.def("end", [] {
     const WithoutPython free;
-    engine.reset();
+    program = nullptr;
+    if (!engine) return;
+    engine->drain();
+    engine->end();
+    engine->open(false);
   });
   m.def("forked", [] {
     engine.release();  // its threads are the parent's
+    program = nullptr;
     included.reset();
   });
   m.def("export", [](std::uint64_t storage) -> std::optional<std::string> {
@@ -372,9 +472,13 @@ NB_MODULE(_recurra_torch, m) {
     d["views and parts"] = counts.views;
     d["alone"] = counts.alone;
     d["learned"] = counts.learned;
+    d["joined to another"] = engine ? engine->joined.load() : 0;
     d["window off"] = counts.off;
     d["by workers"] = engine ? engine->by_workers.load() : 0;
-    d["predicted gain"] = prediction.gain;
+    d["µs to wake a thread"] = engine ? engine->wake_us() : 0;
+    d["µs to hand over"] = engine ? engine->hand_us() : 0;
+    d["predicted gain"] = counts.predicted;
+    d["measured gain"] = counts.gain;
     return d;
   });
 }

@@ -1,8 +1,5 @@
 // The window: tasks in program order -> which of them may run now. Twin of window/core.py.
-//
-// Segments lie in columns of slots: row k holds the k-th segment of every slot, so that comparing
-// one segment with row k is one pass over neighbouring words whose lanes are the bits of an
-// upstream set. Not synchronised: pool.hpp is.
+// Not synchronised: pool.hpp is.
 #pragma once
 
 #include <algorithm>
@@ -11,100 +8,14 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <span>
 #include <vector>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
+#include "rows.hpp"
 
 namespace recurra {
 
-using Word = std::uint64_t;
-constexpr int kSlots = 64;  // bits of a word
-
-struct Segment {
-  Word start, stop;  // stop is exclusive; start < stop
-};
-
 struct Accesses {
   std::vector<Segment> reads, writes;
-};
-
-// All segments of one kind, reads or writes, of the tasks in the window.
-class Rows {
- public:
-  // The slots of which any segment overlaps any of `segments`.
-  Word hits(std::span<const Segment> segments, int slots) const {
-    Word found = 0;
-    for (int first = 0; first < slots; first += 8) {
-      found |= block(segments, first) << first;
-    }
-    return found;
-  }
-
-  void put(int slot, std::span<const Segment> segments) {
-    if (rows_.size() < segments.size()) rows_.resize(segments.size());
-    for (std::size_t k = 0; k < segments.size(); ++k) {
-      rows_[k].start[slot] = segments[k].start;
-      rows_[k].stop[slot] = segments[k].stop;
-      if (!rows_[k].count++) used_ = k + 1 > used_ ? k + 1 : used_;
-    }
-    length_[slot] = segments.size();
-  }
-
-  void clear(int slot) {
-    for (std::size_t k = 0; k < length_[slot]; ++k) {
-      rows_[k].start[slot] = ~Word{0};  // an empty lane starts behind everything and ends before
-      rows_[k].stop[slot] = 0;
-      --rows_[k].count;
-    }
-    length_[slot] = 0;
-    while (used_ && !rows_[used_ - 1].count) --used_;
-  }
-
- private:
-  struct alignas(64) Row {
-    Row() {
-      for (int s = 0; s < kSlots; ++s) start[s] = ~Word{0}, stop[s] = 0;
-    }
-    Word start[kSlots], stop[kSlots];
-    int count = 0;  // slots with a segment in this row
-  };
-
-  // Eight slots at once, as eight bits.
-  Word block(std::span<const Segment> segments, int first) const {
-#if defined(__AVX512F__)
-    __mmask8 found = 0;
-    for (const Segment& s : segments) {
-      const __m512i start = _mm512_set1_epi64(static_cast<long long>(s.start));
-      const __m512i stop = _mm512_set1_epi64(static_cast<long long>(s.stop));
-      for (std::size_t k = 0; k < used_; ++k) {
-        const __m512i starts = _mm512_load_si512(rows_[k].start + first);
-        const __m512i stops = _mm512_load_si512(rows_[k].stop + first);
-        found |= _mm512_mask_cmpgt_epu64_mask(_mm512_cmplt_epu64_mask(starts, stop), stops, start);
-      }
-    }
-    return found;
-#else
-    Word lane[8] = {};
-    for (const Segment& s : segments) {
-      for (std::size_t k = 0; k < used_; ++k) {
-        const Row& row = rows_[k];
-        for (int j = 0; j < 8; ++j) {
-          lane[j] |= (row.start[first + j] < s.stop) & (row.stop[first + j] > s.start);
-        }
-      }
-    }
-    Word found = 0;
-    for (int j = 0; j < 8; ++j) found |= lane[j] << j;
-    return found;
-#endif
-  }
-
-  std::vector<Row> rows_;
-  std::size_t used_ = 0;  // rows that hold anything
-  std::size_t length_[kSlots] = {};
 };
 
 class Window {
@@ -150,6 +61,21 @@ class Window {
     const int slot = find(ready_, ticket);
     if (slot >= 0) run(slot);
     return slot >= 0;
+  }
+
+  // The one task that a newcomer must follow, if it has not started and nothing else waits.
+  std::optional<Word> only_before(const Accesses& a) const {
+    if (!fifo_.empty()) return std::nullopt;
+    const Word upstream = upstream_of(a);
+    if (std::popcount(upstream) != 1 || (upstream & executing_)) return std::nullopt;
+    return ticket_[std::countr_zero(upstream)];
+  }
+
+  // More accesses of a task that has not started: who comes later follows them, too.
+  void extend(Word ticket, const Accesses& more) {
+    const int slot = find(busy_ & ~executing_, ticket);
+    reads_.put(slot, more.reads);
+    writes_.put(slot, more.writes);
   }
 
   // An executing task is done; false if there is none of this ticket.

@@ -108,6 +108,7 @@ def concurrent(
         undo.callback(_leave, module, block)
         yield block
         module.drain()
+        module.account()
         block.counts.update(module.counts())
         failed = module.finish()
         if failed is not None:
@@ -206,7 +207,8 @@ def _before_fork() -> None:
 def _in_child() -> None:
     global _lock
     _lock = threading.Lock()  # whoever held it may not be here
-    for module in _native:
+    module = sys.modules.get(TORCH.module)
+    if module is not None:
         module.forked()
     _native.clear()
     _threads.clear()

@@ -1,0 +1,62 @@
+"""Stretches of launches: how they run, one by one or through the window, and how long they took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from recurra.window.learning import MOST, SAMPLE, Judgement
+from recurra.window.task import Task
+from recurra.window.wrapper import Wrapper
+
+Called = tuple[Wrapper, tuple[Any, ...], dict[str, Any]]
+RARELY = 1024  # launches between two looks at the clock, while nothing is examined
+
+
+@dataclass
+class Stretch:
+    """The present one. While launches run one by one and are timed, what was called is kept: what
+    that touched is looked up when the time is over."""
+
+    judgement: Judgement
+    straight: bool = False  # launches run at once, one by one
+    timed: bool = True
+    launched: list[tuple[Task, Hashable]] = field(default_factory=list[tuple[Task, Hashable]])
+    called: list[Called] = field(default_factory=list[Called])
+    count: int = 0
+    since: float = field(default_factory=time.perf_counter)
+
+    def over(self, *, waited: bool) -> bool:
+        """Whether it ends here: `waited` says that nothing is in flight anyway."""
+        if not (self.timed or self.straight):
+            return waited  # until the failures are told
+        if self.timed:
+            return self.count >= (SAMPLE if waited or self.judgement.predicted is None else MOST)
+        return (waited or self.count >= RARELY) and time.perf_counter() >= (
+            self.judgement.trial.until
+        )
+
+    def end(self, *, healthy: bool) -> None:
+        """The next one begins; nothing is in flight. With failures about, through the window."""
+        now = time.perf_counter()
+        if self.timed and self.count >= SAMPLE:
+            kinds = self.launched + [_looked_up(*one) for one in self.called]
+            self.judgement.ended(not self.straight, now - self.since, kinds, now)
+        on = self.judgement.next(now)
+        self.straight = healthy and not on
+        self.timed = on or self.judgement.trial.examining
+        self.launched.clear()
+        self.called.clear()
+        self.count, self.since = 0, time.perf_counter()
+
+
+def _looked_up(wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    task = wrapper.task(*args, **kwargs)
+    return task, kind_of(wrapper, task)
+
+
+def kind_of(wrapper: Wrapper, task: Task) -> Hashable:
+    """Launches of one kind take as long as each other."""
+    return wrapper.name, *(s.size for s in (*task.reads, *task.writes))

@@ -1,0 +1,103 @@
+"""Whether the window pays: by the clock, with clocks that are made up."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recurra.window.native.build import build
+from recurra.window.native.twin import load
+from recurra.window.trial import LOSS, Trial
+
+FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept, and shared with others
+needs_compiler = pytest.mark.skipif(
+    not any(shutil.which(name) for name in ("g++", "clang++", "c++")) or not find_spec("nanobind"),
+    reason="no C++ compiler, or no nanobind",
+)
+
+
+def run(trial: Trial, until: float, on: float, off: float, now: float = 0.0) -> tuple[float, ...]:
+    """Stretches of work 1 that take `on` or `off` seconds; (now, seconds on, seconds off)."""
+    spent = {True: 0.0, False: 0.0}
+    while now < until:
+        way = trial.next(now)
+        seconds = on if way else off
+        now += seconds
+        spent[way] += seconds
+        trial.done(way, seconds, 1.0, now)
+    return now, spent[True], spent[False]
+
+
+def test_the_faster_way_is_taken_nearly_always() -> None:
+    _, on, off = run(Trial(), 1000.0, 0.01, 0.02)
+    assert off < 0.03 * (on + off)
+    _, on, off = run(Trial(), 1000.0, 0.02, 0.01)
+    assert on < 0.01 * (on + off)
+
+
+def test_what_trying_loses_is_bounded() -> None:
+    _, on, _ = run(Trial(), 1000.0, 0.1, 0.01)
+    assert on * 0.9 < 1000.0 / LOSS
+
+
+def test_the_window_must_be_worth_it() -> None:
+    now, _, _ = run(Trial(), 100.0, 0.0099, 0.01)
+    assert not Trial().next(0.0)
+    trial = Trial()
+    run(trial, 0.5, 0.0099, 0.01)
+    assert not trial.next(now)
+
+
+def test_the_machine_changes() -> None:
+    trial = Trial()
+    now, _, _ = run(trial, 10.0, 0.01, 0.02)
+    _, on, off = run(trial, now + 100.0, 0.03, 0.02, now)
+    assert on < 0.05 * (on + off)  # noticed at once
+    trial = Trial()
+    now, _, _ = run(trial, 10.0, 0.02, 0.01)
+    _, on, off = run(trial, now + 1000.0, 0.005, 0.01, now)
+    assert on > 0.8 * (on + off)  # noticed when it is looked at again
+
+
+def test_one_lucky_stretch_is_not_enough() -> None:
+    trial, now = Trial(), 0.0
+    for k in range(40):
+        way = trial.next(now)
+        seconds = 0.008 if way and k == 3 else 0.0105 if way else 0.01
+        now += seconds
+        trial.done(way, seconds, 1.0, now)
+    assert not trial.examining
+    assert not trial.next(now)
+
+
+@pytest.fixture(scope="module")
+def native() -> Any:
+    build(FOLDER)
+    return load(FOLDER)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(30))
+def test_native_and_python_decide_alike(native: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    ours, theirs, now = Trial(), native.Trial(), 0.0
+    for _ in range(600):
+        way = theirs.next(now)
+        assert ours.next(now) == way
+        if rng.random() < 0.01:
+            ours.refuse(now)
+            theirs.refuse(now)
+        seconds = rng.choice((0.01, 0.02)) * (rng.choice((0.5, 1.0, 1.5)) if way else 1.0)
+        seconds *= rng.lognormvariate(0, 0.3)
+        now += seconds * rng.choice((1, 1, 50))
+        work = rng.uniform(0.5, 2.0)
+        ours.done(way, seconds, work, now)
+        theirs.done(way, seconds, work, now)
+        assert (ours.examining, ours.until) == (theirs.examining(), theirs.until())
+        assert ours.gain == pytest.approx(theirs.gain())
