@@ -22,12 +22,13 @@ from random_programs import Case, programs
 from recurra.backend.choose import backend_of
 from recurra.backend.jax.region import JaxBackend
 from recurra.compile import compile_graph
+from recurra.disks import file_system
 from recurra.errors import RecurraError
 from recurra.executable import Executable
 from recurra.lang.nn.distributions import Categorical
 from recurra.memory.swap import Swap
 from recurra.program.execute import Execution
-from recurra.program.slow import Disk, Host, filesystem
+from recurra.program.slow import Disk, Host
 from recurra.program.swapped import Mover, Paged
 from recurra.report import checkpoint
 from test_random_programs import QUICK
@@ -220,7 +221,7 @@ def test_mistakes(wrong: Callable[[], Any], match: str) -> None:
 
 
 def test_memory_is_no_disk() -> None:
-    assert filesystem(Path("/dev/shm")) == "tmpfs"
+    assert file_system(Path("/dev/shm")) == "tmpfs"
     with pytest.raises(RecurraError, match="/dev/shm is memory, not a disk"):
         learner(swap=Swap("disk", "/dev/shm", least=0)).run()
 

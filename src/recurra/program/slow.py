@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
 FLUSH = 64 << 20  # bytes that the system may hold of a file before they are on the disk
-MEMORY = ("tmpfs", "ramfs")  # file systems that are none of a disk
 
 
 class Slow(Protocol):
@@ -60,7 +60,7 @@ class Disk:
     def __init__(self, name: str, count: int, nbytes: int, folder: str | None):
         self.name, self.nbytes, self.unflushed = name, nbytes, 0
         self.folder = Path(folder or tempfile.gettempdir())
-        kind = filesystem(self.folder)
+        kind = file_system(self.folder)
         if kind in MEMORY:
             raise RecurraError(
                 f"{self.folder} is memory, not a disk",
@@ -128,17 +128,3 @@ class Disk:
 def bytes_of(x: np.ndarray) -> memoryview:
     """An array's memory; of a view with gaps there is none."""
     return x.reshape(-1, copy=False).view(np.uint8).data
-
-
-def filesystem(folder: Path) -> str:
-    """The kind of file system that a folder is in; "" where the system does not tell."""
-    try:
-        lines = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return ""
-    at, found = folder.resolve(), ("", "")
-    for line in lines:
-        _, where, kind, *_ = line.split(" ")
-        if at.is_relative_to(where) and len(where) >= len(found[0]):
-            found = where, kind
-    return found[1]

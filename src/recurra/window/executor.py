@@ -365,7 +365,8 @@ class Executor:
         self.counts.without_window += 1
         self._settle(launch, None, cause)
         self._stretch.count += 1
-        self._stretch.called.append((launch.wrapper, args, kwargs))
+        if self._stretch.timed:
+            self._stretch.called.append((launch.wrapper, args, kwargs))
         if cause is not None or self._stretch.over(waited=False):
             self._next_stretch()
         if isinstance(cause, KeyboardInterrupt):

@@ -16,6 +16,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
 PAGE = mmap.PAGESIZE  # addresses, sizes and places in the file are multiples: direct I/O wants it
@@ -32,17 +33,6 @@ def pages(nbytes: int) -> Bytes:
     room = np.frombuffer(mmap.mmap(-1, max(PAGE, whole_pages(nbytes))), np.uint8)
     room[:] = 0
     return room
-
-
-def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The kind of the file system that a folder is on, as Linux tells it; else nothing."""
-    if not mounts.exists():
-        return ""
-    lines = [line.split() for line in mounts.read_text().splitlines()]
-    place = folder.resolve()
-    found = [(len(at), kind) for _, at, kind, *_ in lines if place.is_relative_to(at)]
-    longest = max((length for length, _ in found), default=0)
-    return next((kind for length, kind in reversed(found) if length == longest), "")
 
 
 class SlowMemory:
@@ -76,7 +66,7 @@ class SlowMemory:
             self.direct, self.told = False, f" ({error.strerror})"
         os.unlink(path)
         kind = file_system(self.folder)
-        if kind in ("tmpfs", "ramfs"):
+        if kind in MEMORY:
             self.direct, self.told = False, f" ({kind} is RAM)"
         return file
 
