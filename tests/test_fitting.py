@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,9 +14,12 @@ from recurra import fitting
 from recurra.amounts import parse
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.cost.prices import PRICES
 from recurra.errors import PlanError
 from recurra.executable import Executable
-from recurra.fitting import HELD, ROWS, ways
+from recurra.fitting import HELD, ROWS, again, away
+from recurra.memory.swap import Swap
+from test_swap import learner
 
 WORK = Work(B=64, T=50)
 
@@ -56,7 +60,7 @@ def test_jax_learns_the_same_within_it() -> None:
 def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fitting, "ways", lambda _: [{}, {"held": HELD[0]}])
+    monkeypatch.setattr(fitting, "again", lambda _: [{"held": HELD[0]}])
     with pytest.raises(PlanError, match="more than memory=1,000") as refused:
         program(memory=1000)
     least = str(refused.value).split('memory="')[1].split('"')[0]
@@ -64,8 +68,45 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
 
 
 def test_what_the_user_decides_is_not_decided_anew() -> None:
-    every = list(ways({}))
-    assert every[0] == {}
-    assert len(every) == 1 + len(HELD) + len(ROWS)
-    assert all("held" not in x for x in ways({"held": 1.0}))
-    assert list(ways({"held": 1.0, "rows": 64})) == [{}]
+    assert len(list(again({}))) == len(HELD) + len(ROWS)
+    assert all("held" not in x for x in again({"held": 1.0}))
+    assert list(again({"held": 1.0, "rows": 64})) == []
+    plan = pictures().compiled.plan
+    assert [x.get("held") for x in away({}, plan)] == [None, HELD[-1]]
+    assert [x["swap"].stores for x in away({"held": 1.0}, plan)] == [("o",)]
+    for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
+        assert list(away(decided, plan)) == []
+
+
+def pictures(backend: str = "numpy", **options: Any) -> Executable:
+    """Whose observations are most of what is kept: 4.7 MB of them."""
+    return learner(backend, picture=(3, 32, 32), **{"held": 1.0, "rows": 512, **options})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_pictures_go_to_the_disk(backend: str) -> None:
+    """Nothing else saves as much: they come from outside, and cannot be computed again."""
+    free = pictures(backend)
+    budget = free.memory.nbytes - (2 << 20)
+    p = pictures(backend, memory=budget)
+    assert p.memory.nbytes <= budget
+    assert "by o on a disk" in p.compiled.stages.decisions[-1]
+    np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
+    if backend == "numpy":
+        with counted() as count:
+            p.run(seed=3)
+        assert count.peak <= budget
+
+
+def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways that hold as much, of which a byte costs more or less."""
+    budget = pictures().memory.nbytes - (1 << 20)
+    for tier, find in (("host", "again"), ("disk", "away")):
+        ways = [{"swap": Swap(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
+        monkeypatch.setattr(fitting, find, lambda *_, ways=ways: ways)
+    for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):
+        p = pictures(memory=budget, prices=replace(PRICES, disk=ns))
+        how, _, others = p.compiled.stages.decisions[-1].partition("; ")
+        assert how.endswith(f"by o on a {chosen}")
+        assert others.startswith(f"o on a {other} would take ")
+        assert others.endswith("times as long")

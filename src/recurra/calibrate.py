@@ -28,6 +28,7 @@ from recurra.ir.types import Type
 from recurra.lang.dims import Index
 from recurra.lang.functions import constant, like, output, uniform
 from recurra.lang.tensor import RecurrentTensor
+from recurra.program.slow import Disk, Host
 from recurra.session import Context
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
@@ -36,6 +37,7 @@ FEW, SLOW = 10, ("argsort", "pow")
 PLAIN = 4  # operators of a plain step
 RUNS = 3
 FAR, TIMES = 400, 4  # values that no cache holds
+POINT, POINTS_MOVED = 4 << 20, 24  # bytes of a point that is moved: more than is flushed at once
 LEAST = 1e-3  # ns: no price is nothing, however fast the clock says it is
 Equation = Callable[[RecurrentTensor, Index], RecurrentTensor]  # of x[t], and t
 OPERATORS: Mapping[str, Equation] = {  # what else a step does keeps x in range, and costs little
@@ -109,6 +111,7 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
         traffic=max(_traffic(backend), LEAST),
         statement=statement,
         plain=plain,
+        **{tier: max(_moved(tier, told), LEAST) for tier in ("host", "disk")},
         elements={**PRICES.elements, **elements, "permutation": 6 * elements["uniform"]},
     )
 
@@ -142,6 +145,22 @@ def _traffic(backend: str) -> float:
     pairs = [(_taken(kept), _taken(last)) for _ in range(RUNS)]
     more = min(x for x, _ in pairs) - min(y for _, y in pairs)
     return more / (TIMES * FAR * ROWS * WIDTH * 4)
+
+
+def _moved(tier: str, told: Callable[[str], None]) -> float:
+    """A byte moved to where swapped stores are, or back: the least of some runs, by the clock."""
+    told(tier)
+    x = np.ones(POINT, np.uint8)
+    there = Disk("what is moved", POINTS_MOVED, POINT, None) if tier == "disk" else Host()
+    taken: list[float] = []
+    for _ in range(RUNS):
+        since = time.perf_counter_ns()
+        for move in (there.write, there.read):
+            for k in range(POINTS_MOVED):
+                move(k, x)
+        taken.append(float(time.perf_counter_ns() - since))
+    there.close()
+    return min(taken) / (2 * POINT * POINTS_MOVED)
 
 
 def _layers(backend: str, kept: bool) -> Executable:

@@ -2,15 +2,15 @@
 
     ctx.compile({B: 64, T: 200}, memory="8MiB")
 
-What a program holds is known before it runs (`Executable.memory`). As long as that is too much, it
-is compiled again where a byte that is kept is dearer, so that more of what learning reads of acting
-is computed twice, then in smaller tiles of its rows: the first that fits is the one that repeats
-least. The paper's third way, swapping to the host, is not one yet.
+What a program holds is known before it runs (`Executable.memory`). If that is too much, it is
+compiled in other ways: where a byte that is kept is dearer, so that more of what learning reads of
+acting is computed twice; in smaller tiles of its rows; with the largest of its stores on a disk.
+Of those that fit, the one is taken that the cost model finds cheapest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,36 @@ from recurra.executable import Executable
 from recurra.footprint.run import footprint
 from recurra.memory.budget import expect_room
 from recurra.memory.plan import Plan
+from recurra.memory.swap import Swap, worth
+from recurra.program.price import program_ns
 from recurra.program.region import Region
 
 HELD = (16.0, 256.0, 4096.0)  # what a byte that is kept is worth, times its traffic
 ROWS = (128, 32)  # of a tile
+STORES = 3  # that are swapped one after the other, before all are
 
 Options = Mapping[str, Any]
+Make = Callable[[dict[str, Any]], Executable]
 
 
-def fitted(make: Callable[[dict[str, Any]], Executable], options: Options) -> Executable:
+@dataclass(frozen=True)
+class Way:
+    """A program, the options that made it, the bytes that it holds, the time that it takes."""
+
+    program: Executable
+    more: Options
+    peak: int
+    ns: float
+
+    def __str__(self) -> str:
+        how = [f"{k}={x:g}" for k, x in self.more.items() if k != "swap"]
+        swap = self.more.get("swap")
+        if isinstance(swap, Swap):
+            how.append(f"{' and '.join(swap.stores or ('all that can',))} on a {swap.tier}")
+        return ", ".join(how)
+
+
+def fitted(make: Make, options: Options) -> Executable:
     """What `make` compiles with these options, or with others as well that make it fit.
 
     Raises PlanError where nothing that is tried does: it names the least budget that would do.
@@ -37,19 +58,30 @@ def fitted(make: Callable[[dict[str, Any]], Executable], options: Options) -> Ex
     given = {name: x for name, x in options.items() if name != "memory"}
     if asked is None:
         return make(given)
-    budget, tried = parse(asked), list[tuple[int, Executable]]()
-    for more in ways(given):
-        program = make({**given, **more})
-        peak = between_launches(program)
-        if peak <= budget:
-            peak = program.memory.nbytes
-        if peak <= budget:
-            program.compiled.stages.decisions.append(told(peak, budget, more))
-            return program
-        tried.append((peak, program))
-    _, best = min(tried, key=lambda x: x[0])
-    expect_room(best.memory, budget, here())
+    budget = parse(asked)
+    first = way(make, given, {}, budget)
+    if first.peak <= budget:
+        return told(first, budget, [])
+    tried, fits = [first], list[Way]()
+    for several in (again(given), away(given, first.program.compiled.plan)):
+        for more in several:
+            tried.append(way(make, given, more, budget))
+            if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
+                fits.append(tried[-1])
+                break
+    if fits:
+        best = min(fits, key=lambda w: w.ns)
+        return told(best, budget, [w for w in fits if w is not best])
+    expect_room(min(tried, key=lambda w: w.peak).program.memory, budget, here())
     raise AssertionError("what does not fit is refused")
+
+
+def way(make: Make, given: Options, more: Options, budget: int) -> Way:
+    """Its regions are compiled, to know what they take, only if the rest fits."""
+    program = make({**given, **more})
+    peak = between_launches(program)
+    peak = program.memory.nbytes if peak <= budget else peak
+    return Way(program, more, peak, program_ns(program.compiled.program, program.target.prices))
 
 
 @dataclass
@@ -70,16 +102,28 @@ def between_launches(program: Executable) -> int:
     return footprint(program.compiled.program, Bare(backend.donates)).nbytes
 
 
-def ways(given: Options) -> Iterator[dict[str, Any]]:
-    """Options beside those that are given, from what repeats nothing to what repeats most."""
-    yield {}
+def again(given: Options) -> Iterator[dict[str, Any]]:
+    """Ways that compute more than once, from what repeats least to what repeats most."""
     held = () if "held" in given else HELD
     yield from ({"held": h} for h in held)
     most = {"held": held[-1]} if held else {}
     yield from ({**most, "rows": r} for r in (() if "rows" in given else ROWS))
 
 
-def told(peak: int, budget: int, more: Options) -> str:
-    """One line of `decisions`."""
-    how = ", ".join(f"{name}={x:g}" for name, x in more.items())
-    return f"memory: {peak:,} of {budget:,} B {f'by {how}' if how else 'as it is'}"
+def away(given: Options, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Ways that keep stores elsewhere: the largest, the two largest, ..; all, and the rest dear."""
+    if given.get("swap") is not None or given.get("workers", 1) > 1 or given.get("check"):
+        return
+    names = list(worth(plan, Swap()))
+    for k in range(1, min(len(names), STORES) + 1):
+        yield {"swap": Swap(stores=tuple(names[:k]))}
+    if names and "held" not in given:
+        yield {"held": HELD[-1], "swap": Swap()}
+
+
+def told(best: Way, budget: int, others: Iterable[Way]) -> Executable:
+    """A line of `decisions` says what was chosen, and what else would have fitted."""
+    line = f"memory: {best.peak:,} of {budget:,} B {f'by {best}' if best.more else 'as it is'}"
+    line += "".join(f"; {w} would take {w.ns / best.ns:.3g} times as long" for w in others)
+    best.program.compiled.stages.decisions.append(line)
+    return best.program

@@ -12,7 +12,7 @@ from recurra import processor
 from recurra.config import config
 from recurra.errors import RecurraError
 
-SCHEMA = "recurra-prices/1"
+SCHEMA = "recurra-prices/2"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
 ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a plain one
     "tanh": 0.6,
@@ -39,13 +39,15 @@ class Prices:
 
     `flops_per_ns`: of small matrix products. `traffic`: a byte written and read of a store that
     does not fit the cache. `statement`: of any equation, whatever its size. `plain`: an element of
-    an operator that is not in `elements`.
+    an operator that is not in `elements`. `host`, `disk`: a byte that is moved there, or back.
     """
 
     flops_per_ns: float = 75.0
     traffic: float = 0.33
     statement: float = 17.0
     plain: float = 0.06
+    host: float = 0.2
+    disk: float = 2.0
     elements: Mapping[str, float] = field(default_factory=lambda: ELEMENTS)
 
     def of(self, operator: str) -> float:

@@ -1,0 +1,52 @@
+"""price: what a run of a program takes, by the cost model: computing, launches, moves.
+
+Moves of one store overlap those of nothing else here, nor computing: it is the most they can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from recurra.cost.model import launch_ns
+from recurra.cost.prices import Prices
+from recurra.program.launch import items_ns
+from recurra.program.lower import ChunkLoop, HostItem, HostLoop, Launch, Program
+from recurra.program.region import Region
+
+
+def program_ns(program: Program, prices: Prices) -> float:
+    """Nanoseconds of a run."""
+    plan = program.plan
+    computing = items_ns(plan, plan.schedule.items, prices)
+    return computing + _launches_ns(program.items) + moves_ns(program, prices)
+
+
+def moves_ns(program: Program, prices: Prices) -> float:
+    """Every swapped point is written and read once in a step of the main loop."""
+    if program.swap is None:
+        return 0.0
+    plan, main = program.plan, program.main
+    steps = main.hi - main.lo if main is not None else 1
+    stores = (s for s in plan.stores.values() if s.room)
+    bytes_ = sum(s.nbytes(plan.sizes) for s in stores)
+    price = prices.disk if program.swap.tier == "disk" else prices.host
+    return 2 * bytes_ * steps * price
+
+
+def _launches_ns(items: Iterable[HostItem]) -> float:
+    total = 0.0
+    for it in items:
+        match it:
+            case Launch(region=r):
+                total += _launch(r)
+            case ChunkLoop(region=r):
+                total += -(-(it.hi - it.lo) // it.size) * _launch(r)
+            case HostLoop():
+                total += (it.hi - it.lo) * _launches_ns(it.body)
+            case _:
+                pass
+    return total
+
+
+def _launch(r: Region) -> float:
+    return launch_ns(len(r.held) + len(r.carried) + len(r.stores) + len(r.reads))
