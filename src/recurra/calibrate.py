@@ -111,7 +111,8 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
         traffic=max(_traffic(backend), LEAST),
         statement=statement,
         plain=plain,
-        **{tier: max(_moved(tier, told), LEAST) for tier in ("host", "disk")},
+        host=max(_moved("host", told), LEAST),
+        disk=max(_moved("disk", told), LEAST),
         elements={**PRICES.elements, **elements, "permutation": 6 * elements["uniform"]},
     )
 
