@@ -157,9 +157,15 @@ class Execution:
         scope: dict[str, Any] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
-        self.regions = {
-            r.name: self.backend.compile(self.program.plan, r) for r in self.program.regions
-        }
+        self.regions = {r.name: self.compiled(r) for r in self.program.regions}
+
+    def compiled(self, r: Region) -> Callable[..., Any]:
+        """A launch that reads a swapped store is waited for: those ahead would hold its points."""
+        plan, wait = self.program.plan, self.backend.wait
+        launch = self.backend.compile(plan, r)
+        if not any(plan.stores[s].room for s in r.reads):
+            return launch
+        return lambda *given: wait(launch(*given))
 
     def steps(
         self,
