@@ -301,6 +301,16 @@ def test_a_file_that_was_cut(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_recorded_run_says_what_is_moved_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner().run(folder=tmp_path / "kept")
+    assert "swap" not in capsys.readouterr().out
+    swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
+    learner(swap=swap).run(folder=tmp_path / "moved")
+    assert f"swap: o, 9,216 bytes in all, to the disk of {tmp_path}\n" in capsys.readouterr().out
+
+
 def test_the_thread_ends_with_the_run() -> None:
     p = learner(swap=SMALL)
     steps = p.execution.steps(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recurra.program.swapped import swapped
 from recurra.report.progress import track
 from recurra.report.run_page import keep_compiled, keep_contractions, keep_launches, write_page
 from recurra.report.runs import RunFolder
@@ -36,6 +37,7 @@ def record(
     keep_compiled(run, program)
     if program.preflight is not None:
         print(f"memory: {str(program.memory).splitlines()[0]}")
+    print(swapped(program.compiled.program), end="")
     total = program.iterations
     with run, track(total, run.path.name) as progress:
 

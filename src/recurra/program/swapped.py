@@ -6,6 +6,7 @@ learn(.., o_store[t])                      read ahead, in the direction that the
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,8 +23,20 @@ from recurra.program.slow import Disk, Host, Slow
 
 if TYPE_CHECKING:
     from recurra.program.execute import Backend
+    from recurra.program.lower import Program
 
 MOVES = 4096  # of which a run keeps when they were
+
+
+def swapped(program: Program) -> str:
+    """What a run moves, and where to, in a line; nothing if it moves nothing."""
+    if program.swap is None:
+        return ""
+    plan, swap = program.plan, program.swap
+    stores = [s for s in plan.stores.values() if s.room]
+    names, total = ", ".join(s.name for s in stores), sum(s.nbytes(plan.sizes) for s in stores)
+    where = swap.tier if swap.tier == "host" else f"disk of {swap.folder or tempfile.gettempdir()}"
+    return f"swap: {names}, {total:,} bytes in all, to the {where}\n"
 
 
 @dataclass(frozen=True)
