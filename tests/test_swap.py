@@ -17,17 +17,15 @@ from hypothesis import strategies as st
 
 import recurra as rc
 from numpy_memory import counted
-from program_checks import oracle, same
+from program_checks import compiled, oracle, same
 from random_programs import Case, programs
 from recurra.backend.choose import backend_of
 from recurra.backend.jax.region import JaxBackend
-from recurra.compile import compile_graph
 from recurra.disks import file_system
 from recurra.errors import RecurraError
 from recurra.executable import Executable
 from recurra.lang.nn.distributions import Categorical
 from recurra.memory.swap import Swap
-from recurra.program.execute import Execution
 from recurra.program.slow import Disk, Host
 from recurra.program.swapped import Mover, Paged
 from recurra.report import checkpoint
@@ -98,26 +96,8 @@ def test_no_more_points_are_there_than_said() -> None:
 @given(programs(), st.sampled_from(["host", "disk"]), st.integers(2, 4))
 def test_random_programs(case: Case, tier: Any, room: int) -> None:
     want, backend = oracle(case), backend_of("numpy")
-    made = compile_graph(case.graph, case.sizes, swap=Swap(tier, least=0, room=room))
-    run = Execution(made.program, backend)
-    plain = Execution(compile_graph(case.graph, case.sizes).program, backend)
-    same(case, whole(case, made, run), want, "swapped")
-    same(case, whole(case, made, run), whole(case, made, plain), "not swapped")
-
-
-def whole(case: Case, made: Any, run: Execution) -> list[Any]:
-    """All outputs of a run, in the order of the user's axes."""
-    from recurra.rewrite.granularity import restored
-
-    steps = run.steps(0)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found = end.value
-            break
-    outputs = [(o, made.outputs[o]) for o in case.graph.outputs]
-    return [restored(found[n], case.graph[o].domain.dims, made.axes[o], np) for o, n in outputs]
+    moved = compiled(case, backend, want, swap=Swap(tier, least=0, room=room))
+    same(case, moved, compiled(case, backend, want), "not swapped")
 
 
 # ---- a store, beside a list

@@ -30,13 +30,15 @@ class Extension:
 
 
 WINDOW = Extension(
-    "_recurra_window", ("module.cpp", "clock.hpp", "rows.hpp", "trial.hpp", "window.hpp")
+    "_recurra_window",
+    ("module.cpp", "clock.hpp", "from_python.hpp", "rows.hpp", "trial.hpp", "window.hpp"),
 )
 STREAMS = Extension(
     "_recurra_streams",
     (
         "streams_module.cpp",
         "driver.hpp",
+        "from_python.hpp",
         "issuer.hpp",
         "rows.hpp",
         "stub_driver.hpp",

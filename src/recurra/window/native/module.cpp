@@ -4,27 +4,17 @@
 #include <nanobind/stl/vector.h>
 
 #include "clock.hpp"
+#include "from_python.hpp"
 #include "trial.hpp"
 #include "window.hpp"
 
 namespace nb = nanobind;
 using recurra::Accesses;
 using Clock = recurra::CheckClock;
-using recurra::Segment;
+using recurra::segments;
 using recurra::Window;
-using recurra::Word;
 
 namespace {
-
-// A tuple of Segment objects -> numbers. Tasks hold no empty segments.
-std::vector<Segment> segments(nb::handle tuple) {
-  std::vector<Segment> found;
-  for (nb::handle one : nb::borrow<nb::tuple>(tuple)) {
-    const Word start = nb::cast<Word>(one.attr("start"));
-    found.push_back({start, start + nb::cast<Word>(one.attr("size"))});
-  }
-  return found;
-}
 
 nb::list slots(const Window& window) {
   nb::list found;

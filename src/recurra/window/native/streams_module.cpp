@@ -7,24 +7,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "from_python.hpp"
 #include "issuer.hpp"
 #include "stub_driver.hpp"
 
 namespace nb = nanobind;
 using namespace recurra;
-
-namespace {
-
-std::vector<Segment> segments(nb::handle tuple) {
-  std::vector<Segment> found;
-  for (nb::handle one : nb::borrow<nb::tuple>(tuple)) {
-    const Word start = nb::cast<Word>(one.attr("start"));
-    found.push_back({start, start + nb::cast<Word>(one.attr("size"))});
-  }
-  return found;
-}
-
-}  // namespace
 
 NB_MODULE(_recurra_streams, m) {
   nb::class_<Kernel>(m, "Kernel")
