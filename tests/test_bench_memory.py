@@ -1,5 +1,7 @@
 """The bench of memory: programs that compute the same, and limits that hold."""
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from recurra.bench.memory.limit import Limit, limited
 from recurra.bench.memory.ours import ours, program
 from recurra.bench.memory.schemes_jax import purejaxrl
 from recurra.bench.memory.schemes_torch import cleanrl
+from recurra.bench.memory.suite import FREED
 from recurra.bench.memory.work import Work
 from recurra.bench.process import Ended, Process
 
@@ -68,3 +71,29 @@ def test_the_system_ends_who_takes_more_and_nobody_else(
         process.run(1)
     assert (low.killed, high.killed) == (True, False)
     assert HOLDS < high.most < 3 * HOLDS
+
+
+TRAINS = """
+import runpy, sys
+of = runpy.run_path(sys.argv[1])
+bounds = {of["B"]: 16, of["I"]: 2, of["T"]: int(sys.argv[2])}
+of["ctx"].compile(bounds, **({"memory": "16MiB"} if sys.argv[3] == "fit" else {})).run()
+"""
+
+
+def trained(steps: int, how: str, nbytes: int = 0) -> Limit:
+    example = str(Path(__file__).parents[1] / "examples" / "big_observations.py")
+    with limited(nbytes) as limit:
+        command = [*limit.before, sys.executable, "-c", TRAINS, example, str(steps), how]
+        process = subprocess.Popen(command, env={**os.environ, **FREED})
+        limit.watch(process.pid)
+        code = process.wait()
+        limit.read()
+    assert limit.killed == (code != 0)
+    return limit
+
+
+def test_the_example_trains_under_a_limit_that_ends_it_otherwise() -> None:
+    most = trained(2, "fit").most + 60_000_000
+    assert not trained(140, "fit", most).killed
+    assert trained(140, "keep", most).killed
