@@ -101,7 +101,7 @@ def test_big_observations() -> None:
     w = scope("big_observations", "a", "r", "d")
     bounds = {w[k]: n for k, n in {"B": B, "I": 2, "T": T}.items()}
     how = Swap("disk", least=1, stores=("o",))
-    swapped = w["ctx"].compile(bounds, backend="numpy", rows=0, swap=how)
+    swapped = w["ctx"].compile(bounds, backend="numpy", swap=how)
     assert any("o: " in x and "to the disk" in x for x in swapped.compiled.stages.decisions)
     for name, x in swapped.run().items():
         close(x, got[name])

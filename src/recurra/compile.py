@@ -16,7 +16,7 @@ from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.coalesce import coalesced
 from recurra.memory.plan import Plan, plan
-from recurra.memory.swap import Swap, moved, swap_of, worth
+from recurra.memory.swap import Swap, moved, read_by_points, swap_of, worth
 from recurra.memory.validate import validate
 from recurra.ops.permutation import Permutation
 from recurra.program.apart import by_cost
@@ -53,7 +53,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.split import FEWEST, split_off
 from recurra.rewrite.strip import stripped
-from recurra.rewrite.tile import blocks, tile, tiles
+from recurra.rewrite.tile import Tile, blocks, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
@@ -160,7 +160,7 @@ def compile_graph(
         stages.axes = written
         g = stages.run("groups", lambda g, _, found=found: grouped(g, found), g)
     batch = batches(g) if axes else []
-    split = inside_tiles(g)
+    split, gone = inside_tiles(g), swap_of(swap)
     decided: tuple[Decision, ...] = ()
 
     def stored(g: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -175,7 +175,7 @@ def compile_graph(
         at = {n: phase for n, phase in at.items() if n in g.nodes}
         much = target.enough if at_end else inf
         found = tiles(g, sizes, at, loops(g), {*split, *batch}, target.rows, much, target.prices)
-        for t in found:
+        for t in _untouched(g, found, batch, gone, stages):
             g = tile(g, t)
             split.append(t.inner)
             stages.decisions.append(str(t))
@@ -212,7 +212,7 @@ def compile_graph(
         assert not wrong, wrong[0]
     dims, told = _counted(p, target, [x.dim for x in turns])
     stages.decisions += told
-    program, told = _lowered(p, chunk, dims, swap_of(swap), target)
+    program, told = _lowered(p, chunk, dims, gone, target)
     stages.decisions += told
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
@@ -255,6 +255,17 @@ def _lowered(
         return replace(program, swap=swap), told
     made = replace(cut(swapped=kept, room=swap.room), swap=swap) if kept else cut()
     return made, [x for x in told if x.partition(":")[0] not in waiting]
+
+
+def _untouched(
+    g: Graph, found: Iterable[Tile], batch: list[str], swap: Swap | None, stages: Stages
+) -> list[Tile]:
+    """The tiles but those that would read what is to be swapped, a point at a time."""
+    by = {t: swap and read_by_points(g, stages.sizes, t, batch, swap) for t in found}
+    stages.decisions += [
+        f"{t.dim}: no tiles, {name} is to be swapped" for t, name in by.items() if name
+    ]
+    return [t for t, name in by.items() if not name]
 
 
 def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:

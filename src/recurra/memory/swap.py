@@ -8,15 +8,19 @@ every point is a buffer of its own, and a launch is given the one that it reads 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recurra.amounts import parse
 from recurra.errors import RecurraError, here
+from recurra.ir.graph import Graph
+from recurra.ir.types import Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
+from recurra.rewrite.tile import Tile
 
 Tier = Literal["host", "disk"]
 
@@ -81,6 +85,21 @@ def worth(plan: Plan, swap: Swap) -> dict[str, str]:
 def _can(plan: Plan, s: Store) -> bool:
     cut = bool(s.kept) and s.kept[0].kind == "block"
     return cut and not s.output and not s.given and len(plan.graph[s.name].domain.dims) > 1
+
+
+def read_by_points(
+    graph: Graph, sizes: Mapping[str, int], t: Tile, batch: Collection[str], swap: Swap
+) -> str | None:
+    """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
+    for ref in (a for name in t.members for a in graph[name].args):
+        of = graph[ref.name]
+        named = ref.name not in t.members and (swap.stores is None or ref.name in swap.stores)
+        if not named or t.dim not in of.domain or len(of.domain) < 2:
+            continue
+        points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)
+        if isinstance(of.type, Type) and points * of.type.nbytes(sizes) >= parse(swap.least):
+            return ref.name
+    return None
 
 
 def moved(plan: Plan, stores: Mapping[str, str], swap: Swap) -> list[str]:

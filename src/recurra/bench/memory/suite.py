@@ -23,9 +23,11 @@ import numpy as np
 from recurra.bench.harness import Case, Contestant, Row, check, paired, progress, without
 from recurra.bench.memory.limit import limited
 from recurra.bench.memory.work import Work
+from recurra.bench.pairs import CLOCKS
 from recurra.bench.parts import named
 from recurra.bench.process import Ended, Process, interleaved
 from recurra.bench.worker import name_of
+from recurra.processor import cores
 
 HERE = "recurra.bench.memory"
 PEERS = (f"{HERE}.schemes_jax:purejaxrl", f"{HERE}.schemes_torch:cleanrl")
@@ -134,32 +136,35 @@ def _peak(case: str, ours: int, peer: str, theirs: int, share: float) -> Row:
 def speed(mine: str, quick: bool) -> list[Row]:
     """Budgets that change nothing by process CPU; stores that are moved by wall time as well."""
     rounds = 3 if quick else 6
-    rows = timed(mine, FITS, {"budget": replace(FITS, memory=PROGRAM)}, rounds, {"budget": 1.05})
+    rows = timed(
+        mine, "without", FITS, {"budget": replace(FITS, memory=PROGRAM)}, rounds, {"budget": 1.05}
+    )
     moved = {tier: replace(MOVED, swap=tier) for tier in SLOWER}
-    return rows + timed(mine, MOVED, moved, rounds, SLOWER)
+    return rows + timed(mine, "without", MOVED, moved, rounds, SLOWER)
 
 
 def timed(
     mine: str,
+    usual: str,
     work: Work,
     others: Mapping[str, Work],
     rounds: int,
     limits: Mapping[str, float],
-    iterations: int = 1,
+    threads: int = 1,
 ) -> list[Row]:
     """A row per other way, in turns with the usual one, by each clock."""
     with ExitStack() as stack:
         ways = (work, *others.values())
-        here = [stack.enter_context(Process(mine, x, 1)) for x in ways]
+        here = [stack.enter_context(Process(mine, x, threads)) for x in ways]
         for p in here:
             p.run(1)  # compiles
-        ms = interleaved(here, [iterations] * len(here), rounds, str(work))
+        ms = interleaved(here, [1] * len(here), rounds, str(work))
     rows: list[Row] = []
-    for k, clock in enumerate(("cpu", "wall")):
+    for k, clock in enumerate(CLOCKS):
         for j, name in enumerate(others, 1):
-            case = Case(f"{work}, {name}", clock="cpu" if clock == "cpu" else "wall")
+            case = Case(f"{work}, {name}", threads=threads, clock=clock)
             bound = float(np.median(ms[:, 0, k])) * limits[name]
-            row = paired(case, "without", ms[:, j, k], ms[:, 0, k], "exact")
+            row = paired(case, usual, ms[:, j, k], ms[:, 0, k], "exact")
             rows.append(replace(row, limit=bound))
     return rows
 
@@ -175,5 +180,8 @@ def returns(mine: str, quick: bool) -> list[Row]:
     for work in steps.values():
         peak = used(mine, work).nbytes - own(mine)
         rows.append(_peak(str(work), peak, "Monte Carlo", whole, 1.0))
-    swapped = replace(base, swap="disk")
-    return rows + timed(mine, swapped, steps, 3 if quick else 6, dict.fromkeys(steps, 1.0))
+    ways = {"Monte Carlo": base, "Monte Carlo, on a disk": replace(base, swap="disk")}
+    for name, work in ways.items():
+        limits = dict.fromkeys(steps, 1.0)
+        rows += timed(mine, name, work, steps, 3 if quick else 6, limits, min(2, cores()))
+    return rows
