@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from recurra.program.swapped import swapped
 from recurra.report.progress import track
 from recurra.report.run_page import keep_compiled, keep_contractions, keep_launches, write_page
 from recurra.report.runs import RunFolder
+from recurra.watched import Span, watching
 
 if TYPE_CHECKING:
     from recurra.executable import Executable, OnStep
@@ -39,9 +41,12 @@ def record(
         print(f"memory: {str(program.memory).splitlines()[0]}")
     print(swapped(program.compiled.program), end="")
     total = program.iterations
-    with run, track(total, run.path.name) as progress:
+    looked = nullcontext() if program.launched else watching(program.execution)
+    with run, track(total, run.path.name) as progress, looked as watch:
 
         def step(first: int, metrics: dict[str, Any]) -> None:
+            if watch is not None:
+                watch.step()
             count = max((len(x) for x in metrics.values()), default=0)
             for k in range(count):
                 run.log(first + k + 1, **{name: float(x[k]) for name, x in metrics.items()})
@@ -54,9 +59,14 @@ def record(
             results = program.run(seed, on_step=step, **options)
         finally:
             kernels = keep_contractions(run, program)
-            keep_launches(run, program.launched)
+            keep_launches(run, ran(program) if watch is None else watch.spans(program.execution))
             page = write_page(run)
     if kernels:
         print(f"contractions: {kernels}")
     print(f"report: {page}")
     return results
+
+
+def ran(program: Executable) -> list[Span]:
+    """What a run through a window did in which thread."""
+    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in program.launched]

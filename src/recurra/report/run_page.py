@@ -46,14 +46,14 @@ def keep_contractions(run: RunFolder, program: Any) -> str:
 
 
 def keep_launches(run: RunFolder, spans: Sequence[Any]) -> None:
-    """Adds what ran when, of a run through a window: its last launches, in milliseconds."""
+    """Adds what ran when, in milliseconds: names, kinds, starts and stops in seconds."""
     if not spans:
         return
     first = min(s.start for s in spans)
     rows = [
         {
             "statement": s.name,
-            "phase": f"thread {s.thread}",
+            "phase": s.kind,
             "start": round((s.start - first) * 1e3, 3),
             "stop": round((s.stop - first) * 1e3, 3),
         }

@@ -205,6 +205,10 @@ class JaxBackend:
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)
 
+    def mark(self, made: Any) -> Any:
+        """A number that is there when all of a launch's results are."""
+        return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
+
     def borrow(self, x: Any) -> Any:
         return jnp.from_dlpack(x)
 
@@ -216,6 +220,11 @@ class JaxBackend:
 
     def result(self, x: Any) -> Any:
         return self.numpy(x)
+
+
+@jax.jit
+def _first_number(x: Any) -> Any:
+    return x.reshape(-1)[:1]
 
 
 def _seen(x: Any) -> np.ndarray:

@@ -1,0 +1,113 @@
+"""watched: when a run's launches, the environment and moves to slow memory took place.
+
+One stretch of a recorded run is looked at, its second: the first one compiles. A launch ends when
+the first number of what it made is there; backends that launch ahead say when by `mark`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recurra.program.execute import Execution
+
+MOST = 4000  # spans that are kept
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something of a kind that ran from start to stop, in seconds of time.perf_counter."""
+
+    name: str
+    kind: str
+    start: float
+    stop: float
+
+
+class Watch:
+    """`with watching(execution) as watch`: `watch.step()` at the end of every stretch."""
+
+    def __init__(self, mark: Callable[[Any], Any] | None, wait: Callable[[Any], Any]) -> None:
+        self.mark, self.wait = mark, wait
+        self.found: list[Span | Future[Span]] = []
+        self.since, self.until = 0.0, 0.0
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-watch")
+
+    @property
+    def on(self) -> bool:
+        return bool(self.since) and not self.until and len(self.found) < MOST
+
+    def step(self) -> None:
+        """A stretch has ended."""
+        now = time.perf_counter()
+        if not self.since:
+            self.since = now
+        elif not self.until:
+            self.until = now
+
+    def launch(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A region that says when it ran."""
+
+        def timed(*given: Any) -> Any:
+            if not self.on:
+                return run(*given)
+            start = time.perf_counter()
+            made = run(*given)
+            if self.mark is None or not made:
+                self.found.append(Span(name, "launch", start, time.perf_counter()))
+            else:
+                self.found.append(self.thread.submit(self.ended, name, start, self.mark(made)))
+            return made
+
+        return timed
+
+    def ended(self, name: str, start: float, mark: Any) -> Span:
+        self.wait(mark)
+        return Span(name, "launch", start, time.perf_counter())
+
+    def call(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A host function that says when it ran: from when what it is given is there."""
+
+        def timed(times: Any, *given: Any) -> Any:
+            if not self.on:
+                return run(times, *given)
+            self.wait(given)
+            start = time.perf_counter()
+            made = run(times, *given)
+            self.found.append(Span(name, "environment", start, time.perf_counter()))
+            return made
+
+        return timed
+
+    def spans(self, execution: Execution) -> list[Span]:
+        """What was seen, with what was moved meanwhile."""
+        seen = [x.result() if isinstance(x, Future) else x for x in self.found]
+        moves = execution.mover.moves if execution.mover else ()
+        names = ("read", "written")
+        seen += [
+            Span(f"{m.store} {names[m.out]}", "copy", m.start, m.stop)
+            for m in moves
+            if self.since <= m.start and m.stop <= self.until
+        ]
+        return sorted(seen, key=lambda s: s.start)
+
+
+@contextmanager
+def watching(execution: Execution) -> Generator[Watch]:
+    """An execution that says when what ran; nothing is left of that at the end."""
+    backend = execution.backend
+    watch = Watch(getattr(backend, "mark", None), backend.wait)
+    regions, around = execution.regions, execution.around
+    if around is None:
+        execution.regions = {name: watch.launch(name, run) for name, run in regions.items()}
+        execution.around = watch.call
+    try:
+        yield watch
+    finally:
+        execution.regions, execution.around = regions, around
+        watch.thread.shutdown()
