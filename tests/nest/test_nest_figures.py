@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recurra import cli
-from recurra.bench import nest_generators, nest_policy
+from recurra.bench import machine, nest_generators, nest_policy
 from recurra.bench.looptune import command, learners, libraries, searches
 from recurra.bench.looptune.pictures import density, dots, violins
 from recurra.bench.looptune.sizes import QUICK, SEARCHES, Sizes, problems
@@ -42,13 +42,14 @@ def test_every_learner_has_as_many_actions(
 ) -> None:
     plain = learners.tried
     monkeypatch.setattr(learners, "tried", lambda *given: replace(plain(*given), hidden=(16,)))
-    found = learners.swept(tables, TINY)
-    assert tuple(found["learners"]) == learners.LEARNERS
-    for one in found["learners"].values():
+    worlds = learners.parted(tables)
+    for name in learners.LEARNERS:
+        one = learners.swept(name, worlds, TINY)
         assert len(one["trials"]) == TINY.trials
         assert abs(one["points"][-1]["steps"] - TINY.run) <= 1024  # a round of PPO
         assert 0 < one["points"][-1]["of_best"] <= 1
-    assert 0 < found["of_best_untiled"] < 1
+    assert 0 < worlds.bounds()["of_best_untiled"] < 1
+    assert worlds.bounds()["reward_oracle"] > 0
 
 
 @pytest.mark.parametrize("name", learners.LEARNERS)
@@ -156,7 +157,7 @@ def numbers() -> dict[str, Any]:
 
 def kept(found: Any) -> dict[str, Any]:
     return json.loads(
-        json.dumps(dict(sizes=asdict(QUICK), machine=dict(cpu="a"), load=0.5, found=found))
+        json.dumps(dict(sizes=asdict(QUICK), machine=machine.describe(), load=0.5, found=found))
     )
 
 
