@@ -17,7 +17,7 @@ from recurra.bench.looptune import command, learners, libraries, searches
 from recurra.bench.looptune.pictures import density, dots, violins
 from recurra.bench.looptune.sizes import QUICK, SEARCHES, Sizes, problems
 from recurra.nest import catalogue
-from recurra.nest.actions import Actions
+from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import Policy, initial
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.table import Table, tabulate
@@ -92,13 +92,13 @@ def test_generators_are_checked_and_timed() -> None:
     assert all(row["checked"] == "exact" for row in rows)
 
 
-def test_policy_and_search_beside_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_and_search_beside_searches() -> None:
     p, on = catalogue.matmul(16, 16, 32), runnable()[0]
-    monkeypatch.setattr(nest_policy, "_oracle", lambda policy, p, on: untiled(p))
     policy = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
-    found = nest_policy._searched(policy, p, on, 0.02)
-    assert set(found) == {"policy", "oracle", *SEARCHES}
-    row = nest_policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on)
+    for actions in (PAPER, FEW):
+        found = nest_policy._searched(policy, p, on, 0.02, actions, untiled(p))
+        assert set(found) == {"policy", "reference", *SEARCHES}
+    row = nest_policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on, "")
     assert (row.ratio, row.ci95, row.ours, row.theirs) == (1.2, (0.9, 2.0), 12.0, 10.0)
 
 

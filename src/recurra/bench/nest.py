@@ -28,7 +28,7 @@ from recurra.bench.harness import (
 from recurra.bench.nest_generators import TABLE, generators
 from recurra.bench.nest_limits import ceilings, compile_times, peaks
 from recurra.bench.nest_peers import contestant, inputs_of, peers
-from recurra.bench.nest_policy import beside_searches, policies
+from recurra.bench.nest_policy import beside_long, beside_searches, policies
 from recurra.bench.nest_programs import programs
 from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
@@ -66,10 +66,11 @@ KERNELS: Sequence[tuple[str, Problem, Mapping[str, int]]] = (
 QUICK_KERNELS = (2, 6, 7, 9, 10, 12)
 PARTS = (
     "compile", "peaks", "kernels", "matmul", "generators", "programs", "ceilings", "policy",
-    "searches",
+    "searches", "minutes",
 )  # fmt: skip
 FULL_SIZES, QUICK_SIZES = 200, 6
 TOGETHER = 10  # sizes in one process
+MINUTES = 120.0  # of search, beside a second of ours
 
 
 def ours() -> None:
@@ -112,6 +113,8 @@ def _rows(part: str, every: list[tuple[int, int, int]], quick: bool) -> list[Row
         return _part(ceilings, sizes=every[: 2 if quick else 20])
     if part == "policy":
         return _part(policies, count=4 if quick else 20)
+    if part == "minutes":
+        return _part(beside_long, count=2 if quick else 6, seconds=4.0 if quick else MINUTES)
     return _part(beside_searches, count=2 if quick else 12)
 
 
