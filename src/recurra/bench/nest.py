@@ -5,6 +5,7 @@ Every answer is compared before anything is timed. Times are of calls from Pytho
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -78,23 +79,37 @@ def ours() -> None:
 
 
 def suite(
-    ours: Any = None, quick: bool = False, only: str | None = None, sizes: int | None = None
+    ours: Any = None, quick: bool = False, only: str | None = None, sizes: str | None = None
 ) -> list[Row]:
     """The rows of the parts that `only` names, each measured in processes of its own, on one core.
 
-    `sizes` are the matrix products of the part matmul, drawn at random; more have those of fewer.
+    `sizes` are the matrix products of the part matmul, drawn at random: how many, "100", or from
+    one to another of them, "100..200".
     """
     every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
-    count = (QUICK_SIZES if quick else FULL_SIZES) if sizes is None else sizes
-    if not 0 < count <= len(every):
-        raise RecurraError(
-            f"the part matmul needs 1 to {len(every)} sizes", facts=f"--sizes {count}"
-        )
+    first, last = _span(sizes, QUICK_SIZES if quick else FULL_SIZES, len(every))
     Random(2022).shuffle(every)
     rows: list[Row] = []
     for part in named("nest", PARTS, only):
-        rows += _matmuls(every[:count], quick) if part == "matmul" else _rows(part, every, quick)
+        rows += (
+            _matmuls(every[first:last], quick) if part == "matmul" else _rows(part, every, quick)
+        )
     return rows
+
+
+def _span(words: str | None, usual: int, most: int) -> tuple[int, int]:
+    """From which size to before which."""
+    if words is None:
+        return 0, usual
+    found = re.fullmatch(r"(?:(\d+)\.\.)?(\d+)", words)
+    first, last = (int(x or 0) for x in found.groups()) if found else (0, 0)
+    if not first < last <= most:
+        raise RecurraError(
+            f"the part matmul needs 1 to {most} sizes",
+            facts=f"--sizes {words}",
+            hint="as in --sizes 100 or --sizes 100..200",
+        )
+    return first, last
 
 
 def _rows(part: str, every: list[tuple[int, int, int]], quick: bool) -> list[Row]:
