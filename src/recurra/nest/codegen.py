@@ -225,7 +225,8 @@ class _Generator(Emission):
         """
         index, step = self.loops[level]
         work = self.vectors(level + 1, inside, list(self.problem.extents))
-        most = max(1, (FURTHER if work >= FULL else UNROLL) // work)
+        unroll = FURTHER if len(self.accumulators) >= FULL else UNROLL
+        most = max(1, unroll // work)
         if most * 2 > full:
             return 0, at
         trips = full // -(-full // most)  # as even as can be: the rest is unrolled

@@ -78,7 +78,7 @@ class TunedTorch(TorchBackend):
             theirs(*xs)  # compiled now, if ever
             return self.door.compared([partial(f, *xs) for f in (ours, theirs)])
 
-        layouts = [(tuple(x.shape), x.stride()) for x in xs if isinstance(x, Tensor)]
+        layouts = [(tuple(x.shape), x.stride()) for x in xs]
         by = sorted(f"{c.statement} {c.sizes} {c.order} {c.alone}" for c in found.values())
         about = f"torch {torch.__version__} {torch.get_num_threads()} {what} {layouts} {by}"
         gain = self.door.gain(about, measure)
