@@ -22,7 +22,7 @@ from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.packing import packings
 from recurra.nest.search import FEW, Clock, search, strategy
 from recurra.nest.standard import tiles
-from recurra.nest.target import Target
+from recurra.nest.target import Target, target
 
 BEAM = "beam4bfs"
 SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
@@ -30,7 +30,7 @@ SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
 
 def improved(
     begin: Nest,
-    on: Target,
+    on: Target | None = None,
     *,
     seconds: float = 1.0,
     actions: Actions | None = None,
@@ -41,6 +41,7 @@ def improved(
 
     Without `tiled`, what `actions` reach from `begin`, and nothing else.
     """
+    on = on or target()
     run = _Run(Evaluator(begin.problem, on), seconds, clock)
     run.tell(begin)
     for nest in tiles(begin.problem, on) if tiled else ():
