@@ -43,7 +43,7 @@ class Figures:
     folder: Path = Path("runs/figures")
     """Where tables and what was measured are kept."""
     quick: bool = False
-    """Few and short measurements: ten minutes instead of an hour."""
+    """Few and short measurements: ten minutes instead of forty."""
     only: str | None = None
     """Measure these parts alone, and draw nothing: learners, searches, depths, libraries."""
 
