@@ -267,9 +267,11 @@ class Bench:
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
     tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
-    ceilings, policy, searches. With mapping: solve, execute. With memory: fit, speed, returns."""
-    sizes: int | None = None
-    """With nest: so many sizes of its part matmul; 200 if left out."""
+    ceilings, policy, searches, minutes. With mapping: solve, execute. With memory:
+    fit, speed, returns."""
+    sizes: str | None = None
+    """With nest: so many sizes of its part matmul, 200 if left out; or from one to another of them,
+    as in 100..200."""
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With

@@ -61,11 +61,15 @@ def test_parts_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return [Row("a", "call_ms", 1, "numpy", 2, 2, (2, 2), None, "exact")]
 
     monkeypatch.setattr(bench, "_part", part)
-    rows = bench.suite(only="matmul,compile", sizes=12)
+    rows = bench.suite(only="matmul,compile", sizes="12")
     assert asked == [("matmuls", 10), ("matmuls", 2), ("compile_times", None)]
     assert [row.case for row in rows] == ["a", "a", "matmul, geometric mean of 2 sizes", "a"]
-    with pytest.raises(RecurraError, match="needs 1 to 2197 sizes\n  --sizes 0"):
-        bench.suite(only="matmul", sizes=0)
+    asked.clear()
+    bench.suite(only="matmul", sizes="5..12")
+    assert asked == [("matmuls", 7)]
+    for words in ("0", "12..5", "2198", "some"):
+        with pytest.raises(RecurraError, match=f"needs 1 to 2197 sizes\n  --sizes {words}"):
+            bench.suite(only="matmul", sizes=words)
     with pytest.raises(RecurraError, match="the bench nest has no part speed"):
         bench.suite(only="speed")
     asked.clear()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from recurra.nest.check import KernelError, validate_code
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.einsum import from_sizes
+from recurra.nest.entry import BRIEF, entry
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.meaning import evaluate
 from recurra.nest.native import Kernel, encode
@@ -284,6 +289,18 @@ class Odd(np.ndarray):
     """A subclass of arrays."""
 
 
+OPERATIONS = pytest.mark.parametrize("operations", [0, 2**30])
+
+
+def door(operations: int) -> Any:
+    """To the kernel of MULTIPLY; what does not fit is refused."""
+    found = entry(
+        MULTIPLY.kernel.address, MULTIPLY._layouts, operations, lambda *_, **__: "refused", MULTIPLY
+    )
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("which", "x", "fits"),
     [
@@ -304,13 +321,19 @@ class Odd(np.ndarray):
         (2, FIT[0].base if FIT[0].base is not None else FIT[0], False),
     ],
 )
-def test_the_door(which: int, x: Any, fits: bool) -> None:
+@OPERATIONS
+def test_the_door(operations: int, which: int, x: Any, fits: bool) -> None:
     """Machine code looks at arrays as NumPy does, and touches nothing that does not fit."""
-    assert MULTIPLY._entry is not None
     arrays: list[Any] = list(FIT)
     arrays[which] = x
     before = [np.array(y) for y in arrays if isinstance(y, np.ndarray)]
-    assert (MULTIPLY._entry(*map(id, arrays)) == 0) == fits
+    *inputs, out = arrays
+    references = sys.getrefcount(out)
+    for _ in range(3):
+        given = door(operations)(*inputs, out=out)
+        assert given is out if fits else given == "refused"
+    del given
+    assert sys.getrefcount(out) == references
     if fits:
         np.testing.assert_array_equal(arrays[2], arrays[0] @ arrays[1])
     else:
@@ -319,12 +342,75 @@ def test_the_door(which: int, x: Any, fits: bool) -> None:
 
 
 @pytest.mark.parametrize("offset", range(-40, 41, 5))
-def test_the_door_sees_shared_memory(offset: int) -> None:
+@OPERATIONS
+def test_the_door_sees_shared_memory(operations: int, offset: int) -> None:
     """The output begins `offset` elements from an input of 30: they overlap in between."""
     memory = integers(120)
     b, out = memory[40:70].reshape(5, 6), memory[40 + offset :][:24].reshape(4, 6)
-    assert MULTIPLY._entry is not None
-    assert (MULTIPLY._entry(id(FIT[0]), id(b), id(out)) == 0) == (not np.shares_memory(b, out))
+    given = door(operations)(FIT[0], b, out=out)
+    assert given is out if not np.shares_memory(b, out) else given == "refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), {}),
+        (FIT[:2], {}),
+        (FIT, {}),
+        (FIT[:1], {"out": FIT[2]}),
+        (FIT, {"out": FIT[2]}),
+        (FIT[:2], {"into": FIT[2]}),
+        (FIT[:2], {"out": None}),
+        (FIT[:2], {"out": FIT[2], "more": 1}),
+    ],
+)
+def test_the_door_passes_other_calls_on(arguments: Any, named: Any) -> None:
+    given: Any = entry(
+        MULTIPLY.kernel.address, MULTIPLY._layouts, 0, lambda *x, **y: (x, y), MULTIPLY.kernel
+    )
+    found = given(*arguments, **named)
+    assert len(found[0]) == len(arguments)
+    assert all(x is y for x, y in zip(found[0], arguments, strict=True))
+    assert found[1] == named
+
+
+def test_a_name_that_is_equal_but_another_object() -> None:
+    """Names of arguments are compared by identity: one that is not interned goes the longer way."""
+    name = "".join(["o", "ut"])
+    out = np.zeros_like(FIT[2])
+    assert MULTIPLY(*FIT[:2], **{name: out}) is out
+    np.testing.assert_array_equal(out, FIT[0] @ FIT[1])
+
+
+def test_threads_call_at_a_time() -> None:
+    """Long kernels let other threads of Python run, and come back to where they were called."""
+    x = integers(128, 128)
+    multiply = rc.nest.compile("mk,kn->mn", x, x)
+    assert multiply.problem.flops >= BRIEF
+    outs = [np.zeros_like(x) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(50):
+            assert all(
+                given is out
+                for given, out in zip(
+                    pool.map(lambda o: multiply(x, x, out=o), outs), outs, strict=True
+                )
+            )
+    for out in outs:
+        np.testing.assert_array_equal(out, x @ x)
+
+
+def test_a_contraction_is_freed() -> None:
+    """It and its function know each other; the collector sees that."""
+    multiply = rc.nest.compile("mk,kn->mn", FIT[0], FIT[1])
+    gone, run = weakref.ref(multiply), multiply.run
+    del multiply
+    gc.collect()
+    assert gone() is not None  # the function knows whom to ask for words
+    assert run(*FIT[:2], out=FIT[2]) is FIT[2]
+    del run
+    gc.collect()
+    assert gone() is None
 
 
 def test_without_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +422,7 @@ def test_without_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seven_arrays_take_the_longer_way() -> None:
     arrays = [integers(3, 4, seed=k) for k in range(6)]
     multiply = rc.nest.compile("ab,ab,ab,ab,ab,ab->ab", *arrays)
-    assert multiply._entry is None
+    assert multiply.run == multiply._slowly
     np.testing.assert_array_equal(multiply(*arrays), np.prod(arrays, axis=0))
 
 

@@ -41,6 +41,7 @@ def test_answers_stay(
     backend: str, gain: float, used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "GAIN", gain)
+    monkeypatch.setattr(door, "WHOLE", 0.0)
     ours = program(backend)
     found = ours.run()["y"]
     np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
@@ -71,6 +72,7 @@ def test_the_report_of_a_run_shows_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(door, "GAIN", 0.0)
+    monkeypatch.setattr(door, "WHOLE", 0.0)
     program(backend).run(folder=tmp_path)
     told = "1 of 1 by kernels of our own, each by itself "
     assert f"contractions: {told}" in capsys.readouterr().out
@@ -121,7 +123,46 @@ def test_what_is_asked_for(labels: str, shapes: list[tuple[int, ...]], there: bo
     assert (contraction(labels, shapes) is not None) == there
 
 
+@pytest.mark.parametrize(("whole", "used"), [(0.5, False), (2.0, True)])
+def test_what_decides_is_the_code_around(
+    whole: float, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that wins by itself is not used where calls of it lose; this is remembered."""
+    monkeypatch.setattr(door, "GAIN", 0.0)
+    asked: list[int] = []
+
+    def compared(calls: Any) -> list[float]:
+        for call in calls:
+            call()
+        asked.append(len(calls))
+        return [1.0, 2.0] if len(asked) == 1 else [1.0, whole]
+
+    monkeypatch.setattr(door, "compared", compared)
+    ours = program("torch+nest")
+    found = ours.run()["y"]
+    np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
+    (row,) = ours.backend.contraction_rows
+    assert (row["gain"], row["code's gain"], row["used"]) == (2.0, whole, used)
+    assert len(asked) == 2
+    asked.clear()
+    again = program("torch+nest")
+    np.testing.assert_array_equal(again.run()["y"], found)
+    assert again.backend.contraction_rows == ours.backend.contraction_rows
+    assert len(asked) == 1  # the contraction, not the code around it
+
+
+def test_what_is_remembered_is_of_the_same_code(tmp_path: Path) -> None:
+    assert door.gain("a", lambda: [2.0, 3.0]) == 1.5
+    assert door.gain("a", lambda: [1.0, 9.0]) == 1.5
+    assert door.gain("b", lambda: [1.0, 9.0]) == 9.0
+    (path,) = [p for p in tmp_path.rglob("*.json") if '"a"' in p.read_text()]
+    path.write_text("{")
+    assert door.gain("a", lambda: [1.0, 4.0]) == 4.0
+
+
 def test_choices_need_a_gain() -> None:
+    assert not Choice("", "", "", 1.0, 1.2, 0.9).taken
+    assert Choice("", "", "", 1.0, 1.2, 1.2).taken
     assert Choice("", "", "", 1.0, 1.2).taken
     assert not Choice("", "", "", 1.0, 1.05).taken
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from recurra import cli
-from recurra.bench import nest_generators, nest_policy
+from recurra.bench import machine, nest_generators, nest_policy
 from recurra.bench.looptune import command, learners, libraries, searches
 from recurra.bench.looptune.pictures import density, dots, violins
 from recurra.bench.looptune.sizes import QUICK, SEARCHES, Sizes, problems
 from recurra.nest import catalogue
-from recurra.nest.actions import Actions
+from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import Policy, initial
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.table import Table, tabulate
@@ -42,13 +42,14 @@ def test_every_learner_has_as_many_actions(
 ) -> None:
     plain = learners.tried
     monkeypatch.setattr(learners, "tried", lambda *given: replace(plain(*given), hidden=(16,)))
-    found = learners.swept(tables, TINY)
-    assert tuple(found["learners"]) == learners.LEARNERS
-    for one in found["learners"].values():
+    worlds = learners.parted(tables)
+    for name in learners.LEARNERS:
+        one = learners.swept(name, worlds, TINY)
         assert len(one["trials"]) == TINY.trials
         assert abs(one["points"][-1]["steps"] - TINY.run) <= 1024  # a round of PPO
         assert 0 < one["points"][-1]["of_best"] <= 1
-    assert 0 < found["of_best_untiled"] < 1
+    assert 0 < worlds.bounds()["of_best_untiled"] < 1
+    assert worlds.bounds()["reward_oracle"] > 0
 
 
 @pytest.mark.parametrize("name", learners.LEARNERS)
@@ -91,13 +92,13 @@ def test_generators_are_checked_and_timed() -> None:
     assert all(row["checked"] == "exact" for row in rows)
 
 
-def test_policy_and_search_beside_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_and_search_beside_searches() -> None:
     p, on = catalogue.matmul(16, 16, 32), runnable()[0]
-    monkeypatch.setattr(nest_policy, "_oracle", lambda policy, p, on: untiled(p))
     policy = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
-    found = nest_policy._searched(policy, p, on, 0.02)
-    assert set(found) == {"policy", "oracle", *SEARCHES}
-    row = nest_policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on)
+    for actions in (PAPER, FEW):
+        found = nest_policy._searched(policy, p, on, 0.02, actions, untiled(p))
+        assert set(found) == {"policy", "reference", *SEARCHES}
+    row = nest_policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on, "")
     assert (row.ratio, row.ci95, row.ours, row.theirs) == (1.2, (0.9, 2.0), 12.0, 10.0)
 
 
@@ -156,7 +157,7 @@ def numbers() -> dict[str, Any]:
 
 def kept(found: Any) -> dict[str, Any]:
     return json.loads(
-        json.dumps(dict(sizes=asdict(QUICK), machine=dict(cpu="a"), load=0.5, found=found))
+        json.dumps(dict(sizes=asdict(QUICK), machine=machine.describe(), load=0.5, found=found))
     )
 
 

@@ -5,6 +5,7 @@ Every answer is compared before anything is timed. Times are of calls from Pytho
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,7 +29,7 @@ from recurra.bench.harness import (
 from recurra.bench.nest_generators import TABLE, generators
 from recurra.bench.nest_limits import ceilings, compile_times, peaks
 from recurra.bench.nest_peers import contestant, inputs_of, peers
-from recurra.bench.nest_policy import beside_searches, policies
+from recurra.bench.nest_policy import beside_long, beside_searches, policies
 from recurra.bench.nest_programs import programs
 from recurra.bench.nest_tvm import Tvm, available
 from recurra.bench.pairs import ratio
@@ -66,10 +67,11 @@ KERNELS: Sequence[tuple[str, Problem, Mapping[str, int]]] = (
 QUICK_KERNELS = (2, 6, 7, 9, 10, 12)
 PARTS = (
     "compile", "peaks", "kernels", "matmul", "generators", "programs", "ceilings", "policy",
-    "searches",
+    "searches", "minutes",
 )  # fmt: skip
 FULL_SIZES, QUICK_SIZES = 200, 6
 TOGETHER = 10  # sizes in one process
+MINUTES = 120.0  # of search, beside a second of ours
 
 
 def ours() -> None:
@@ -77,23 +79,37 @@ def ours() -> None:
 
 
 def suite(
-    ours: Any = None, quick: bool = False, only: str | None = None, sizes: int | None = None
+    ours: Any = None, quick: bool = False, only: str | None = None, sizes: str | None = None
 ) -> list[Row]:
     """The rows of the parts that `only` names, each measured in processes of its own, on one core.
 
-    `sizes` are the matrix products of the part matmul, drawn at random; more have those of fewer.
+    `sizes` are the matrix products of the part matmul, drawn at random: how many, "100", or from
+    one to another of them, "100..200".
     """
     every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
-    count = (QUICK_SIZES if quick else FULL_SIZES) if sizes is None else sizes
-    if not 0 < count <= len(every):
-        raise RecurraError(
-            f"the part matmul needs 1 to {len(every)} sizes", facts=f"--sizes {count}"
-        )
+    first, last = _span(sizes, QUICK_SIZES if quick else FULL_SIZES, len(every))
     Random(2022).shuffle(every)
     rows: list[Row] = []
     for part in named("nest", PARTS, only):
-        rows += _matmuls(every[:count], quick) if part == "matmul" else _rows(part, every, quick)
+        rows += (
+            _matmuls(every[first:last], quick) if part == "matmul" else _rows(part, every, quick)
+        )
     return rows
+
+
+def _span(words: str | None, usual: int, most: int) -> tuple[int, int]:
+    """From which size to before which."""
+    if words is None:
+        return 0, usual
+    found = re.fullmatch(r"(?:(\d+)\.\.)?(\d+)", words)
+    first, last = (int(x or 0) for x in found.groups()) if found else (0, 0)
+    if not first < last <= most:
+        raise RecurraError(
+            f"the part matmul needs 1 to {most} sizes",
+            facts=f"--sizes {words}",
+            hint="as in --sizes 100 or --sizes 100..200",
+        )
+    return first, last
 
 
 def _rows(part: str, every: list[tuple[int, int, int]], quick: bool) -> list[Row]:
@@ -112,6 +128,8 @@ def _rows(part: str, every: list[tuple[int, int, int]], quick: bool) -> list[Row
         return _part(ceilings, sizes=every[: 2 if quick else 20])
     if part == "policy":
         return _part(policies, count=4 if quick else 20)
+    if part == "minutes":
+        return _part(beside_long, count=2 if quick else 6, seconds=4.0 if quick else MINUTES)
     return _part(beside_searches, count=2 if quick else 12)
 
 

@@ -5,7 +5,7 @@ search that goes on from its nest, beside every search of the paper in as much t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,23 +15,38 @@ from recurra.bench.harness import Row, progress
 from recurra.bench.looptune.searches import alone
 from recurra.bench.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
-from recurra.nest.actions import PAPER
+from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import Policy, load, shipped
+from recurra.nest.improve import improved
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
 from recurra.nest.problem import Problem
 from recurra.nest.table import tabulate
 from recurra.nest.target import Target, runnable
+from recurra.nest.tune import tuned
 
 LIMIT_MS = 20.0
 BUDGETS = (0.01, 0.1, 1.0)  # seconds of process CPU
-ON = "beam4bfs"  # goes on from the policy's nest
+MORE = ("random", "beam4dfs")  # searches of the reference with all factors
 
 
 def beside_searches(count: int) -> list[dict[str, Any]]:
     """A row per budget and search, of medians over sizes; and of policy and search beside the
     oracle. None without a policy.
     """
+    return _rows(count, BUDGETS, PAPER, 0.0)
+
+
+def beside_long(count: int, seconds: float) -> list[dict[str, Any]]:
+    """The same with all factors and tiles, as `recurra tune` has them, and at the longest budget
+    beside the best of so many seconds of several searches.
+    """
+    return _rows(count, BUDGETS, Actions(), seconds)
+
+
+def _rows(
+    count: int, budgets: Sequence[float], actions: Actions, seconds: float
+) -> list[dict[str, Any]]:
     on = runnable()[0]
     if (path := shipped(on)) is None:
         return []
@@ -39,39 +54,58 @@ def beside_searches(count: int) -> list[dict[str, Any]]:
     found: dict[tuple[float, str], list[tuple[float, float]]] = {}
     for words in policy.about["telling"][:count]:
         p = catalogue.matmul(*map(int, words.split("x")))
-        for budget in BUDGETS:
-            gflops = _searched(policy, p, on, budget)
+        reference = _long(p, on, seconds) if seconds else _oracle(policy, p, on)
+        for budget in budgets:
+            gflops = _searched(policy, p, on, budget, actions, reference)
             ours = gflops.pop("policy")
             for name, theirs in gflops.items():
                 found.setdefault((budget, name), []).append((ours, theirs))
+            best = max(x for name, x in gflops.items() if name in SEARCHES)
+            found.setdefault((budget, "the best of them"), []).append((ours, best))
             progress(f"policy and {budget:g} s, {words}: {ours:.0f} GFLOPS; {_best(gflops)}")
-    return [asdict(_against(budget, name, x, on)) for (budget, name), x in found.items()]
+    kind = f", all factors, {seconds:g} s" if seconds else ""
+    return [asdict(_against(budget, name, x, on, kind)) for (budget, name), x in found.items()]
 
 
-def _searched(policy: Policy, p: Problem, on: Target, budget: float) -> dict[str, float]:
+def _searched(
+    policy: Policy, p: Problem, on: Target, budget: float, actions: Actions, reference: Nest
+) -> dict[str, float]:
     """GFLOPS of what each finds in so much time, all measured again in turns."""
     policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
     start = time.process_time()
     begin = policy.path(p)[-1]
     left = budget - (time.process_time() - start)
-    nests = {"policy": begin if left <= 0 else alone(ON, begin, on, PAPER, left).nest}
-    nests |= {name: alone(name, untiled(p), on, PAPER, budget).nest for name in SEARCHES}
-    nests["oracle"] = _oracle(policy, p, on)
+    tiled = actions is not PAPER
+    nests = {"policy": improved(begin, on, seconds=left, actions=actions, tiled=tiled)}
+    nests |= {name: alone(name, untiled(p), on, actions, budget).nest for name in SEARCHES}
+    nests["reference"] = reference
     for nest in nests.values():
         verified(nest, on)
-    standings = compared(list(nests.values()), on, rounds=9)
+    standings = compared(list(nests.values()), on, rounds=15)
     return {name: x.gflops for name, x in zip(nests, standings, strict=True)}
 
 
+def _long(p: Problem, on: Target, seconds: float) -> Nest:
+    """The best of so many seconds: half of them as `recurra tune` spends them, a quarter each for
+    two more searches, with all factors; finalists are measured again in turns.
+    """
+    nests = [tuned(p, on, seconds=seconds / 2).nest]
+    nests += [alone(name, untiled(p), on, Actions(), seconds / 4).nest for name in MORE]
+    standings = compared(nests, on, rounds=15)
+    return nests[int(np.argmax([x.gflops for x in standings]))]
+
+
 def _best(gflops: Mapping[str, float]) -> str:
-    name = max((n for n in gflops if n != "oracle"), key=lambda n: gflops[n])
-    return f"{name} {gflops[name]:.0f}, oracle {gflops['oracle']:.0f}"
+    name = max((n for n in gflops if n != "reference"), key=lambda n: gflops[n])
+    return f"{name} {gflops[name]:.0f}, reference {gflops['reference']:.0f}"
 
 
-def _against(budget: float, name: str, pairs: list[tuple[float, float]], on: Target) -> Row:
+def _against(
+    budget: float, name: str, pairs: list[tuple[float, float]], on: Target, kind: str
+) -> Row:
     ours, theirs = (float(np.median(x)) for x in zip(*pairs, strict=True))
     ratios = [a / b for a, b in pairs]
-    case = f"policy and {ON}, {budget * 1e3:g} ms, median of {len(pairs)} sizes {on} 1T"
+    case = f"policy and search, {budget * 1e3:g} ms{kind}, median of {len(pairs)} sizes {on} 1T"
     ends, ratio = (min(ratios), max(ratios)), float(np.median(ratios))
     return Row(case, "gflops", ours, name, theirs, ratio, ends, None, "exact")
 

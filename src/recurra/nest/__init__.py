@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from recurra.nest.agents.policy import proposed
     from recurra.nest.compiled import Contraction, compile
     from recurra.nest.einsum import from_sizes as contraction
+    from recurra.nest.improve import improved
     from recurra.nest.loops import Nest, scheduled, untiled
     from recurra.nest.problem import Problem
     from recurra.nest.tune import tuned
@@ -20,6 +21,7 @@ _WHERE = {
     "Contraction": ("compiled", "Contraction"),
     "compile": ("compiled", "compile"),
     "contraction": ("einsum", "from_sizes"),
+    "improved": ("improve", "improved"),
     "Nest": ("loops", "Nest"),
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
@@ -51,6 +53,7 @@ __all__ = [
     "Problem",
     "compile",
     "contraction",
+    "improved",
     "proposed",
     "scheduled",
     "tuned",

@@ -18,6 +18,7 @@ from recurra.nest.scopes import Buffer, Extents
 from recurra.nest.target import Target
 
 UNROLL = 24  # multiply-adds between two jumps, about
+FULL, FURTHER = 8, 48  # a tile of so many is what runs longest: it is unrolled further
 LONGEST = 6000  # instructions: tails multiply bodies
 SWEEP = 8  # vectors between two jumps, where memory is only passed over
 BUFFERS = 2**19  # bytes on the stack: half of what threads with small stacks have
@@ -224,7 +225,8 @@ class _Generator(Emission):
         """
         index, step = self.loops[level]
         work = self.vectors(level + 1, inside, list(self.problem.extents))
-        most = max(1, UNROLL // work)
+        unroll = FURTHER if len(self.accumulators) >= FULL else UNROLL
+        most = max(1, unroll // work)
         if most * 2 > full:
             return 0, at
         trips = full // -(-full // most)  # as even as can be: the rest is unrolled

@@ -8,13 +8,19 @@ compiler is needed to make one.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from recurra import processor
+from recurra.nest import kept
 from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
 from recurra.nest.native import Code
@@ -25,6 +31,8 @@ from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
 WORTH = 2**17  # operations: less is done before a call is made
 ROUNDS, SPAN_S = 9, 0.001
 GAIN = 1.1  # times as fast as the backend's own, at least
+WHOLE = 1.03  # the same of the code around kernels: more than the noise of `compared`
+ENOUGH_S = 0.5  # after that, two rounds are enough
 
 
 @dataclass(frozen=True)
@@ -36,15 +44,22 @@ class Choice:
     order: str
     ours_us: float
     theirs_us: float
+    inside: float | None = None
+    """How many times as fast the code around it is with kernels, where that was measured"""
 
     @property
     def gain(self) -> float:
         return self.theirs_us / self.ours_us
 
     @property
+    def alone(self) -> bool:
+        """Is the kernel faster, by itself?"""
+        return self.gain >= GAIN
+
+    @property
     def taken(self) -> bool:
         """Is the kernel used?"""
-        return self.gain >= GAIN
+        return self.alone and (self.inside is None or self.inside >= WHOLE)
 
 
 def contraction(
@@ -90,7 +105,8 @@ def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:
     CPU time, those are given in which the first one does worse.
     """
     times = np.empty((ROUNDS, 2, len(calls)))  # both clocks
-    for k in range(ROUNDS):
+    begin, k = time.perf_counter(), 0
+    while k < ROUNDS and (k < 2 or time.perf_counter() - begin < ENOUGH_S):
         for j, call in enumerate(calls):
             start, cpu, runs = time.perf_counter(), time.process_time(), 0
             spent = 0.0
@@ -98,7 +114,30 @@ def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:
                 call()
                 runs, spent = runs + 1, time.perf_counter() - start
             times[k, :, j] = spent / runs, (time.process_time() - cpu) / runs
-    return [float(t) * 1e6 for t in min(times.min(axis=0), key=lambda t: t[1] / t[0])]
+        k += 1
+    fastest = times[:k].min(axis=0)
+    return [float(t) * 1e6 for t in min(fastest, key=lambda t: t[1] / t[0])]
+
+
+def gain(about: str, measure: Callable[[], list[float]]) -> float:
+    """Times as fast as theirs ours is, of code that `about` tells apart from all other code.
+
+    Measured once for a processor, then read from beside the kernels that are kept.
+    """
+    digest = hashlib.sha256(about.encode()).hexdigest()[:24]
+    place = kept.folder() / processor.kind() / "code" / f"{digest}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        given = json.loads(place.read_text())
+        if given["about"] == about:
+            return given["theirs_us"] / given["ours_us"]
+    ours_us, theirs_us = measure()
+    text = json.dumps({"about": about, "ours_us": ours_us, "theirs_us": theirs_us})
+    with suppress(OSError):  # then it is measured again, the next time
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        beside.write_text(text)
+        beside.replace(place)
+    return theirs_us / ours_us
 
 
 def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> Choice:
@@ -159,6 +198,7 @@ def rows(choices: Sequence[Choice]) -> list[dict[str, Any]]:
             "us": round(c.ours_us, 1),
             "backend's us": round(c.theirs_us, 1),
             "gain": round(c.gain, 2),
+            "code's gain": None if c.inside is None else round(c.inside, 2),
             "used": c.taken,
         }
         for c in choices

@@ -1,10 +1,12 @@
 """The door of a compiled contraction: is every array what the kernel was compiled for?
 
 Asked in Python, that takes longer than a small kernel. So on x86-64 it is asked in machine code,
-which reads NumPy's array objects: type, shape, strides, element type, alignment, and whether the
-output is writeable and shares memory with an input. Where the answer is no, nothing has happened,
-and Python asks again, for words. The layout of array objects (`PyArrayObject_fields`, part of
-NumPy's ABI) is compared with a known array before it is relied upon.
+which is what a call from Python reaches first: `f(a, b, out=c)` of a built-in function. It reads
+NumPy's array objects: type, shape, strides, element type, alignment, and whether the output is
+writeable and shares memory with an input. Where the answer is no, nothing has happened, and a
+function in Python is called with the same arguments, for words. The layouts of array objects
+(`PyArrayObject_fields`, part of NumPy's ABI) and of tuples are compared with known ones before they
+are relied upon.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ import numpy as np
 
 from recurra.nest.native import Code
 from recurra.nest.target import features
-from recurra.nest.x86 import ARGUMENTS, R10, RAX, le32
+from recurra.nest.x86 import ARGUMENTS, R10, RAX, RBX, RCX, RDX, RSI, le32, pop, push
 
 HEAD = object.__basicsize__  # where the fields of an object begin
 TYPE, DATA, RANK, SHAPE, STRIDES, DESCR, FLAGS = (
     HEAD - 8, HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40, HEAD + 48,
 )  # fmt: skip
 ALIGNED, WRITEABLE = 0x100, 0x400
+COUNT, ITEM = HEAD, HEAD + 8  # in a tuple: how many, and the first one
+FASTCALL, KEYWORDS = 0x80, 0x2  # of a method's definition: (self, arguments, count, names)
+OUT = sys.intern("out")
+BRIEF = 2**20  # operations: other threads of Python wait for kernels of so few
 
 
 class Layout(Protocol):
@@ -38,23 +44,42 @@ class Layout(Protocol):
     high: int
 
 
-def entry(kernel: int, layouts: Sequence[Layout], owner: object) -> Callable[..., int] | None:
-    """A function of the ids of arrays, inputs first: 0 if the kernel has run on them.
+class _Definition(ctypes.Structure):
+    """PyMethodDef"""
 
-    None where array objects are not as we know them, or there are more than six.
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("code", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def entry(
+    kernel: int, layouts: Sequence[Layout], operations: int, slowly: object, owner: object
+) -> Callable[..., Any] | None:
+    """A function of arrays, inputs first, `out=` last, that runs the kernel and gives `out`.
+
+    Whatever else it is called with goes to `slowly`. None where objects are not as we know them, or
+    there are more than six arrays.
     """
     if len(layouts) > len(ARGUMENTS) or not features() or not fields_are_known():
         return None
-    code = Code(_assembled(kernel, layouts))
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(layouts))
-    call: Any = kind(code.address)
-    call.owner = (code, owner)
-    return call
+    code = Code(_assembled(kernel, layouts, operations >= BRIEF, slowly))
+    definition = _Definition(b"contraction", code.address, FASTCALL | KEYWORDS, None)
+    make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)
 
 
-def _assembled(kernel: int, layouts: Sequence[Layout]) -> bytes:
+def _assembled(kernel: int, layouts: Sequence[Layout], others_run: bool, slowly: object) -> bytes:
+    """Of a call (self, arguments, count, names), with the last three on the stack meanwhile."""
     asm = _Assembler()
     registers = ARGUMENTS[: len(layouts)]
+    asm.called_with(len(layouts) - 1)
+    for k, r in sorted(enumerate(registers), key=lambda x: x[1] == RSI):
+        asm.field(r, RSI, 8 * k)
     for k, (r, layout) in enumerate(zip(registers, layouts, strict=True)):
         asm.pointer_is(r, TYPE, id(np.ndarray))
         asm.pointer_is(r, DESCR, id(layout.dtype))
@@ -71,7 +96,16 @@ def _assembled(kernel: int, layouts: Sequence[Layout]) -> bytes:
         asm.field(r, r, DATA)
     for r, layout in zip(registers[:-1], layouts, strict=False):
         asm.apart(r, layout, registers[-1], layouts[-1])
-    return asm.done(kernel)
+    if others_run:
+        asm.unlocked(kernel, registers)
+    else:
+        asm.call(kernel)
+    return asm.done(len(layouts) - 1, id(slowly))
+
+
+def _python(name: str) -> int:
+    """Where a function of Python's interface is."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
 class _Assembler:
@@ -79,7 +113,40 @@ class _Assembler:
 
     def __init__(self) -> None:
         self.code = bytearray()
+        self.early: list[int] = []
         self.jumps: list[int] = []
+        """Ends of the jumps for a wrong answer: before anything is on the stack, and after"""
+
+    def called_with(self, inputs: int) -> None:
+        """So many arguments, and one by the name of `out`? Then push rsi, rdx, rcx."""
+        self.code += b"\x48\x81\xfa" + le32(inputs)  # cmp rdx, inputs
+        self.fail(0x85)
+        self.code += b"\x48\x85\xc9"  # test rcx, rcx
+        self.fail(0x84)
+        self.code += bytes((0x48, 0x83, 0x79, COUNT, 1))  # cmp qword [rcx + COUNT], 1
+        self.fail(0x85)
+        self.pointer_is(RCX, ITEM, id(OUT))
+        self.early, self.jumps = self.jumps, []
+        self.code += push(RSI) + push(RDX) + push(RCX)
+
+    def call(self, address: int) -> None:
+        """mov rax, address; call rax"""
+        self.code += b"\x48\xb8" + address.to_bytes(8, "little") + b"\xff\xd0"
+
+    def unlocked(self, kernel: int, registers: Sequence[int]) -> None:
+        """Calls the kernel while other threads of Python may run; registers are kept below."""
+        room = 8 * (len(registers) | 1)  # an odd number, as rbx is pushed, too
+        self.code += push(RBX) + b"\x48\x83\xec" + bytes((room,))  # sub rsp
+        for k, r in enumerate(registers):  # mov [rsp + 8k], r
+            self.code += bytes((0x48 | r >> 3 << 2, 0x89, 0x44 | (r & 7) << 3, 0x24, 8 * k))
+        self.call(_python("PyEval_SaveThread"))
+        self.code += b"\x48\x89\xc3"  # mov rbx, rax
+        for k, r in enumerate(registers):
+            self.code += bytes((0x48 | r >> 3 << 2, 0x8B, 0x44 | (r & 7) << 3, 0x24, 8 * k))
+        self.call(kernel)
+        self.code += b"\x48\x89\xdf"  # mov rdi, rbx
+        self.call(_python("PyEval_RestoreThread"))
+        self.code += b"\x48\x83\xc4" + bytes((room,)) + pop(RBX)
 
     def fail(self, condition: int) -> None:
         self.code += bytes((0x0F, condition)) + le32(0)
@@ -128,12 +195,23 @@ class _Assembler:
         self.code += b"\x49\x39\xc2"  # cmp r10, rax
         self.fail(0x82)  # jb
 
-    def done(self, kernel: int) -> bytes:
-        self.code += b"\x48\xb8" + kernel.to_bytes(8, "little") + b"\xff\xd0"  # call
-        self.code += b"\x31\xc0\xc3"  # xor eax, eax; ret
-        for at in self.jumps:
+    def done(self, inputs: int, slowly: int) -> bytes:
+        """Gives the last of the arguments, one more reference to it."""
+        self.code += b"\x48\x8b\x44\x24\x10"  # mov rax, [rsp + 16]
+        self.field(RAX, RAX, 8 * inputs)
+        self.code += b"\x48\xff\x00"  # inc qword [rax]
+        self.code += b"\x48\x83\xc4\x18\xc3"  # add rsp, 24; ret
+        self.land(self.jumps)
+        self.code += pop(RCX) + pop(RDX) + pop(RSI)
+        self.land(self.early)
+        self.code += b"\x48\xbf" + slowly.to_bytes(8, "little")  # mov rdi, slowly
+        vectorcall = _python("PyObject_Vectorcall")
+        return bytes(self.code + b"\x48\xb8" + vectorcall.to_bytes(8, "little") + b"\xff\xe0")
+
+    def land(self, jumps: Sequence[int]) -> None:
+        """Here."""
+        for at in jumps:
             self.code[at - 4 : at] = le32(len(self.code) - at)
-        return bytes(self.code + b"\xb8\x01\x00\x00\x00\xc3")  # mov eax, 1; ret
 
 
 @cache
@@ -143,7 +221,7 @@ def fields_are_known() -> bool:
         return False
     x = np.zeros((3, 4, 5), np.float64)[1:, ::2, 1]
     x.flags.writeable = False
-    at = id(x)
+    at, names = id(x), (OUT,)
     flags = ctypes.c_int.from_address(at + FLAGS).value
     return (
         ctypes.c_void_p.from_address(at + TYPE).value == id(np.ndarray)
@@ -153,6 +231,8 @@ def fields_are_known() -> bool:
         and _numbers(at + STRIDES, x.ndim) == x.strides
         and ctypes.c_void_p.from_address(at + DESCR).value == id(x.dtype)
         and bool(flags & ALIGNED)
+        and ctypes.c_ssize_t.from_address(id(names) + COUNT).value == 1
+        and ctypes.c_void_p.from_address(id(names) + ITEM).value == id(OUT)
         and not flags & WRITEABLE
     )
 

@@ -80,18 +80,11 @@ class TorchBackend:
                     loc=plan.graph[equation(s)].loc,
                 )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
-        source = self.adapted(source)
         self.sources[region.name] = source
-        scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"foreign": foreign, "asked": asked, "attention": attention}
-        scope |= {**constants, **self.scope}
-        exec(compile(source, f"<recurra {region.name}>", "exec"), scope)
+        scope = self.loaded(region.name, source, constants)
         steps = steps_of(plan, region)
         for k in found:
-            if self.pays(k, steps):
-                kernel: Callable[..., Any] = scope[k.name]
-                scope[k.name] = torch.compile(kernel, fullgraph=True, dynamic=False)
-                self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
+            scope[k.name] = self.kernel(k, scope, steps)
         for c in loops:
             scope[c.name] = Graph(scope[c.name], len(c.stores), c.written, self.record)
         run = scope[region.name]
@@ -101,6 +94,21 @@ class TorchBackend:
                 return run(*given)
 
         return launch
+
+    def loaded(self, name: str, source: str, constants: Mapping[str, Tensor]) -> dict[str, Any]:
+        """What the code of a region defines."""
+        scope: dict[str, Any] = {"torch": torch, "number": self.number}
+        scope |= {"foreign": foreign, "asked": asked, "attention": attention}
+        scope |= {**constants, **self.scope}
+        exec(compile(source, f"<recurra {name}>", "exec"), scope)
+        return scope
+
+    def kernel(self, k: Kernel, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
+        """A kernel of a region, fused if that pays."""
+        if not self.pays(k, steps):
+            return scope[k.name]
+        self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
+        return torch.compile(scope[k.name], fullgraph=True, dynamic=False)
 
     donates = False  # a step makes its variables anew
 
@@ -115,10 +123,6 @@ class TorchBackend:
 
     apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
-
-    def adapted(self, source: str) -> str:
-        """The code of a region, as this backend runs it."""
-        return source
 
     def pays(self, k: Kernel, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from recurra.bench.looptune import learners, libraries, searches
 from recurra.bench.looptune.pictures import dots, page, violins
 from recurra.bench.looptune.sizes import FULL, QUICK, Sizes, problems
 from recurra.bench.nest_tvm import VARIABLE, available
+from recurra.bench.parts import named
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.nest.agents.command import Train
@@ -22,6 +24,7 @@ from recurra.nest.target import runnable
 
 PARTS = ("learners", "searches", "depths", "libraries")
 FILE, NUMBERS = "nest.svg", "nest.json"
+RECORD = {"sizes", "machine", "load", "found"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Figures:
     """Redraw the figures of LoopTune from what this machine measures: five learners' curves (7),
     searches at equal limits (8, 9, 11), NumPy and TVM (10).
 
-    What has been measured is kept in the folder, part by part, and not measured again.
+    What has been measured is kept in the folder, learner by learner and size by size: a command
+    that was stopped goes on. What another processor measured is measured again.
 
     Example: recurra tune figures --quick --out runs/figures
     """
@@ -37,9 +41,11 @@ class Figures:
     out: Path = Path("docs")
     """A folder for nest.svg and its numbers, nest.json."""
     folder: Path = Path("runs/figures")
-    """Where tables and measured parts are kept."""
+    """Where tables and what was measured are kept."""
     quick: bool = False
-    """Few and short measurements: ten minutes instead of hours."""
+    """Few and short measurements: ten minutes instead of forty."""
+    only: str | None = None
+    """Measure these parts alone, and draw nothing: learners, searches, depths, libraries."""
 
     def __call__(self) -> int:
         sizes = QUICK if self.quick else FULL
@@ -54,28 +60,31 @@ class Figures:
             "depths": self.depths,
             "libraries": self.libraries,
         }
-        numbers = {name: self.part(name, make, sizes) for name, make in makers.items()}
+        parts = named("figures", PARTS, self.only)
+        numbers = {
+            name: self.kept(name, partial(makers[name], sizes), asdict(sizes)) for name in parts
+        }
+        if self.only is not None:
+            print(f"measured {', '.join(parts)}: {self.folder}")
+            return 0
         (self.out / NUMBERS).write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
         (self.out / FILE).write_text(picture(numbers), encoding="utf-8")
         print(f"wrote {self.out / FILE} and {self.out / NUMBERS}")
         return 0
 
-    def part(self, name: str, make: Callable[[Sizes], Any], sizes: Sizes) -> dict[str, Any]:
+    def kept(self, name: str, make: Callable[[], Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         """From the folder, or measured; with what was measured and how busy the machine was."""
-        path = self.folder / f"{name}.json"
+        path, about = self.folder / f"{name}.json", machine.describe()
         if path.exists():
             kept = read(path)
-            if kept["sizes"] == json.loads(json.dumps(asdict(sizes))):
+            same = kept["sizes"] == json.loads(json.dumps(sizes))
+            if same and kept["machine"]["cpu"] == about["cpu"]:
                 progress(f"{name}: as measured before, {path}")
                 return kept
         load = machine.load()
         progress(f"{name}: measuring")
-        found = {
-            "sizes": asdict(sizes),
-            "machine": machine.describe(),
-            "load": load,
-            "found": make(sizes),
-        }
+        found = {"sizes": sizes, "machine": about, "load": load, "found": make()}
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found))
         return json.loads(json.dumps(found))
 
@@ -83,34 +92,44 @@ class Figures:
         on = runnable()[0]
         train = Train(self.folder, tables=sizes.tables, depth=sizes.depth)
         rules = train.rules()
-        tables = [train.table(p, rules, on) for p in train.problems()]
-        return learners.swept(tables, sizes)
+        worlds = learners.parted([train.table(p, rules, on) for p in train.problems()])
+
+        about = {x: getattr(sizes, x) for x in ("tables", "depth", "trials", "sweep", "run")}
+
+        def one(name: str) -> Any:
+            make = partial(learners.swept, name, worlds, sizes)
+            return self.kept(f"learners/{name}", make, about)["found"]
+
+        return {"learners": {name: one(name) for name in learners.LEARNERS}, **worlds.bounds()}
 
     def searches(self, sizes: Sizes) -> list[Any]:
-        chosen = problems(sizes.problems, searches.learnt_from())
-        return [
-            in_worker(searches.searched, dict(size=size, limit=sizes.limit), threads=1)
-            for size in chosen
-        ]
+        return self.each("searches", sizes.problems, searches.searched, limit=sizes.limit)
 
     def depths(self, sizes: Sizes) -> list[Any]:
-        chosen = problems(sizes.deep, searches.learnt_from())
         more = dict(limit=sizes.deep_limit, actions=sizes.actions)
-        return [in_worker(searches.deepened, dict(size=s, **more), threads=1) for s in chosen]
+        return self.each("depths", sizes.deep, searches.deepened, **more)
 
     def libraries(self, sizes: Sizes) -> list[Any]:
         if not available():
             progress(f"TVM is not measured: {VARIABLE} names no Python that has it")
-        chosen = problems(sizes.problems, searches.learnt_from())
         more = dict(seconds=min(5.0, sizes.limit), pairs=sizes.pairs)
-        return [in_worker(libraries.beside, dict(size=size, **more), threads=1) for size in chosen]
+        return self.each("libraries", sizes.problems, libraries.beside, **more)
+
+    def each(self, part: str, count: int, measure: Callable[..., Any], **more: Any) -> list[Any]:
+        """Of so many matrix products, each measured in a process of its own."""
+
+        def one(size: tuple[int, int, int]) -> Any:
+            make = partial(in_worker, measure, dict(size=size, **more), threads=1)
+            return self.kept(f"{part}/{searches.called(size)}", make, more)["found"]
+
+        return [one(size) for size in problems(count, searches.learnt_from())]
 
 
 def read(path: Path) -> dict[str, Any]:
     """A part that was measured."""
     try:
         kept = json.loads(path.read_text())
-        missing = {"sizes", "machine", "load", "found"} - set(kept)
+        missing = RECORD - set(kept)
     except (OSError, ValueError, TypeError) as error:
         raise RecurraError(f"{path} is no part of the figures", facts=str(error)) from None
     if missing:

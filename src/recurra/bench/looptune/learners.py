@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,31 +20,46 @@ HIDDEN = ((128, 128), (256, 256), (256, 256, 256))
 POINTS = 40
 
 
-def swept(tables: Sequence[Table], sizes: Sizes) -> dict[str, Any]:
-    """Of every learner: the settings tried, what they reached, and the run of the best of them."""
-    held_out = max(2, len(tables) // 5)
-    choosing, drawn = (World.of(some) for some in (tables[:held_out:2], tables[1:held_out:2]))
-    learnt = tables[held_out:]
-    found: dict[str, Any] = {}
-    for name in LEARNERS:
-        trials: list[tuple[float, Any]] = []
-        for k in range(sizes.trials):
-            settings = tried(name, k, sizes.sweep, sizes.depth)
-            reached = run(name, learnt, settings, choosing)[-1]["of_best"]
-            trials.append((reached, settings))
-            progress(f"{name}: {k + 1} of {sizes.trials} settings, {reached:.2f} of the best nests")
-        best = max(trials, key=lambda trial: trial[0])[1]
-        best = replace(best, rounds=rounds(best, sizes.run, sizes.depth))
-        points = run(name, learnt, best, drawn)
-        progress(f"{name}: {points[-1]['of_best']:.2f} of the best nests on sizes held out")
-        found[name] = {
-            "settings": str(best),
-            "trials": [{"settings": str(s), "of_best": reached} for reached, s in trials],
-            "points": points,
+@dataclass(frozen=True)
+class Worlds:
+    """Tables that are learnt from, that choose among settings, and that are drawn."""
+
+    learnt: Sequence[Table]
+    choosing: World
+    drawn: World
+
+    def bounds(self) -> dict[str, float]:
+        """Between what a policy that is drawn lies."""
+        untiled, best = self.drawn.shares[self.drawn.first], self.drawn.best
+        return {
+            "of_best_untiled": float(np.mean(untiled / best)),
+            "reward_oracle": float(np.mean(best - untiled)),
         }
-    untiled = float(np.mean(drawn.shares[drawn.first] / drawn.best))
-    oracle = float(np.mean(drawn.best - drawn.shares[drawn.first]))
-    return {"learners": found, "of_best_untiled": untiled, "reward_oracle": oracle}
+
+
+def parted(tables: Sequence[Table]) -> Worlds:
+    """A fifth is held out: half of it chooses, the other half is drawn."""
+    held_out = max(2, len(tables) // 5)
+    return Worlds(tables[held_out:], World.of(tables[:held_out:2]), World.of(tables[1:held_out:2]))
+
+
+def swept(name: str, worlds: Worlds, sizes: Sizes) -> dict[str, Any]:
+    """Of a learner: the settings tried, what they reached, and the run of the best of them."""
+    trials: list[tuple[float, Any]] = []
+    for k in range(sizes.trials):
+        settings = tried(name, k, sizes.sweep, sizes.depth)
+        reached = run(name, worlds.learnt, settings, worlds.choosing)[-1]["of_best"]
+        trials.append((reached, settings))
+        progress(f"{name}: {k + 1} of {sizes.trials} settings, {reached:.2f} of the best nests")
+    best = max(trials, key=lambda trial: trial[0])[1]
+    best = replace(best, rounds=rounds(best, sizes.run, sizes.depth))
+    points = run(name, worlds.learnt, best, worlds.drawn)
+    progress(f"{name}: {points[-1]['of_best']:.2f} of the best nests on sizes held out")
+    return {
+        "settings": str(best),
+        "trials": [{"settings": str(s), "of_best": reached} for reached, s in trials],
+        "points": points,
+    }
 
 
 def tried(name: str, k: int, steps: int, depth: int) -> Any:
