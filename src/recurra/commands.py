@@ -32,7 +32,7 @@ BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
     "only": ("ppo", "memory", "decode", "nest", "mapping"),
     "sizes": ("nest",),
-    "out": ("learning", "decode", "mapping"),
+    "out": ("learning", "memory", "decode", "mapping"),
     "learn": ("mapping",),
 }
 
@@ -275,7 +275,7 @@ class Bench:
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With
-    mapping: a folder for mapping.html and the paper's figures."""
+    mapping: a folder for mapping.html and the paper's figures. With memory: one for memory.svg."""
     learn: bool = False
     """With mapping: agents that learn the game, beside evolution and chance; takes hours."""
 

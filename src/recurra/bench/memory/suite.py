@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from recurra.bench.harness import Case, Contestant, Row, check, paired, progress, without
+from recurra.bench.memory import lanes
 from recurra.bench.memory.limit import limited
 from recurra.bench.memory.work import Work
 from recurra.bench.pairs import CLOCKS
@@ -55,9 +57,12 @@ class Used:
 
 
 def suite(
-    ours: Callable[[Work], Contestant], quick: bool = False, only: str | None = None
+    ours: Callable[[Work], Contestant],
+    quick: bool = False,
+    only: str | None = None,
+    out: Path | None = None,
 ) -> list[Row]:
-    """All rows; `ours(work)` is called, by its name, in other processes."""
+    """All rows; `ours(work)` is called, by its name, in other processes. `out`: of pictures."""
     mine, parts = name_of(ours), named("memory", PARTS, only)
     rows: list[Row] = []
     if "fit" in parts:
@@ -66,7 +71,19 @@ def suite(
         rows += speed(mine, quick)
     if "returns" in parts:
         rows += returns(mine, quick)
+        if out is not None:
+            lanes.write(out, ways(64 if quick else 128), min(2, cores()))
     return rows
+
+
+def ways(side: int) -> dict[str, Work]:
+    """REINFORCE with returns of all that follows, and of a few steps."""
+    whole = Work(side=side, n=Work().T)
+    return {
+        "Monte Carlo": whole,
+        "Monte Carlo, on a disk": replace(whole, swap="disk"),
+        **{f"{n} steps": replace(whole, n=n) for n in (64, 8)},
+    }
 
 
 def agreed(makes: tuple[str, ...], work: Work) -> None:
@@ -171,17 +188,17 @@ def timed(
 
 def returns(mine: str, quick: bool) -> list[Row]:
     """What returns of a few steps hold and take, beside Monte Carlo: all of them learn alike."""
-    base = Work(side=64 if quick else 256, n=Work().T)
-    steps = {f"{n} steps": replace(base, n=n) for n in (8, 64)}
+    every = ways(64 if quick else 256)
+    usual = {k: w for k, w in every.items() if w.n == w.T}
+    steps = {k: w for k, w in every.items() if w.n != w.T}
     for work in steps.values():
-        agreed((mine, *PEERS), replace(SMALL, n=work.n))
-    whole = used(mine, base).nbytes - own(mine)
+        agreed((mine, *PEERS), replace(SMALL, n=min(work.n, SMALL.T - 1)))
+    whole = used(mine, every["Monte Carlo"]).nbytes - own(mine)
     rows: list[Row] = []
     for work in steps.values():
         peak = used(mine, work).nbytes - own(mine)
         rows.append(_peak(str(work), peak, "Monte Carlo", whole, 1.0))
-    ways = {"Monte Carlo": base, "Monte Carlo, on a disk": replace(base, swap="disk")}
-    for name, work in ways.items():
+    for name, work in usual.items():
         limits = dict.fromkeys(steps, 1.0)
         rows += timed(mine, name, work, steps, 3 if quick else 6, limits, min(2, cores()))
     return rows
