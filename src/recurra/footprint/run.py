@@ -15,10 +15,10 @@ from recurra.memory.amount import Extent, extents, most, number
 from recurra.memory.peak import Held, Peak
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.program.execute import streamed
 from recurra.program.lower import Program
 from recurra.program.source import source
 from recurra.program.steps import few
+from recurra.program.streamed import streamed
 from recurra.schedule.tree import equation
 from recurra.sets.extent import varies
 

@@ -15,12 +15,13 @@ from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.control import Call
 from recurra.program.given import Given, source
-from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.lower import Program
 from recurra.program.machine import Machine
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
-from recurra.program.steps import members, times
+from recurra.program.steps import times
+from recurra.program.streamed import streamed
 from recurra.program.swapped import Mover, Paged
 from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
@@ -481,17 +482,3 @@ class _Run:
 def _mesh(backend: Any) -> Mesh:
     """Of an execution with shards, the backend."""
     return backend
-
-
-def streamed(program: Program) -> dict[str, int]:
-    """Outputs that leave with every launch, and the axis that they leave along."""
-    out: dict[str, int] = {}
-    for it in program.items:
-        if not isinstance(it, (ChunkLoop, HostLoop)):
-            continue
-        mine = it.region.stores if isinstance(it, ChunkLoop) else members(it.loop.body)
-        for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
-            for k, a in enumerate(store.kept):
-                if store.output and a.dim == it.loop.dim and a.kind == "window":
-                    out[store.name] = k
-    return out
