@@ -1,0 +1,241 @@
+"""Stores in one block of memory: the same answers to the last bit, in fewer bytes, safely."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recurra as rc
+from arena_owners import OwnedBackend
+from backend_memory import on_torch
+from numpy_memory import counted
+from program_checks import compiled, oracle
+from random_programs import Case, programs
+from recurra.backend.choose import backend_of
+from recurra.compile import compile_graph
+from recurra.errors import RecurraError
+from recurra.executable import Executable
+from recurra.memory.allocate import ALIGNMENT, Arena, Life
+from recurra.memory.placement import exactly, from_csv, to_csv
+from recurra.memory.problem import ProblemError, packing
+from recurra.memory.problem_text import problem_from_csv
+from recurra.memory.validate import validate
+from recurra.program.execute import Step
+from test_memory_peak import SIZES
+from test_examples import program, scope
+from test_random_programs import CASES, QUICK
+from test_swap import learner
+
+SOLVERS = ("greedy", "exact")
+
+
+def phases(rows: int = 8, points: int = 6, **options: Any) -> Executable:
+    """Forwards, backwards, forwards again: what the first keeps is not needed by the last."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((i, I), (t, T)):
+        w = rc.nn.Parameter(rc.constant(0.9), domain=(i,), name="w")
+        x = rc.like(rc.f32[rows], domain=(i, t))
+        x[i, 0] = 1.0
+        x[i, t + 1] = (w[i] * x).tanh()
+        y = rc.like(rc.f32[rows], domain=(i, t))
+        y[i, T - 1] = x[i, T - 1]
+        y[i, t - 1] = (y * x[i, t - 1]).sin()
+        z = rc.like(rc.f32[rows], domain=(i, t))
+        z[i, 0] = y[i, 0]
+        z[i, t + 1] = (z + y[i, T - 1 - t]).tanh()
+        u = rc.like(rc.f32[rows], domain=(i, t))
+        u[i, T - 1] = z[i, T - 1]
+        u[i, t - 1] = (u * z[i, t - 1]).sin()
+        w[i + 1] = w + 0.001 * u[i, 0].sum()
+        rc.log(loss=u[i, 0].sum())
+    return ctx.compile({I: 3, T: points}, **options)
+
+
+def arena_of(p: Executable) -> Arena:
+    arena = p.compiled.program.plan.arena
+    assert arena is not None
+    return arena
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("placement", [*SOLVERS, "mapping"])
+def test_to_the_last_bit(backend: str, placement: str) -> None:
+    want = phases(backend=backend).run()["loss"]
+    p = phases(backend=backend, placement=placement)
+    for _ in range(2):  # the block of the second run is another one
+        assert p.run()["loss"].tobytes() == want.tobytes()
+    arena = arena_of(p)
+    assert arena.nbytes < arena.apart
+    assert arena.nbytes == arena.load
+    assert arena.by == placement
+    assert validate(p.compiled.plan, arena) == []
+    assert p.arena() is arena
+    assert "none is smaller, 0.0% lost to fragmentation" in str(p.memory)
+    offsets = {row["store"]: row["offset"] for row in p.store_rows if "offset" in row}
+    assert offsets.pop("sum") == ""  # outputs stay apart
+    assert all(at % ALIGNMENT == 0 for at in offsets.values())
+
+
+def examined(case: Case, **options: Any) -> None:
+    want, owned = oracle(case), OwnedBackend()
+    alone = compiled(case, backend_of("numpy"), want, **options)
+    for placement in SOLVERS:
+        compiled(case, owned, alone, exact=True, placement=placement, **options)
+        assert not owned.wrong, owned.wrong[0]
+        made = compile_graph(case.graph, case.sizes, placement=placement, **options)
+        assert validate(made.plan, made.program.plan.arena) == []
+
+
+@settings(QUICK, max_examples=15)
+@given(programs(), st.booleans())
+def test_random_programs(case: Case, axes: bool) -> None:
+    examined(case, axes=axes, chunk=2)
+
+
+@pytest.mark.parametrize("case", CASES[::5])
+def test_a_program_that_went_wrong(case: Case) -> None:
+    examined(case)
+
+
+@settings(QUICK, max_examples=6)
+@given(programs(), st.booleans())
+def test_random_programs_on_torch(case: Case, axes: bool) -> None:
+    want, torch = oracle(case), backend_of("torch")
+    alone = compiled(case, torch, want, axes=axes, chunk=2)
+    compiled(case, torch, alone, exact=True, axes=axes, chunk=2, placement="greedy")
+
+
+Stage = tuple[int, str, bool, list[tuple[int, str]]]  # rows, type, backwards?, what is read and how
+READS = ("here", "mirrored", "window", "ahead", "all")
+STAGES = st.lists(
+    st.tuples(
+        st.sampled_from([3, 8, 40]),
+        st.sampled_from(["f32", "f64", "u8"]),
+        st.booleans(),
+        st.lists(st.tuples(st.integers(1, 4), st.sampled_from(READS)), min_size=1, max_size=2),
+    ),
+    min_size=2,
+    max_size=7,
+)
+
+
+def chain(stages: list[Stage], ended: bool) -> tuple[rc.Context, dict[Any, Any]]:
+    """One recurrence after the other, each of which reads some of those before: what is kept of one
+    is soon of no use. With `ended`, rows end where the data say so."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        w = rc.nn.Parameter(rc.constant(0.3), domain=(i,), name="w")
+        made: list[Any] = []
+        done = rc.uniform((i, t)) < 0.2
+        for k, (rows, kind, backwards, wanted) in enumerate(stages):
+            x = rc.like(getattr(rc, kind)[rows], domain=(i, t), name=f"x{k}")
+            at, then, now = (T - 1, t - 1, t) if backwards else (0, t + 1, t)
+            seen: Any = rc.value(t).cast("f32") * 0.1
+            for back, how in wanted:
+                if back > len(made):
+                    continue
+                seen = seen + _seen(made[-back], how, i, t, T).cast("f32").mean()
+            x[i, at] = (w + 0.5).cast(kind).broadcast_to((rows,))
+            x[i, then] = ((x[i, now].cast("f32") * 0.5 + seen + w).sin() * 40.0).abs().cast(kind)
+            made.append(x)
+        loss = made[-1][i, 0].cast("f32").sum() * 1e-3
+        w[i + 1] = (w + loss).tanh()
+        rc.log(loss=loss)
+    return ctx, {I: 3, T: rc.until(done, max=7) if ended else 5}
+
+
+def _seen(x: Any, how: str, i: Any, t: Any, T: Any) -> Any:
+    match how:
+        case "mirrored":
+            return x[i, T - 1 - t]
+        case "window":
+            return x[i, rc.max(t - 2, 0) : t + 1].mean(axis=0)
+        case "ahead":
+            return x[i, rc.min(t + 2, T - 1)]
+        case "all":
+            return x[i, 0:T].mean(axis=0)
+        case _:
+            return x[i, t]
+
+
+@settings(QUICK, max_examples=12)
+@given(STAGES)
+def test_chains(stages: list[Stage]) -> None:
+    ctx, bounds = chain(stages, ended=False)
+    want, owned = ctx.compile(bounds, backend="numpy"), OwnedBackend()
+    for placement in SOLVERS:
+        p = ctx.compile(bounds, backend=owned, placement=placement)
+        assert p.run(seed=2)["loss"].tobytes() == want.run(seed=2)["loss"].tobytes()
+        assert not owned.wrong, owned.wrong[0]
+        assert validate(p.compiled.plan, arena_of(p)) == []
+        SHARED.append(owned.machine.shared)
+
+
+SHARED: list[int] = []
+
+
+def test_bytes_do_change_hands() -> None:
+    """Else the test above would say nothing."""
+    test_chains()
+    assert sum(n > 0 for n in SHARED) > len(SHARED) // 2
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_numpy_allocates_what_is_predicted(name: str) -> None:
+    of = scope(name)
+    if name == "newton":
+        bounds = {of["B"]: 1000, of["T"]: of["converged"]}
+        alone = of["ctx"].compile(bounds, backend="numpy")
+        p = of["ctx"].compile(bounds, backend="numpy", placement="exact")
+    else:
+        alone = program(of, "numpy", **SIZES[name])
+        p = program(of, "numpy", placement="exact", **SIZES[name])
+    for key, want in alone.run(seed=0).items():
+        assert np.asarray(p.run(seed=0)[key]).tobytes() == np.asarray(want).tobytes()
+    with counted() as count:
+        p.run(seed=1)
+    assert p.memory.nbytes == pytest.approx(count.peak, rel=0.05)
+    assert p.memory.nbytes <= 1.01 * alone.memory.nbytes + ALIGNMENT
+
+
+def test_torch_allocates_what_is_predicted() -> None:
+    alone, p = (phases(64, 400, backend="torch", **x) for x in ({}, {"placement": "greedy"}))
+    p.run(seed=0)
+    assert p.memory.nbytes == pytest.approx(on_torch(p), rel=0.05)
+    assert p.memory.nbytes < 0.7 * alone.memory.nbytes
+    assert p.memory.of(T=800) == pytest.approx(2 * p.memory.nbytes, rel=0.01)
+
+
+def test_a_run_that_is_gone_on_with() -> None:
+    """What later steps read goes to its place in the block."""
+    p, seen = learner("numpy", placement="exact"), list[Step]()
+    want = learner("numpy").run(seed=1)["loss"]
+    for on in (p, learner("numpy", placement="exact")):
+        got = on.run(seed=1, on_state=seen.append)["loss"]
+        assert got.tobytes() == want.tobytes()
+    step = seen[1]
+    state = {n: step.variables[n] for n in step.variables}
+    rest = p.run(seed=1, resume=(step.hi, state))["loss"]
+    assert len(rest) < len(want)
+
+
+def kept() -> rc.Context:
+    """A window over steps of the outermost loop, and two stores that one step needs, in turn."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        x = rc.like(rc.f32[16], domain=(i,))
+        y = rc.like(rc.f32[16], domain=(i, t))
+        y[i, 0] = rc.where(rc.value(i) > 0, 0.5, 0.1) * rc.constant(np.ones(16, np.float32))
+        y[i, t + 1] = (1.1 * y).tanh()
+        z = rc.like(rc.f32[16], domain=(i, t))
+        z[i, T - 1] = y[i, T - 1]
+        z[i, t - 1] = (z * y[i, t - 1]).sin()
+        x[0] = 1.0
+        x[i + 1] = (x[rc.max(i - 3, 0) : i + 1].mean(axis=0) + z[i, 0]).tanh()
+        rc.log(loss=x.sum())
+    return ctx
