@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,17 @@ from recurra.backend.choose import backend_of
 from recurra.compile import compile_graph
 from recurra.errors import RecurraError
 from recurra.executable import Executable
-from recurra.memory.allocate import ALIGNMENT, Arena, Life
+from recurra.mapping.validate import validate as mapping_validate
+from recurra.memory.allocate import ALIGNMENT, Arena
 from recurra.memory.placement import exactly, from_csv, to_csv
-from recurra.memory.problem import ProblemError, packing
+from recurra.memory.problem import Problem, ProblemError, Solution, nothing, packing
 from recurra.memory.problem_text import problem_from_csv
 from recurra.memory.validate import validate
 from recurra.program.execute import Step
-from test_memory_peak import SIZES
 from test_examples import program, scope
+from test_memory_peak import SIZES
 from test_random_programs import CASES, QUICK
-from test_swap import learner
+from test_swap import SMALL, learner
 
 SOLVERS = ("greedy", "exact")
 
@@ -224,18 +226,96 @@ def test_a_run_that_is_gone_on_with() -> None:
     assert len(rest) < len(want)
 
 
-def kept() -> rc.Context:
-    """A window over steps of the outermost loop, and two stores that one step needs, in turn."""
-    ctx = rc.Context(dims="i t")
-    with ctx as ((i, I), (t, T)):
-        x = rc.like(rc.f32[16], domain=(i,))
-        y = rc.like(rc.f32[16], domain=(i, t))
-        y[i, 0] = rc.where(rc.value(i) > 0, 0.5, 0.1) * rc.constant(np.ones(16, np.float32))
-        y[i, t + 1] = (1.1 * y).tanh()
-        z = rc.like(rc.f32[16], domain=(i, t))
-        z[i, T - 1] = y[i, T - 1]
-        z[i, t - 1] = (z * y[i, t - 1]).sin()
-        x[0] = 1.0
-        x[i + 1] = (x[rc.max(i - 3, 0) : i + 1].mean(axis=0) + z[i, 0]).tanh()
-        rc.log(loss=x.sum())
-    return ctx
+@pytest.mark.parametrize("options", [{"swap": SMALL}, {"counted": ("t",)}])
+def test_beside_other_ways_to_keep_stores(options: dict[str, Any]) -> None:
+    """Points apart lie in the block, swapped ones do not."""
+    want, p = (learner("numpy", **options, **x) for x in ({}, {"placement": "greedy"}))
+    assert p.run(seed=1)["loss"].tobytes() == want.run(seed=1)["loss"].tobytes()
+    plan = p.compiled.program.plan
+    swapped = {n for n, s in plan.stores.items() if s.room}
+    assert bool(swapped) == ("swap" in options)
+    assert not swapped & arena_of(p).places.keys()
+    apart = {n for n, s in plan.stores.items() if s.apart}
+    assert apart <= swapped | arena_of(p).places.keys()
+    assert apart
+
+
+def test_rows_that_the_data_end() -> None:
+    """What is past their end stays finite: such stores share nothing."""
+    stages: list[Stage] = [(40, "f32", False, [(1, "here")]), (40, "f32", False, [(1, "here")])]
+    ctx, bounds = chain(stages, ended=True)
+    want, owned = ctx.compile(bounds, backend="numpy"), OwnedBackend()
+    p = ctx.compile(bounds, backend=owned, placement="exact")
+    assert p.run(seed=2)["loss"].tobytes() == want.run(seed=2)["loss"].tobytes()
+    assert not owned.wrong
+    assert owned.machine.shared == 0
+
+
+# ---- solvers, and minimalloc's format
+
+
+@pytest.mark.parametrize("top", range(4, 10))
+def test_exact_knows_what_fits(top: int) -> None:
+    """Seven are alive at once in step 3."""
+    rows = [(0, 1, 3), (1, 3, 2), (3, 4, 3), (2, 3, 2), (0, 2, 1)]
+    problem = packing("p", [(a, b, 64 * n) for a, b, n in rows], 64 * top)
+    if top < 7:
+        with pytest.raises(ProblemError, match="every order was tried"):
+            exactly(problem)
+    else:
+        assert mapping_validate(problem, exactly(problem)) == problem.total
+
+
+def test_offsets_go_out_and_in(tmp_path: Path) -> None:
+    p, file = phases(backend="numpy", placement="exact"), tmp_path / "offsets.csv"
+    assert len(problem_from_csv(to_csv(arena_of(p)), 1 << 20, "x").buffers) == 3
+    file.write_text(to_csv(arena_of(p), offsets=True))
+    again = phases(backend="numpy", placement=str(file))
+    assert arena_of(again) == replace(arena_of(p), by="offsets.csv")
+    assert again.run()["loss"].tobytes() == p.run()["loss"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda x: x.replace("x,", "q,"), "x is not the store of this program"),
+        (lambda x: x + "q,0,1,64,0\n", "there is no store q"),
+        (lambda x: x.replace(",192\n", ",0\n"), "the offsets do not hold"),
+        (lambda x: x.replace(",192\n", ",far\n"), "the offset of y is 'far'"),
+    ],
+)
+def test_offsets_that_do_not_hold(change: Any, told: str) -> None:
+    arena = arena_of(phases(backend="numpy", placement="exact"))
+    with pytest.raises(ProblemError, match=told):
+        from_csv(change(to_csv(arena, offsets=True)), arena, "offsets.csv")
+
+
+def test_a_function_of_ones_own() -> None:
+    asked: list[Problem] = []
+
+    def side_by_side(problem: Problem) -> Solution:
+        asked.append(problem)
+        return nothing(problem)
+
+    p = phases(backend="numpy", placement=side_by_side)
+    assert asked
+    assert arena_of(p).by == "greedy"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"backend": "jax"}, "the backend 'jax' places stores itself"),
+        ({"backend": "numpy", "workers": 2}, "stores of several workers cannot lie in one block"),
+        ({"backend": "numpy", "placement": "best"}, "there is no placement 'best'"),
+        ({"backend": "numpy", "placement": "no.csv"}, "the offsets of no.csv cannot be read"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecurraError, match=told):
+        phases(**{"placement": "greedy", **options})
+
+
+def test_no_window() -> None:
+    with pytest.raises(RecurraError, match="cannot go through a window"):
+        phases(backend="numpy", placement="greedy").run(window=2)

@@ -84,13 +84,14 @@ def exactly(problem: Problem) -> Solution:
     return nothing(problem)
 
 
-def to_csv(arena: Arena) -> str:
-    """The rows that minimalloc reads, and its answer in the last column."""
+def to_csv(arena: Arena, offsets: bool = False) -> str:
+    """The rows that minimalloc reads; with `offsets` those that it writes."""
     rows = [
         (x.store, str(x.first), str(x.last + 1), str(x.nbytes), str(at))
         for x, at in zip(arena.lives, arena.offsets, strict=True)
     ]
-    return "\n".join(",".join(row) for row in (COLUMNS, *rows)) + "\n"
+    count = len(COLUMNS) if offsets else len(COLUMNS) - 1
+    return "\n".join(",".join(row[:count]) for row in (COLUMNS, *rows)) + "\n"
 
 
 def from_csv(text: str, arena: Arena, where: str) -> Arena:
