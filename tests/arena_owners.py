@@ -83,7 +83,7 @@ class OwnedBackend(NumpyBackend):
     """`wrong` says what was read of another's."""
 
     def __init__(self) -> None:
-        self.machine: Owned = Owned()
+        self.machine: Any = Owned()
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         arrays = super().arena(nbytes, views)

@@ -31,15 +31,10 @@ def scope(name: str, *shown: str) -> dict[str, Any]:
 
 
 def program(
-    of: dict[str, Any],
-    backend: str = "numpy",
-    diagonals: float = GAIN,
-    placement: str | None = None,
-    **bounds: int,
+    of: dict[str, Any], backend: str = "numpy", diagonals: float = GAIN, **bounds: int
 ) -> Executable:
     given = {of[k]: n for k, n in bounds.items()}
-    options = {} if placement is None else {"placement": placement}
-    return of["ctx"].compile(given, backend=backend, diagonals=diagonals, **options)
+    return of["ctx"].compile(given, backend=backend, diagonals=diagonals)
 
 
 def drawn(*shape: int, times: int, by: float) -> list[Any]:

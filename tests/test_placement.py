@@ -18,9 +18,10 @@ from backend_memory import on_torch
 from numpy_memory import counted
 from program_checks import compiled, oracle
 from random_programs import Case, programs
+from recurra.amounts import parse
 from recurra.backend.choose import backend_of
 from recurra.compile import compile_graph
-from recurra.errors import RecurraError
+from recurra.errors import PlanError, RecurraError
 from recurra.executable import Executable
 from recurra.mapping.validate import validate as mapping_validate
 from recurra.memory.allocate import ALIGNMENT, Arena
@@ -28,10 +29,9 @@ from recurra.memory.placement import exactly, from_csv, to_csv
 from recurra.memory.problem import Problem, ProblemError, Solution, nothing, packing
 from recurra.memory.problem_text import problem_from_csv
 from recurra.memory.validate import validate
-from recurra.program.execute import Step
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
-from test_examples import program, scope
+from test_examples import scope
 from test_memory_peak import SIZES
 from test_random_programs import CASES, QUICK
 from test_swap import SMALL, learner
@@ -39,21 +39,21 @@ from test_swap import SMALL, learner
 SOLVERS = ("greedy", "exact")
 
 
-def phases(rows: int = 8, points: int = 6, **options: Any) -> Executable:
+def phases(width: int = 8, points: int = 6, **options: Any) -> Executable:
     """Forwards, backwards, forwards again: what the first keeps is not needed by the last."""
     ctx = rc.Context(num_dims=2)
     with ctx as ((i, I), (t, T)):
         w = rc.nn.Parameter(rc.constant(0.9), domain=(i,), name="w")
-        x = rc.like(rc.f32[rows], domain=(i, t))
+        x = rc.like(rc.f32[width], domain=(i, t))
         x[i, 0] = 1.0
         x[i, t + 1] = (w[i] * x).tanh()
-        y = rc.like(rc.f32[rows], domain=(i, t))
+        y = rc.like(rc.f32[width], domain=(i, t))
         y[i, T - 1] = x[i, T - 1]
         y[i, t - 1] = (y * x[i, t - 1]).sin()
-        z = rc.like(rc.f32[rows], domain=(i, t))
+        z = rc.like(rc.f32[width], domain=(i, t))
         z[i, 0] = y[i, 0]
         z[i, t + 1] = (z + y[i, T - 1 - t]).tanh()
-        u = rc.like(rc.f32[rows], domain=(i, t))
+        u = rc.like(rc.f32[width], domain=(i, t))
         u[i, T - 1] = z[i, T - 1]
         u[i, t - 1] = (u * z[i, t - 1]).sin()
         w[i + 1] = w + 0.001 * u[i, 0].sum()
@@ -191,13 +191,10 @@ def test_chains() -> None:
 @pytest.mark.parametrize("name", sorted(SIZES))
 def test_numpy_allocates_what_is_predicted(name: str) -> None:
     of = scope(name)
-    if name == "newton":
-        bounds = {of["B"]: 1000, of["T"]: of["converged"]}
-        alone = of["ctx"].compile(bounds, backend="numpy")
-        p = of["ctx"].compile(bounds, backend="numpy", placement="exact")
-    else:
-        alone = program(of, "numpy", **SIZES[name])
-        p = program(of, "numpy", placement="exact", **SIZES[name])
+    bounds = {of[k]: n for k, n in SIZES[name].items()}
+    bounds |= {of["T"]: of["converged"]} if name == "newton" else {}
+    alone = of["ctx"].compile(bounds, backend="numpy")
+    p = of["ctx"].compile(bounds, backend="numpy", placement="exact")
     got = p.run(seed=0)
     for key, want in alone.run(seed=0).items():
         assert np.asarray(got[key]).tobytes() == np.asarray(want).tobytes()
@@ -215,23 +212,62 @@ def test_torch_allocates_what_is_predicted() -> None:
     assert p.memory.of(T=800) == pytest.approx(2 * p.memory.nbytes, rel=0.01)
 
 
-def test_a_run_that_is_gone_on_with() -> None:
+def remembering(**options: Any) -> Executable:
+    """Later steps of i read the last x, beside stores that one step fills and forgets."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((i, I), (t, T)):
+        x = rc.like(rc.f32[16], domain=(i,))
+        y = rc.like(rc.f32[16], domain=(i, t))
+        y[i, 0] = x[i] * 0.5
+        y[i, t + 1] = (1.1 * y).tanh()
+        z = rc.like(rc.f32[16], domain=(i, t))
+        z[i, T - 1] = y[i, T - 1]
+        z[i, t - 1] = (z * y[i, t - 1]).sin()
+        u = rc.like(rc.f32[16], domain=(i, t))
+        u[i, 0] = z[i, 0]
+        u[i, t + 1] = (u + z[i, T - 1 - t]).tanh()
+        v = rc.like(rc.f32[16], domain=(i, t))
+        v[i, T - 1] = u[i, T - 1]
+        v[i, t - 1] = (v + u[i, t - 1]).sin()
+        x[0] = rc.constant(np.linspace(0, 1, 16, dtype=np.float32))
+        x[i + 1] = (x[rc.max(i - 3, 0) : i + 1].mean(axis=0) + v[i, 0]).tanh()
+        rc.log(loss=x.sum())
+    return ctx.compile({I: 9, T: 5}, chunk=1, **options)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_run_that_is_gone_on_with(backend: str) -> None:
     """What later steps read goes to its place in the block."""
-    p, seen = learner("numpy", placement="exact"), list[Step]()
-    want = learner("numpy").run(seed=1)["loss"]
-    for on in (p, learner("numpy", placement="exact")):
-        got = on.run(seed=1, on_state=seen.append)["loss"]
-        assert got.tobytes() == want.tobytes()
-    step = seen[1]
-    state = {n: step.variables[n] for n in step.variables}
-    rest = p.run(seed=1, resume=(step.hi, state))["loss"]
-    assert len(rest) < len(want)
+    want = remembering(backend=backend).run()["loss"]
+    p, seen = remembering(backend=backend, placement="exact"), list[tuple[int, Any]]()
+    assert arena_of(p).nbytes < arena_of(p).apart
+    p.run(on_state=lambda s: seen.append((s.hi, dict(s.variables))))
+    for time, state in seen[2:7:2]:
+        assert "x[]" in state
+        assert p.run(resume=(time, state))["loss"].tobytes() == want[time:].tobytes()
+
+
+def test_with_a_budget() -> None:
+    p = phases(8, 600, backend="numpy", placement="greedy", memory="50KiB")
+    assert p.compiled.stages.decisions[-1].endswith("as it is")
+    assert p.memory.held[0].name == "the arena"
+    assert p.memory.nbytes <= parse("50KiB") < phases(8, 600, backend="numpy").memory.nbytes
+    with pytest.raises(PlanError, match="the program takes"):
+        phases(8, 600, backend="numpy", placement="greedy", memory="500B")
+
+
+def test_looking_for_nan() -> None:
+    """What is left in bytes of another store is no number that anybody made."""
+    want = phases(backend="numpy").run()["loss"]
+    p = phases(backend="numpy", placement="greedy", check="nan")
+    np.testing.assert_allclose(p.run()["loss"], want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"swap": SMALL}, {"counted": ("t",)}])
 def test_beside_other_ways_to_keep_stores(options: dict[str, Any]) -> None:
     """Points apart lie in the block, swapped ones do not."""
-    want, p = (learner("numpy", **options, **x) for x in ({}, {"placement": "greedy"}))
+    placed: dict[str, Any] = {**options, "placement": "greedy"}
+    want, p = learner("numpy", **options), learner("numpy", **placed)
     assert p.run(seed=1)["loss"].tobytes() == want.run(seed=1)["loss"].tobytes()
     plan = p.compiled.program.plan
     swapped = {n for n, s in plan.stores.items() if s.room}
@@ -315,7 +351,7 @@ def test_a_function_of_ones_own() -> None:
 )
 def test_what_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(RecurraError, match=told):
-        phases(**{"placement": "greedy", **options})
+        phases(8, 6, **{"placement": "greedy", **options})
 
 
 def test_no_window() -> None:
