@@ -22,8 +22,8 @@ from recurra.memory.pack import Packed, Packer
 from recurra.memory.plan import Plan
 from recurra.memory.problem import Placement, Problem, ProblemError, Solution, nothing
 
-NODES = 2_000  # of the exact search, for each order and each size of the arena
-HALVINGS = 40  # of the sizes between the load and greedy's arena
+NODES = 500  # of the exact search, for each order and each size of the arena
+HALVINGS = 24  # of the sizes between the load and greedy's arena
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output
 
 Asked = Solve | str | Path
