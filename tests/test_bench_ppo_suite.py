@@ -22,9 +22,9 @@ from recurra.bench.ppo.installed import Peer, Recipe, _made
 from recurra.bench.ppo.installed.gate import Gate
 from recurra.bench.ppo.limit import Rates, limit_ms
 from recurra.bench.ppo.memory import memory
-from recurra.bench.ppo.process import Ended, Process
 from recurra.bench.ppo.table import per_doubling, together
 from recurra.bench.ppo.work import Work
+from recurra.bench.process import Ended, Process
 from recurra.bench.worker import find
 from recurra.errors import RecurraError
 

@@ -6,6 +6,7 @@ import runpy
 from functools import cache
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from documents import ROOT, fenced, fill
 from recurra.executable import Executable
 from recurra.lang.functions import output
 from recurra.lang.tracer import enter, leave
+from recurra.memory.swap import Swap
 from recurra.rewrite.wavefront import GAIN
 
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
@@ -21,6 +23,7 @@ EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
 @cache
 def scope(name: str, *shown: str) -> dict[str, Any]:
     """The variables of an example, which is traced and not run; some more of them are outputs."""
+    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
     found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
     enter(found["ctx"].tracer)
     try:
@@ -72,6 +75,36 @@ def test_windowed_average() -> None:
     assert np.ptp(x) > 1
     want = [x[:, max(t - 4, 0) : t + 1].mean(axis=1) for t in range(12)]
     close(p.run()["y"], np.stack(want, axis=1))
+
+
+LAKE = "SFFFFHFHFFFHHFFG"  # 4 by 4, of which H and G end an episode
+
+
+def test_big_observations() -> None:
+    """Pictures show where the actions lead; what is learned of them is the same from a disk."""
+    B, T = 3, 9
+    w = scope("big_observations", "o", "a", "r", "d")
+    p = program(w, B=B, I=2, T=T)
+    got = p.run()
+    place = np.zeros(B, int)
+    for t in range(T):
+        cells = got["o"][:, 0, t].reshape(B, 3, 4, 32, 4, 32).max(axis=(3, 5)).reshape(B, 48)
+        assert (cells == 255 * np.eye(48)[place]).all()
+        y, x = divmod(place, 4)
+        a = got["a"][:, 0, t]
+        x, y = np.clip(x + (a == 2) - (a == 0), 0, 3), np.clip(y + (a == 1) - (a == 3), 0, 3)
+        place = 4 * y + x
+        ends = np.array([LAKE[k] in "HG" for k in place])
+        assert (got["d"][:, 0, t] == ends).all()
+        assert (got["r"][:, 0, t] == [LAKE[k] == "G" for k in place]).all()
+        place = np.where(ends, 0, place)
+    w = scope("big_observations", "a", "r", "d")
+    bounds = {w[k]: n for k, n in {"B": B, "I": 2, "T": T}.items()}
+    how = Swap("disk", least=1, stores=("o",))
+    swapped = w["ctx"].compile(bounds, backend="numpy", rows=0, swap=how)
+    assert any("o: " in x and "to the disk" in x for x in swapped.compiled.stages.decisions)
+    for name, x in swapped.run().items():
+        close(x, got[name])
 
 
 def test_bptt_rnn() -> None:

@@ -33,6 +33,7 @@ from test_report import read
 # Sizes of a second or so, whose numbers are many enough that Python's own do not count.
 SIZES: dict[str, dict[str, int]] = {
     "attention_patterns": {"B": 4, "T": 50},
+    "big_observations": {"B": 4, "I": 2, "T": 8},
     "bptt_rnn": {"B": 256, "I": 3, "T": 20},
     "diffusion": {"B": 2000, "T": 20},
     "edit_distance": {"B": 64, "I": 40, "J": 50},

@@ -24,12 +24,13 @@ BENCHES = {  # our program, its suite
     "nest": ("recurra.bench.nest", "recurra.bench.nest"),
     "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
     "ppo": ("recurra.bench.ppo.ours", "recurra.bench.ppo.suite"),
+    "memory": ("recurra.bench.memory.ours", "recurra.bench.memory.suite"),
     "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
     "learning": ("recurra.bench.learning.suite", "recurra.bench.learning.suite"),
 }
 BENCH_OPTIONS = {  # what some suites have
     "peers": ("ppo",),
-    "only": ("ppo", "decode", "nest", "mapping"),
+    "only": ("ppo", "memory", "decode", "nest", "mapping"),
     "sizes": ("nest",),
     "out": ("learning", "decode", "mapping"),
     "learn": ("mapping",),
@@ -256,7 +257,7 @@ class Bench:
     """
 
     name: Positional[str] = "core"
-    """Which suite: core, backends, ppo, learning, decode, nest, mapping or window"""
+    """Which suite: core, backends, ppo, memory, learning, decode, nest, mapping or window"""
     json: bool = False
     """Print one JSON object; progress is on standard error."""
     quick: bool = False
@@ -266,7 +267,7 @@ class Bench:
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
     tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
-    ceilings, policy, searches. With mapping: solve, execute."""
+    ceilings, policy, searches. With mapping: solve, execute. With memory: fit, speed, returns."""
     sizes: int | None = None
     """With nest: so many sizes of its part matmul; 200 if left out."""
     out: Path | None = None

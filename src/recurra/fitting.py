@@ -115,10 +115,13 @@ def away(given: Options, plan: Plan) -> Iterator[dict[str, Any]]:
     if given.get("swap") is not None or given.get("workers", 1) > 1 or given.get("check"):
         return
     names = list(worth(plan, Swap()))
+    single: dict[str, Any] = {} if "rows" in given else {"rows": 0}
     for k in range(1, min(len(names), STORES) + 1):
-        yield {"swap": Swap(stores=tuple(names[:k]))}
+        swap = Swap(stores=tuple(names[:k]))
+        yield {"swap": swap}
+        yield {"swap": swap, **single}  # what is learned from in tiles of points cannot go
     if names and "held" not in given:
-        yield {"held": HELD[-1], "swap": Swap()}
+        yield {"held": HELD[-1], "swap": Swap(), **single}
 
 
 def told(best: Way, budget: int, others: Iterable[Way]) -> Executable:

@@ -218,7 +218,9 @@ class _Planner:
             return "last" if inner else "now"
         depth = len(common)
         first = self.paths[r.sink][depth][0] <= self.paths[r.source][depth][0]
-        begun = all(self.begins_anew(r, x) for x in common[moved + 1 :])
+        within = common[moved + 1 :]
+        first = first or any(self.begins(r.source, x) > self.begins(r.sink, x) for x in within)
+        begun = all(self.begins_anew(r, x) for x in within)
         return "before" if times[moved].exact == 1 and first and begun else "store"
 
     def begins_anew(self, r: Read, loop: Loop) -> bool:

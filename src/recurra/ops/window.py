@@ -46,6 +46,8 @@ class Windows(Op):
         counts: Any = self.counts(x.shape[self.axis : end])
         lead = (slice(None),) * self.axis
         gaps, reach = steps_of(self.sizes, self.gaps), spans(self.sizes, self.gaps)
+        if self.strides == self.sizes == reach:
+            return _side_by_side(xp, x, self.axis, self.sizes, counts)
         rows = [
             x[(*lead, *(slice(k, k + s * (m - 1) + 1, s) for k, s, m in corner))]
             for corner in (
@@ -69,6 +71,21 @@ class Windows(Op):
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
+
+
+def _side_by_side(
+    xp: Any, x: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
+) -> Array:
+    """Windows that neither overlap nor leave gaps are the axes cut in two."""
+    k = len(sizes)
+    whole = (slice(None),) * axis + tuple(
+        slice(0, n * m) for n, m in zip(counts, sizes, strict=True)
+    )
+    cut = [n for pair in zip(counts, sizes, strict=True) for n in pair]
+    x = xp.reshape(x[whole], (*x.shape[:axis], *cut, *x.shape[axis + k :]))
+    inner = [axis + 2 * j + 1 for j in range(k)]
+    outer = [axis + 2 * j for j in range(k)]
+    return xp.permute_dims(x, (*range(axis), *inner, *outer, *range(axis + 2 * k, x.ndim)))
 
 
 def steps_of(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,9 +55,12 @@ class Mover:
     """The thread that copies, one point after the other, and what it did."""
 
     def __init__(self) -> None:
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
         self.moves: deque[Move] = deque(maxlen=MOVES)
         self.stores: list[Paged] = []
+
+    @cached_property
+    def thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
 
     def move(self, store: str, point: int, out: bool, copy: Callable[[], Any]) -> Future[Any]:
         def timed() -> Any:
@@ -78,6 +82,8 @@ class Mover:
 
     def close(self) -> None:
         """Nothing is moved any more."""
+        if not self.stores:
+            return
         self.thread.shutdown(cancel_futures=True)
         for s in self.stores:
             s.there.close()

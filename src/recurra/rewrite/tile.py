@@ -27,6 +27,7 @@ from recurra.rewrite.fuel import fuel
 ROWS = 512  # rows of a small matrix product that fill one core
 LAYER = 1 << 18  # bytes of a layer over one block: several are to stay in a core's cache
 FEWEST = 64  # points of a block
+VALUE = 1 << 23  # bytes of a value over one tile, such as pictures: more rows fill no core better
 
 Phase = tuple[Hashable, ...]
 
@@ -92,9 +93,10 @@ def tiles(
         if enough < inf and _step_ns(graph, sizes, names, batch, prices) >= enough:
             continue
         t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
-        if t is not None and t.dim not in {x.dim for x in out if x.size != t.size}:
-            out.append(t)
-    return _joined(out)
+        out += [t] if t is not None else []
+    least = {d: min(t.size for t in out if t.dim == d) for d in {t.dim for t in out}}
+    same = (replace(t, size=least[t.dim]) for t in out if t.size % least[t.dim] == 0)
+    return _joined(list(same))
 
 
 def blocks(
@@ -185,10 +187,18 @@ def _tile(
     total = evaluate(hi, sizes)
     if not total:
         return None
-    have = max(_batch(graph, sizes, n, batch) for n in names)
-    most = max(1, min(total, rows // have))
+    have = {n: _batch(graph, sizes, n, batch) for n in names}
+    widest = max(k * _nbytes(graph, n, sizes) for n, k in have.items())
+    most = max(1, min(total, rows // max(have.values()), VALUE // max(1, widest)))
     size = max(z for z in range(1, most + 1) if total % z == 0)
     return Tile(dim, size, frozenset(members)) if size > 1 else None
+
+
+def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
+    """Of a value; products of each with each are summed as they are made."""
+    n = graph[name]
+    made = isinstance(n.type, Type) and (_layer(n) or not isinstance(n.op, Einsum))
+    return n.type.nbytes(sizes) if made and isinstance(n.type, Type) else 0
 
 
 def untiled(graph: Graph, t: Tile, sizes: Mapping[str, int], but: Collection[str]) -> Node | None:

@@ -27,8 +27,8 @@ from recurra.bench.harness import (
 )
 from recurra.bench.ppo import limit
 from recurra.bench.ppo.installed import Peer
-from recurra.bench.ppo.process import Ended, Process, interleaved
 from recurra.bench.ppo.work import Work
+from recurra.bench.process import Ended, Process, interleaved
 from recurra.errors import RecurraError
 
 # f32 sums of T·B terms: a gradient over all rows at once differs by 1e-5 from one in tiles. Of as

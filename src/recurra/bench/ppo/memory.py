@@ -8,8 +8,8 @@ from dataclasses import replace
 from recurra.bench.harness import Row, progress
 from recurra.bench.ppo.contest import LAUNCH, left_out
 from recurra.bench.ppo.installed import Peer
-from recurra.bench.ppo.process import Ended
 from recurra.bench.ppo.work import Work
+from recurra.bench.process import Ended
 from recurra.report.progress import track
 
 METRIC = "peak_rss_mb"

@@ -21,8 +21,8 @@ from recurra.bench.budgets import best
 from recurra.bench.harness import Row, progress
 from recurra.bench.ppo.contest import LAUNCH
 from recurra.bench.ppo.installed import Peer
-from recurra.bench.ppo.process import SOURCE, Ended
 from recurra.bench.ppo.work import Work
+from recurra.bench.process import SOURCE, Ended
 from recurra.bench.worker import in_worker
 from recurra.report.progress import track
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recurra.bench.harness import progress
-from recurra.bench.ppo.process import Process
 from recurra.bench.ppo.work import Work
+from recurra.bench.process import Process
 from recurra.errors import RecurraError
 
 TORCH, NUMPY = "torch==2.13.0", "numpy==2.4.6"

@@ -1,6 +1,6 @@
 """A contestant in a process of its own, where its memory is its own and its times are told apart.
 
-    python -m recurra.bench.ppo.process package.module:function '{"B": 64, "T": 250, ..}'
+    python -m recurra.bench.process package.module:function '{"B": 64, "T": 250, ..}'
 
 makes the contestant of that work and answers each line of its standard input by one of JSON:
 
@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,10 @@ from numpy.typing import NDArray
 
 from recurra.bench.harness import Answer, Contestant
 from recurra.bench.machine import pinned
-from recurra.bench.ppo.work import Work
 from recurra.errors import RecurraError
 from recurra.report.progress import track
 
-SOURCE = Path(__file__).parents[3]
+SOURCE = Path(__file__).parents[2]
 
 
 class Ended(RecurraError):
@@ -45,15 +45,27 @@ class Ended(RecurraError):
 
 
 class Process:
-    """A running contestant; `make` is `module:function`, called with the work by `python`."""
+    """A running contestant; `make` is `module:function`, called with the work by `python`.
+
+    The work is a dataclass, made anew over there. `before` is put in front of the command.
+    """
 
     def __init__(
-        self, make: str, work: Work, threads: int, python: Path | str = sys.executable
+        self,
+        make: str,
+        work: Any,
+        threads: int,
+        python: Path | str = sys.executable,
+        *,
+        before: Sequence[str] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.make = make
-        command = [str(python), "-m", __name__, make, json.dumps(asdict(work))]
+        of = f"{type(work).__module__}:{type(work).__qualname__}"
+        command = [*before, str(python), "-m", __name__, make, of, json.dumps(asdict(work))]
         paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(paths)}
+        own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(paths)}
+        env = {**os.environ, **own, **env}
         with pinned(threads):  # the child inherits the cores with its first instruction
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
@@ -142,7 +154,13 @@ def peak_mb() -> float:
     return int(kib) * 1024 / 1e6
 
 
-def serve(make: str, work: str) -> None:
+def found(name: str) -> Any:
+    """What `module:name` names."""
+    module, own = name.split(":")
+    return getattr(importlib.import_module(module), own)
+
+
+def serve(make: str, of: str, work: str) -> None:
     """Make the contestant, then answer lines until there are no more."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints does not disturb the replies
@@ -150,10 +168,7 @@ def serve(make: str, work: str) -> None:
     def reply(**values: Any) -> None:
         print(json.dumps(values), file=replies, flush=True)
 
-    module, function = make.split(":")
-    contestant: Contestant = getattr(importlib.import_module(module), function)(
-        Work(**json.loads(work))
-    )
+    contestant: Contestant = found(make)(found(of)(**json.loads(work)))
     reply(name=contestant.name)
     for line in sys.stdin:
         word, _, rest = line.strip().partition(" ")

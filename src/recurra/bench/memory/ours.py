@@ -1,0 +1,153 @@
+"""Ours, as a user writes it: the environment is a host function, and memory an option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import recurra as rc
+from recurra.bench.harness import Contestant
+from recurra.bench.memory import work as w
+from recurra.bench.memory.work import SEED, Game, Work, initial
+from recurra.executable import Executable
+from recurra.lang.nn.convolution import Conv2d, Flatten
+from recurra.lang.nn.distributions import Categorical
+from recurra.lang.nn.initialise import zeros
+from recurra.lang.nn.modules import Linear, ReLU, Sequential, Tanh
+from recurra.lang.tensor import as_tensor
+
+LONG = 1000  # iterations that a run may have
+GAME = (rc.i32, rc.i32, rc.i32)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The environment on the host; its state is the program's."""
+
+    side: int
+
+    def begin(self, b: NDArray[np.int32]) -> tuple[Any, ...]:
+        """Pictures [B, 3, side, side], and the game's state."""
+        game = w.begin(np, b)
+        return (w.picture(np, game, self.side), *game)
+
+    def step(self, a: Any, *game: Any) -> tuple[Any, ...]:
+        """Pictures, rewards, ends, and the game's next state."""
+        after, r, done = w.step(np, Game(*game), a)
+        return (w.picture(np, after, self.side), r, done, *after)
+
+
+def network(work: Work, domain: Any) -> tuple[Sequential, Linear, Linear]:
+    """The body, and two heads, that start at the bench's parameters."""
+    size, inputs = work.side // w.PLACES, w.CHANNELS * w.PLACES**2
+    none = zeros()  # draws nothing: the first draw is an action's
+    eye = Conv2d(3, w.CHANNELS, size, size, domain=domain, init=none)
+    body = Linear(inputs, w.HIDDEN, domain, none, "_body")
+    actor = Linear(w.HIDDEN, w.ACTIONS, domain, none, "_actor")
+    critic = Linear(w.HIDDEN, 1, domain, none, "_critic")
+    params = [p for layer in (eye, body, actor, critic) for p in layer.params]
+    for param, x in zip(params, initial(work).values(), strict=True):
+        param.restart(x)
+    return Sequential(eye, ReLU(), Flatten(), body, Tanh()), actor, critic
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is known of every step: policy, value, action, reward, 0 where the ball came down."""
+
+    pi: Categorical
+    v: Any
+    a: Any
+    r: Any
+    going: Any
+
+
+def ppo(x: Steps, after_v: Any, b: Any, i: Any, t: Any, B: Any, T: Any) -> Any:
+    """The loss of one epoch of one minibatch; `after_v` is the value after a step."""
+    v_after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
+    v_after[b, i, T - 1] = after_v
+    v_after[b, i, t] = x.v[b, i, t + 1]
+    delta = (x.r + w.GAMMA * x.going * v_after - x.v).detach()
+    adv = rc.like(rc.f32, domain=(b, i, t), name="adv")
+    adv[b, i, T - 1] = delta
+    adv[b, i, t] = delta + w.GAMMA * w.LAMBDA * x.going * adv[b, i, t + 1]
+    returns = adv + x.v.detach()
+    adv = rc.rl.normalise(adv, over=(b, t), eps=w.ADVANTAGE_EPS)
+    logp = x.pi.log_prob(x.a)
+    ratio = (logp - logp.detach()).exp()
+    policy = rc.maximum(-adv * ratio, -adv * ratio.clip(1 - w.CLIP, 1 + w.CLIP))
+    return policy + w.VALUE * 0.5 * (x.v - returns).square() - w.ENTROPY * x.pi.entropy()
+
+
+def reinforce(x: Steps, g: Any) -> Any:
+    """The loss of a return g, which the value stands against."""
+    policy = -(g - x.v).detach() * x.pi.log_prob(x.a)
+    return policy + w.VALUE * 0.5 * (x.v - g).square() - w.ENTROPY * x.pi.entropy()
+
+
+def program(work: Work, iterations: int, gradients: bool = False, **options: Any) -> Executable:
+    """The program; `gradients` gives those and the next parameters too."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+        picture = rc.u8[3, work.side, work.side]
+        body, actor, critic = network(work, (i,))
+        names = ("o", "ball", "row", "paddle")
+        o, *game = (
+            rc.like(x, domain=(b, i, t), name=name)
+            for x, name in zip((picture, *GAME), names, strict=True)
+        )
+        seen = body(o.cast("f32") / 255.0)
+        pi, v = Categorical(actor(seen)), critic(seen).index(0)
+        a = pi.sample()  # the one draw, at every b, i, t
+        env = Pictures(work.side)
+        start = rc.call(env.begin, (picture, *GAME), b, batch=(b,))
+        types = (picture, rc.f32, rc.boolean, *GAME)
+        new_o, r, d, *after = rc.call(env.step, types, a, *game, batch=(b,))
+        for x, x0, x1 in zip((o, *game), start, (new_o, *after), strict=True):
+            x[(i == 0) & (t == 0)] = x0
+            x[b, i, 0] = x1[b, i - 1, T - 1]
+            x[b, i, t + 1] = x1
+        made = Steps(pi, v, a, r, 1.0 - d.cast("f32"))
+        if work.n >= work.T:
+            loss = reinforce(made, r[b, i, t:T].discounted_sum(w.GAMMA))
+        elif work.n:
+            loss = reinforce(made, r[b, i, t : rc.min(t + work.n, T)].discounted_sum(w.GAMMA))
+        else:
+            after_v = critic(body(new_o.cast("f32") / 255.0)).index(0)
+            loss = ppo(made, after_v, b, i, t, B, T)
+        params = [*body.params, *actor.params, *critic.params]
+        loss[0:B, i, 0:T].mean().backward(wrt=params)
+        grads = [p.grad for p in params]
+        norm = rc.optim.clip_grad_norm(params, w.NORM)
+        rc.optim.Adam(params, lr=w.LR, betas=(w.BETA1, w.BETA2), eps=w.EPS).step()
+        rc.log(reward=r[0:B, i, 0:T].mean(), norm=norm)
+        if gradients:
+            for name, g, p in zip(work.shapes, grads, params, strict=True):
+                rc.output(**{f"d_{name}": as_tensor(g), f"p_{name}": p})
+    return ctx.compile({B: work.B, I: iterations, T: work.T}, **options)
+
+
+def ours(work: Work) -> Contestant:
+    """The compiled program; with `memory`, or `swap`, it is made to fit."""
+    steps: list[Any] = []
+    options = {"memory": work.memory, "swap": work.swap}
+    how: dict[str, Any] = {k: x for k, x in options.items() if x} | {"backend": "jax"}
+
+    def run(k: int) -> NDArray[Any]:
+        if not steps:
+            steps.append(program(work, LONG, chunk=1, **how).execution.steps(SEED))
+        return np.concatenate([next(steps[0]).outputs["reward"] for _ in range(k)])
+
+    def answer() -> Mapping[str, NDArray[Any]]:
+        result = program(work, 2, gradients=True, chunk=1, **how).run(seed=SEED)
+        gradient = {f"d_{k}": result[f"d_{k}"][0] for k in work.shapes}
+        theta = {k: result[f"p_{k}"][1] for k in work.shapes}
+        counts = {"env_steps": np.array(work.B * work.T)}
+        return {"reward": result["reward"][:1], **gradient, **theta, **counts}
+
+    named = [f"{k} {x}" for k, x in options.items() if x]
+    return Contestant(", ".join(["recurra", *named]), run, answer)
