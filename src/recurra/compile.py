@@ -15,6 +15,7 @@ from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.coalesce import coalesced
+from recurra.memory.placement import Asked, in_arena
 from recurra.memory.plan import Plan, plan
 from recurra.memory.swap import Swap, moved, read_by_points, swap_of, worth
 from recurra.memory.validate import validate
@@ -95,6 +96,7 @@ def compile_graph(
     groups: int = 1,
     beside: bool = False,
     swap: Swap | str | None = None,
+    placement: Asked | None = None,
     target: Target = PLAIN,
 ) -> Compiled:
     """Graph to program, for bounds that are known.
@@ -109,7 +111,8 @@ def compile_graph(
     finds. `workers`: the rows of a dim that orders nothing are split over as many; each runs the
     program on its own. Rows of environments on the host take turns in `groups`: while one is
     stepped, the others act. `beside`: products of one operand are one product. `swap`: large
-    stores lie on the "host" or a "disk", see `memory.swap.Swap`. `target`: what it is compiled for.
+    stores lie on the "host" or a "disk", see `memory.swap.Swap`. `placement`: stores lie in one
+    block of memory, where a solver puts them, see `memory.placement`. `target`: what it is for.
 
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
@@ -213,6 +216,7 @@ def compile_graph(
     dims, told = _counted(p, target, [x.dim for x in turns])
     stages.decisions += told
     program, told = _lowered(p, chunk, dims, gone, target)
+    program = _placed(program, placement, p if stages.asked.check else None)
     stages.decisions += told
     tell(stages, s, program)
     outputs = dict(zip(graph.outputs, g.outputs, strict=True))
@@ -266,6 +270,17 @@ def _untouched(
         f"{t.dim}: no tiles, {name} is to be swapped" for t, name in by.items() if name
     ]
     return [t for t, name in by.items() if not name]
+
+
+def _placed(program: Program, asked: Asked | None, checked: Plan | None) -> Program:
+    """The program with its stores in an arena, if that is asked for; `checked` is then run in it
+    point by point."""
+    if asked is None:
+        return program
+    made = in_arena(program.plan, asked)
+    wrong = validate(checked, made.arena) if checked is not None else ()
+    assert not wrong, wrong[0]
+    return replace(program, plan=made)
 
 
 def _noted(stages: Stages, made: tuple[Graph, Iterable[object]]) -> Graph:

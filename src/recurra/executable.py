@@ -31,7 +31,7 @@ from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
-from recurra.options import checked, count, expect_alone, expect_seed
+from recurra.options import checked, count, expect_alone, expect_seed, placed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
@@ -78,6 +78,7 @@ class Executable:
         workers = count("workers", "devices that each have some of the rows", options)
         count("groups", "rows that take turns at the host", options)
         expect_alone(options, workers)
+        options = placed(options, self.backend, workers)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
             if self.check:
@@ -322,6 +323,7 @@ class Executable:
         """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
         plan = self.compiled.program.plan
         rows: list[dict[str, Any]] = []
+        places = plan.arena.places if plan.arena else {}
         for s in plan.stores.values():
             rows.append(
                 {
@@ -332,6 +334,7 @@ class Executable:
                     "live": self.live(s.name),
                     "class": "output" if s.output else "workspace, donated",
                     "bytes": s.nbytes(self.own_sizes),
+                    **({"offset": places.get(s.name, "")} if places else {}),
                 }
             )
         told: set[str] = set()  # by the stretch of a loop before
@@ -399,8 +402,11 @@ class Executable:
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.
 
-        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`.
+        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`. Of a program
+        with a `placement` it is the one that it runs in.
         """
+        if solve is None and (own := self.compiled.program.plan.arena) is not None:
+            return own
         return allocate(self.compiled.plan, solve)
 
     @property

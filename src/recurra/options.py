@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,10 @@ import numpy as np
 from recurra.compile import compile_graph
 from recurra.cost.target import FIELDS
 from recurra.errors import RecurraError, here
+from recurra.program.execute import Backend
+from recurra.program.placed import can_place
+
+PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
 
 
 def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -62,6 +67,34 @@ def expect_seed(seed: Any) -> None:
             hint="give an integer from 0 to 4294967295: seed=0",
             loc=here(),
         )
+
+
+def placed(options: Mapping[str, Any], backend: Backend, workers: int) -> dict[str, Any]:
+    """The options with a solver for the name "mapping", which is imported only then.
+
+    Raises RecurraError where stores cannot lie in one block.
+    """
+    asked = options.get("placement")
+    if asked is None:
+        return {**options}
+    if workers > 1:
+        raise RecurraError(
+            "stores of several workers cannot lie in one block",
+            facts=f"the program is compiled for {workers} workers",
+            hint="leave workers out, or placement",
+            loc=here(),
+        )
+    if not can_place(backend):
+        raise RecurraError(
+            f"the backend {backend.name!r} places stores itself",
+            facts="each is one buffer, which is donated from launch to launch and changed in place",
+            hint='leave placement out, or compile with backend="numpy" or "torch"',
+            loc=here(),
+        )
+    if asked not in PLACEMENTS:
+        return {**options}
+    module, _, name = PLACEMENTS[asked].partition(":")
+    return {**options, "placement": getattr(importlib.import_module(module), name)}
 
 
 def expect_alone(options: Mapping[str, Any], workers: int) -> None:

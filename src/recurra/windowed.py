@@ -90,6 +90,13 @@ def windowed(execution: Execution, run: Executor) -> Execution:
             hint="leave window out, or swap",
             loc=here(),
         )
+    if execution.program.plan.arena is not None:
+        raise RecurraError(
+            "a program whose stores share one block cannot go through a window",
+            facts="launches that need nothing of each other would write to the same bytes",
+            hint="leave window out, or placement",
+            loc=here(),
+        )
     if execution.shards is not None or backend.name not in BLOCKING or graphs:
         raise RecurraError(
             "the launches of this program cannot go through a window",

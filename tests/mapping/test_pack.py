@@ -14,9 +14,9 @@ from mapping.test_native import needs_compiler
 from mapping.test_problem import GOOD
 from recurra.mapping import engines
 from recurra.mapping.flat import flat
-from recurra.mapping.pack import Packed
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
+from recurra.memory.pack import Packed
 from recurra.memory.problem import Problem, ProblemError
 from recurra.memory.problem_text import problem_from_csv, problem_to_csv
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from recurra.cost.target import PLAIN
 from recurra.ir.graph import Node
+from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import function
 from recurra.program.machine import Until
+from recurra.program.placed import View
 from recurra.program.region import Region
 
 
@@ -106,6 +109,15 @@ class NumpyBackend:
 
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
+
+    def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
+        block = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        block = block[-block.ctypes.data % ALIGNMENT :]
+        out: list[Any] = []
+        for at, shape, dtype in views:
+            size = prod(shape) * np.dtype(dtype).itemsize
+            out.append(block[at : at + size].view(dtype).reshape(shape))
+        return out
 
     def wait(self, x: Any) -> Any:
         return x

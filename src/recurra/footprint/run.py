@@ -7,18 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.footprint.arrays import Array, allocated
+from recurra.footprint.block import within
 from recurra.footprint.machine import Besides, Launches, ShapeMachine, Shapes, copied, fresh
 from recurra.footprint.meter import Meter
 from recurra.ir.expr import evaluate
 from recurra.ir.types import NUMPY_NAME, Type
+from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.amount import Extent, extents, most, number
 from recurra.memory.peak import Held, Peak
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.program.execute import streamed
 from recurra.program.lower import Program
 from recurra.program.source import source
 from recurra.program.steps import few
+from recurra.program.streamed import streamed
 from recurra.schedule.tree import equation
 from recurra.sets.extent import varies
 
@@ -122,7 +124,10 @@ class _Run:
     # ---- what is there at the start
 
     def stores(self, *names: str) -> tuple[Any, ...]:
-        return tuple(self.store(self.plan.stores[n]) for n in names)
+        self.meter.at = "the arena"
+        views = within(self.meter, self.plan, 0 if self.launched else ALIGNMENT)
+        found = [self.plan.stores[n] for n in names]
+        return tuple(views[s.name] if s.name in views else self.store(s) for s in found)
 
     def store(self, s: Store) -> Any:
         """Zeros, or what is given: the copy of an input that cannot be read where it lies."""
@@ -239,4 +244,13 @@ def _told(program: Program, meter: Meter) -> Peak:
     sizes = {name: int(n) for name, n in program.plan.sizes.items()}
     tops = most(meter.tops)
     order = sorted(held.values(), key=lambda h: -h.nbytes)
-    return Peak(meter.peak.nbytes, meter.peak.at, tuple(order), tops, sizes, tuple(meter.history))
+    arena = program.plan.arena
+    return Peak(
+        meter.peak.nbytes,
+        meter.peak.at,
+        tuple(order),
+        tops,
+        sizes,
+        tuple(meter.history),
+        arena.total if arena else "",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recurra.footprint.block import NAME
 from recurra.memory.budget import Choice
 from recurra.memory.peak import KINDS, Held, Peak
 from recurra.memory.plan import Plan
@@ -71,6 +72,8 @@ def why(plan: Plan, h: Held) -> str:
             return "one step leaves it for the next"
         case "temporary":
             return "made and read in the same step"
+        case _ if h.name == NAME and plan.arena is not None:
+            return f"of {len(plan.arena.lives)} stores, which share it"
         case _:
             readers = dict.fromkeys(n.name for n, _ in plan.graph.readers.get(h.name, ()))
             first = ", ".join(list(readers)[:3])

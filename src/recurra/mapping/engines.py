@@ -11,7 +11,7 @@ from recurra.mapping import native
 from recurra.mapping.arrange import Arranger
 from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Game
-from recurra.mapping.pack import Packed, Packer
+from recurra.memory.pack import Packed, Packer
 
 Which = Literal["auto", "native", "python"]
 

@@ -23,7 +23,7 @@ from recurra.mapping.board import NOWHERE, Move
 from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Action
 from recurra.mapping.observation import GRID, Sight
-from recurra.mapping.pack import Packed
+from recurra.memory.pack import Packed
 from recurra.memory.problem import Placement, Solution
 
 SOURCES = Path(__file__).parent / "engine"

@@ -5,18 +5,22 @@
 
 Time is the schedule's order of statements, a loop's body as often as it is written: a store that
 each step of an outer loop fills anew is alive from its first statement in the body to its last; one
-that the next step still reads, for the whole loop. Who packs is an argument: by default it is
-greedy; `solve` may be any function of a `Problem`, as the solvers of `mapping` are.
+that the next step still reads, for the whole loop; one that may be read where nobody has written,
+for the whole program: it has to stay finite. Who packs is an argument: by default it is greedy;
+`solve` may be any function of a `Problem`, as the solvers of `mapping` are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from recurra.fragments import table_html
+from recurra.ir.graph import Slice
 from recurra.memory.plan import Path, Plan
 from recurra.memory.problem import Problem, ProblemError, Solution, packing
+from recurra.memory.store import Store
+from recurra.ops.elementwise import Going
 from recurra.schedule.tree import Exec, Item, equation, reads
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -37,13 +41,39 @@ class Life:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where each store lies; `load` is what is alive at the fullest step: no arena is smaller."""
+    """Where each store lies; `load` is what is alive at the fullest step: no arena is smaller.
+
+    `least`: it is proven that there is none smaller.
+    """
 
     lives: tuple[Life, ...]
     offsets: tuple[int, ...]
     nbytes: int
     load: int
     by: str
+    least: bool = False
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Store -> its offset."""
+        return {x.store: at for x, at in zip(self.lives, self.offsets, strict=True)}
+
+    @property
+    def stack(self) -> list[str]:
+        """Stores that lie on each other, from one that ends where the arena does: why it is so
+        large, as far as they reach down."""
+        placed = list(zip(self.lives, self.offsets, strict=True))
+        found: list[str] = []
+        top, first, last = self.nbytes, 0, max((x.last for x in self.lives), default=0)
+        while below := [
+            (x, at)
+            for x, at in placed
+            if at + x.nbytes == top and x.first <= last and first <= x.last
+        ]:
+            x, top = below[0]
+            first, last = x.first, x.last
+            found.append(x.store)
+        return found
 
     @property
     def apart(self) -> int:
@@ -60,35 +90,52 @@ class Arena:
             f"{at:>14,}  {x.store}  {x.nbytes:,} B, alive in steps {x.first}..{x.last}"
             for at, x in sorted(zip(self.offsets, self.lives, strict=True), key=lambda p: p[0])
         ]
+        return "\n".join([*rows, self.total])
+
+    @property
+    def total(self) -> str:
+        """How large it is, beside what its stores take apart."""
         lost = f"{self.fragmentation:.1%} lost to fragmentation"
-        total = f"arena {self.nbytes:,} B by {self.by}, {lost}; apart {self.apart:,} B"
-        return "\n".join([*rows, total])
+        proven = ", none is smaller" if self.least else ""
+        return f"arena {self.nbytes:,} B by {self.by}{proven}, {lost}; apart {self.apart:,} B"
 
     def _repr_html_(self) -> str:
         rows = [
             {"offset": at, "store": x.store, "bytes": x.nbytes, "steps": f"{x.first}..{x.last}"}
             for at, x in zip(self.offsets, self.lives, strict=True)
         ]
-        return table_html(rows) + f"<p>{str(self).splitlines()[-1]}</p>"
+        return table_html(rows) + f"<p>{self.total}</p>"
 
 
-def allocate(plan: Plan, solve: Solve | None = None, by: str = "solve") -> Arena:
-    """The smallest arena that is found; `solve` is asked for one, if greedy's is not the smallest.
+def allocate(
+    plan: Plan,
+    solve: Solve | None = None,
+    by: str = "solve",
+    tries: int = TRIES,
+    stores: Collection[str] | None = None,
+) -> Arena:
+    """The smallest arena that is found; that of `solve`, unless greedy's is smaller.
 
-    `by` is what `solve` is called in the report. What it answers is checked; an answer that does
-    not hold raises `ProblemError`.
+    `by` is what `solve` is called in the report; it is asked for `tries` sizes of the arena. It
+    raises `ProblemError` for one into which nothing fits. What it answers is checked; an answer
+    that does not hold raises `ProblemError`. Only of some `stores`, if they are told.
     """
-    found = lives(plan)
+    found = tuple(x for x in lives(plan) if stores is None or x.store in stores)
     load = _load(found)
     best = _greedy(found)
     chosen = Arena(found, best, _top(found, best), load, "greedy")
-    low, high = load, chosen.nbytes
-    for _ in range(TRIES if solve else 0):
-        if low >= high:
+    low, high, proven = load, chosen.nbytes, True
+    for k in range(tries if solve else 0):
+        if low >= high and k:
             break
         assert solve is not None
         limit = low if low == load else (low + high) // 2 // ALIGNMENT * ALIGNMENT
-        offsets = _packed(found, limit, solve)
+        try:
+            offsets = _packed(found, limit, solve)
+        except ProblemError:  # it is proven that they do not fit
+            offsets = None
+        else:
+            proven = proven and offsets is not None
         if offsets is None:
             low = limit + ALIGNMENT
         else:
@@ -96,7 +143,7 @@ def allocate(plan: Plan, solve: Solve | None = None, by: str = "solve") -> Arena
             high = chosen.nbytes
     if wrong := conflicts(chosen):
         raise ProblemError(f"{chosen.by} gave an arena that does not hold", facts=wrong[0])
-    return chosen
+    return replace(chosen, least=high == load or (proven and low >= high))
 
 
 def conflicts(arena: Arena) -> list[str]:
@@ -124,14 +171,37 @@ def lives(plan: Plan) -> tuple[Life, ...]:
         if plan.accesses[r.sink, r.k].how == "store":
             users[plan.store_of(equation(r.source))].append(r.sink)
     found: list[Life] = []
+    unwritten = read_unwritten(plan)
     for name, store in plan.stores.items():
         folded = {a.dim for a in store.axes if a.kind == "folded"}
         first, last = _span(spans, [paths[s] for s in users[name]], folded)
-        first = 0 if store.given else first
-        last = steps - 1 if store.output or store.given else last
-        if nbytes := _aligned(store.nbytes(plan.sizes)):
+        always = store.given or name in unwritten
+        first = 0 if always else first
+        last = steps - 1 if store.output or always else last
+        if nbytes := each(plan, store) * (store.apart.slots if store.apart else 1):
             found.append(Life(name, nbytes, first, last))
     return tuple(found)
+
+
+def each(plan: Plan, store: Store) -> int:
+    """Bytes of one buffer of a store, and of what is left empty behind it."""
+    buffers = store.apart.slots if store.apart else 1
+    return _aligned(store.nbytes(plan.sizes) // max(1, buffers))
+
+
+def read_unwritten(plan: Plan) -> set[str]:
+    """Stores that may be read where nothing was written: behind a range that grows, in the rest of
+    a tile, past the end of rows. What is there is hidden afterwards, but has to be finite."""
+    out = {name for name, s in plan.stores.items() if s.tiled is not None}
+    for r in reads(plan.graph):
+        if plan.accesses[r.sink, r.k].how == "store" and any(
+            isinstance(e, Slice) and (e.pad is not None or e.loose) for e in r.ref.index
+        ):
+            out.add(plan.store_of(equation(r.source)))
+    nodes = plan.graph.nodes.values()
+    ended = {t for n in nodes if isinstance(n.op, Going) for t in n.op.times}
+    ended |= {t + part for t in ended for part in ("z", "e")}  # its tiles, and points of them
+    return out | {n for n in plan.stores if ended & set(plan.graph[n].domain.dims)}
 
 
 Place = tuple[int, ...]
@@ -199,12 +269,9 @@ def _top(found: Sequence[Life], offsets: Sequence[int]) -> int:
 
 
 def _packed(found: Sequence[Life], limit: int, solve: Solve) -> tuple[int, ...] | None:
-    """Offsets below the limit, or None: there are none, or none were found."""
+    """Offsets below the limit, or None: none were found."""
     problem = packing("arena", [(x.first, x.last, x.nbytes) for x in found], limit)
-    try:
-        placements = solve(problem).placements
-    except ProblemError:  # it is proven that they do not fit
-        return None
+    placements = solve(problem).placements
     offsets = [0] * len(found)
     for b, p in zip(problem.buffers, placements, strict=True):
         if p is None:

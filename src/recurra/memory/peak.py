@@ -52,6 +52,7 @@ class Peak:
     amounts: tuple[Amount, ...]
     sizes: Mapping[str, int]
     history: tuple[Point, ...] = ()
+    arena: str = ""  # of the stores, if they share one
 
     def of(self, **bounds: int) -> int:
         """The peak for other bounds, under the same schedule and plan."""
@@ -86,7 +87,8 @@ class Peak:
         rows = [
             f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]
         ]
-        return "\n".join([head, f"  = {self.amount}", f"  {kinds}", *rows])
+        arena = [f"  {self.arena}"] if self.arena else []
+        return "\n".join([head, f"  = {self.amount}", f"  {kinds}", *arena, *rows])
 
     def _repr_html_(self) -> str:
         return table_html(self.rows, {"tensor": "peak", "bytes": self.nbytes})

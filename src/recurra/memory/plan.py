@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.fragments import table_html
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
@@ -31,6 +31,9 @@ from recurra.schedule.tree import (
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes, longest, varies
 from recurra.sets.lag import Lag, lag
+
+if TYPE_CHECKING:
+    from recurra.memory.allocate import Arena
 
 How = Literal["now", "before", "last", "store"]
 Path = tuple[tuple[int, Loop | None], ...]
@@ -62,6 +65,7 @@ class Plan:
     ]  # id of a loop -> (variable, its value before the first step)
     seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
     homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # in stores of others
+    arena: Arena | None = None  # one block of memory in which stores lie
 
     @property
     def graph(self) -> Graph:
@@ -103,7 +107,8 @@ class Plan:
         rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
         total = sum(s.nbytes(self.sizes) for s in self.stores.values())
         rows += [f"{n}: in {h.store}, {h.size} points each" for n, h in self.homes.items()]
-        return "\n".join([*rows, f"total {total:,} B"])
+        rows += [f"total {total:,} B"] + ([str(self.arena)] if self.arena else [])
+        return "\n".join(rows)
 
     def _repr_html_(self) -> str:
         rows: list[dict[str, Any]] = []

@@ -15,12 +15,14 @@ from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.control import Call
 from recurra.program.given import Given, source
-from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.lower import Program
 from recurra.program.machine import Machine
+from recurra.program.placed import placed
 from recurra.program.region import Region
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
-from recurra.program.steps import members, times
+from recurra.program.steps import times
+from recurra.program.streamed import streamed
 from recurra.program.swapped import Mover, Paged
 from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop, equation, is_constant
@@ -224,15 +226,24 @@ class _Run:
         time, saved = self.resume
         known = [isinstance(x, int) for x in variables.values()]  # where rows end
         return time, tuple(
-            int(np.max(saved[n])) if k else self.saved(n, saved[n])
+            int(np.max(saved[n])) if k else self.saved(n, saved[n], variables[n])
             for n, k in zip(variables, known, strict=True)
         )
 
-    def saved(self, name: str, x: Any) -> Any:
-        """A variable, or a store `name[]`, of a run as a Step gave it."""
+    def saved(self, name: str, x: Any, place: Any = None) -> Any:
+        """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
+        place there."""
         store = self.plan.stores.get(name.removesuffix("[]")) if name.endswith("[]") else None
+        mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
         if store is not None and store.apart:
-            return [self.saved("", y) for y in x]
+            pairs = zip(x, place if mine else [None] * len(x), strict=True)
+            return [self.settled(y, at) for y, at in pairs]
+        return self.settled(x, place if mine else None)
+
+    def settled(self, x: Any, place: Any) -> Any:
+        """An array of a run that is gone on with: in its place, or in memory of its own."""
+        if place is not None:
+            return self.backend.machine.write(place, (), self.backend.array(x))
         return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
 
     def whole(self, name: str, array: Any) -> Any:
@@ -413,8 +424,11 @@ class _Run:
     def stores(self, *names: str) -> tuple[Any, ...]:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
         given = Given(self.plan, self.backend, self.inputs, self.shards)
-        found = [self.plan.stores[n] for n in names]
-        return tuple(self.swapped(s) if s.room else given.store(s) for s in found)
+        found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
+        return tuple(
+            views[s.name] if s.name in views else self.swapped(s) if s.room else given.store(s)
+            for s in found
+        )
 
     def swapped(self, s: Store) -> Paged:
         assert self.swap is not None
@@ -481,17 +495,3 @@ class _Run:
 def _mesh(backend: Any) -> Mesh:
     """Of an execution with shards, the backend."""
     return backend
-
-
-def streamed(program: Program) -> dict[str, int]:
-    """Outputs that leave with every launch, and the axis that they leave along."""
-    out: dict[str, int] = {}
-    for it in program.items:
-        if not isinstance(it, (ChunkLoop, HostLoop)):
-            continue
-        mine = it.region.stores if isinstance(it, ChunkLoop) else members(it.loop.body)
-        for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
-            for k, a in enumerate(store.kept):
-                if store.output and a.dim == it.loop.dim and a.kind == "window":
-                    out[store.name] = k
-    return out

@@ -45,6 +45,8 @@ class Recipe:
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
     memory: str | None = None
     """What may be held at once, say 2GiB; what needs more is refused before it runs."""
+    placement: str | None = None
+    """Stores in one block of memory, placed by greedy, exact or mapping. Of numpy and torch."""
     islands: bool = False
     """Show in the report what every loop of an iteration costs, predicted and measured."""
     json: bool = False

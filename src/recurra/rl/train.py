@@ -101,7 +101,7 @@ Compile = Callable[["Context", Mapping[Any, int]], Program]
 
 
 # Fields of a recipe that say how to run it, not what it computes.
-RUNNING = ("iterations", "resume", "out", "check", "memory", "islands", "json")
+RUNNING = ("iterations", "resume", "out", "check", "memory", "placement", "islands", "json")
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     if folder is not None:
         settings = resumed(settings, folder.read_config())
     ctx, bounds = settings.program()
-    given = {"check": settings.check, "memory": settings.memory}
+    given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
     with compiling(workers=settings.workers, **asked):
         program = (compile or partial(_compile, settings.backend))(ctx, bounds)

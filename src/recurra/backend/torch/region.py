@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from math import prod
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from recurra.ops.control import Foreign
 from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
+from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.steps import few
 from recurra.schedule.tree import equation, is_step
@@ -154,6 +155,13 @@ class TorchBackend:
 
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
+
+    def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
+        block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
+        for at, shape, name in views:
+            dtype = dtype_of(name)
+            out.append(block[at : at + prod(shape) * dtype.itemsize].view(dtype).view(shape))
+        return out
 
     def wait(self, x: Any) -> Any:
         if self.device.startswith("cuda"):

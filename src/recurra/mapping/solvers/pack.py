@@ -10,9 +10,9 @@ import numpy as np
 
 from recurra.mapping.flat import Ints
 from recurra.mapping.keys import Floats
-from recurra.mapping.pack import Packed
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.memory.pack import Packed
 from recurra.memory.problem import Placement, ProblemError, Solution
 
 NODES = 2  # per buffer, in the first round

@@ -3,7 +3,7 @@
 Branch and bound over the packings in which everything is as low as it goes. Items are placed in
 order of their offsets, of equal ones by rank, each on top of what its life meets; every packing can
 be moved down to one of these (Moffitt, "MiniMalloc", ASPLOS 2023). Sets of items whose lives do not
-meet are packed one after another. The plain twin of `engine/pack.h`.
+meet are packed one after another. The plain twin of `mapping/engine/pack.h`.
 """
 
 from __future__ import annotations
