@@ -70,3 +70,7 @@ class NativeWindow:
     def waiting(self) -> int:
         """How many tasks are in the FIFO."""
         return self._window.waiting()
+
+    def ready(self) -> int:
+        """How many tasks `take` would give."""
+        return self._window.ready()

@@ -113,6 +113,7 @@ class Window {
 
   std::size_t waiting() const { return fifo_.size(); }
   Word offered() const { return next_; }
+  int ready() const { return std::popcount(ready_); }
   bool any_ready() const { return ready_ != 0; }
   bool empty() const { return busy_ == 0 && fifo_.empty(); }
   bool full() const { return fifo_.size() == queue_; }
