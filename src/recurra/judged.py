@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _known: WeakKeyDictionary[Executable, dict[int, Judged]] = WeakKeyDictionary()
 SLOTS = 32
+LAUNCHES = 32  # of a stretch: they are long
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Judged:
     def going_on(self) -> Generator[Stretch]:
         """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
         if not self._taken.acquire(blocking=False):
-            yield Stretch(Judgement(self.threads, SLOTS))
+            yield _stretch(Judgement(self.threads, SLOTS))
             return
         since = time.perf_counter()
         try:
@@ -54,7 +55,7 @@ class Judged:
             self.stretch.stop()
             self.seconds = time.perf_counter() - since
         except BaseException:
-            self.stretch = Stretch(self.stretch.judgement)
+            self.stretch = _stretch(self.stretch.judgement)
             raise
         finally:
             self._taken.release()
@@ -80,5 +81,9 @@ def judged_of(program: Executable, threads: int) -> Judged:
     """What is known of this very program, compiled once."""
     by_threads = _known.setdefault(program, {})
     if threads not in by_threads:
-        by_threads[threads] = Judged(threads, Stretch(Judgement(threads, SLOTS)))
+        by_threads[threads] = Judged(threads, _stretch(Judgement(threads, SLOTS)))
     return by_threads[threads]
+
+
+def _stretch(judgement: Judgement) -> Stretch:
+    return Stretch(judgement, LAUNCHES, LAUNCHES)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ from recurra.errors import Loc, RecurraError, here
 from recurra.handles import Handle, Handles, among, read, there
 from recurra.ir.types import Tuple
 from recurra.judged import SLOTS, judged_of
+from recurra.memory.plan import Plan
 from recurra.memory.store import Axis
 from recurra.program.execute import Execution
 from recurra.program.function import times
@@ -38,12 +40,14 @@ if TYPE_CHECKING:
 BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, and change in place
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Launched:
-    """A launch: what it is given, and where its results go."""
+    """A launch: what it is given, and where its results go; if it runs at once, they stay here."""
 
     given: Sequence[Any]
-    makes: Sequence[Handle]
+    own: Segment
+    makes: Sequence[Handle] = ()
+    made: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Told:
 
     axes: Mapping[str, tuple[Axis, ...]]
     at: Mapping[str, Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]]
+    makes: Mapping[str, tuple[int, int]]  # how many variables, and addresses for them
 
 
 _told: WeakKeyDictionary[Executable, Told] = WeakKeyDictionary()
@@ -83,7 +88,10 @@ def through(program: Executable, window: Any, seed: int, **options: Any) -> dict
         with judged.going_on():
             return made.run(seed, **options)
     # Few wait in line, since each holds what it is given.
-    with judged.going_on() as stretch, Executor(window, SLOTS, queue=8, stretch=stretch) as run:
+    with (
+        judged.going_on() as stretch,
+        Executor(window, SLOTS, queue=8, stretch=stretch, patient=True) as run,
+    ):
         results = _run(made, program, run, seed, options)
         run.settle()
         return results
@@ -122,7 +130,14 @@ def told(execution: Execution) -> Told:
     """What is to be known of a program before its launches can go through a window."""
     plan, regions = execution.program.plan, execution.program.regions
     axes = cut(plan, regions)
-    return Told(axes, {r.name: touched(plan, r, axes) for r in regions})
+    at = {r.name: touched(plan, r, axes) for r in regions}
+    return Told(axes, at, {r.name: _makes(plan, r) for r in regions})
+
+
+def _makes(plan: Plan, r: Region) -> tuple[int, int]:
+    types = [plan.graph[equation(v)].type for v in r.gives]
+    count = len(types) + sum(r.asks for _ in r.ends)
+    return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 
 
 @contextmanager
@@ -171,61 +186,71 @@ def _launching(
     execution: Execution, r: Region, inside: Handles, known: Told, loc: Loc | None
 ) -> Callable[..., Any]:
     """f as the region's own function, which gives handles at once."""
-    plan, function, run = execution.program.plan, execution.regions[r.name], inside.run
-    at, ints = known.at[r.name], 1 + times(r)
-    middle, around = ints + len(r.held) + len(r.carried), slice(1, 1 + len(r.around))
+    function, run, at = execution.regions[r.name], inside.run, known.at[r.name]
+    middle, around = 1 + times(r) + len(r.held) + len(r.carried), slice(1, 1 + len(r.around))
     names = (*r.stores, *r.reads)
     of = {s: middle + k for k, s in enumerate(names)}
     stores = slice(middle, middle + len(r.stores))
     counts = {s: places(known.axes[s]) for s in names}
-    types = [plan.graph[equation(v)].type for v in r.gives]
-    count = len(types) + sum(r.asks for _ in r.ends)  # of results that are variables, in one piece
-    size = count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
+    count, size = known.makes[r.name]
 
-    def body(made: Launched) -> None:
-        results = function(*map(there, made.given))
-        for handle, x in zip(made.makes, results[:count], strict=True):
+    def body(launched: Launched) -> None:
+        results = function(*map(there, launched.given))
+        same = all(
+            x is s.value for s, x in zip(launched.given[stores], results[count:], strict=True)
+        )
+        assert same, f"{r.name} gave another store than it was given"
+        launched.made = results[:count]
+        for handle, x in zip(launched.makes, results, strict=False):
             handle.value = x
-        for s, x in zip(made.given[stores], results[count:], strict=True):
-            assert x is s.value, f"{r.name} gave another store than it was given"
 
-    def reads(made: Launched) -> list[Segment]:
-        found = [*{h.segment: None for x in made.given[:middle] for h in among(x)}]
-        for name, (looked, _) in at(made.given[around]).items():
-            found += _pieces(made.given[of[name]], looked, counts[name])
+    def pieces(launched: Launched, writes: bool) -> list[Segment]:
+        found: list[Segment] = []
+        for name, spans in at(launched.given[around]).items():
+            s = launched.given[of[name]].segment
+            found += _pieces(s.start, s.size // counts[name], spans[writes])
         return found
 
-    def writes(made: Launched) -> list[Segment]:
-        found = [h.segment for h in made.makes[:1]]
-        for name, (_, written) in at(made.given[around]).items():
-            found += _pieces(made.given[of[name]], written, counts[name])
-        return found
+    def reads(launched: Launched) -> list[Segment]:
+        taken = {id(h.segment): h.segment for x in launched.given[:middle] for h in among(x)}
+        return [*taken.values(), *pieces(launched, writes=False)]
+
+    def writes(launched: Launched) -> list[Segment]:
+        return [launched.own, *pieces(launched, writes=True)]
 
     wrapper = Wrapper(r.name, body, reads, writes, kind=r.name, loc=loc)
 
     def launch(*given: Any) -> tuple[Any, ...]:
-        own = inside.there if run.straight else inside.fresh(size)
+        if run.straight:
+            launched = Launched(given, inside.there)
+            run.launch(wrapper, launched)
+            if launched.made is None:  # it has failed, or another thread has turned the window on
+                run.wait(inside.there)
+            return (*cast(Any, launched.made), *given[stores])
+        own = inside.fresh(size)
         makes = [Handle(run, own, once=True) for _ in range(count)]
-        run.launch(wrapper, Launched(given, makes))
+        run.launch(wrapper, Launched(given, own, makes))
         return (*makes, *given[stores])
 
     return launch
 
 
-def _pieces(store: Handle, spans: Spans, count: int) -> list[Segment]:
+@lru_cache(maxsize=4096)
+def _pieces(start: int, unit: int, spans: Spans) -> tuple[Segment, ...]:
     """Places of a store as addresses."""
-    start, unit = store.segment.start, store.segment.size // count
-    return [Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans]
+    return tuple(Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans)
 
 
 def _call(name: str, call: Callable[..., Any], run: Executor) -> Callable[..., Any]:
     """A host call, which waits for what it is given, and is seen beside the launches."""
 
     def waits(at: tuple[int, ...], *given: Any) -> Any:
+        wanted = [h.segment for x in given for h in among(x)]
+        run.wait(*wanted)
         operands = [read(x) for x in given]
         since = time.perf_counter()
         made = call(at, *operands)
-        run.called(name, since, *(h.segment for x in given for h in among(x)))
+        run.called(name, since, *wanted)
         return made
 
     return waits

@@ -138,7 +138,8 @@ def test_acting_does_not_wait_for_learning() -> None:
         return regions[learn.region.name](seed, i, t, *given)
 
     changed = replaced(program, {act.region.name: acting, learn.region.name: learning})
-    found = changed.run(window=2)
+    with Executor(2, policy="always") as run:
+        found = changed.run(window=run)
     assert waited == [True] * (SIZES["I"] * (steps.hi - 2))
     equal(found, apart("first").run())
 

@@ -66,13 +66,13 @@ class Crew:
         self.launches[ticket] = launch
         self.number(launch)
 
-    def call(self) -> None:
-        """Somebody is to run what has entered."""
+    def call(self, but: int = 0) -> None:
+        """Workers are to run what is ready, but for so many."""
         while len(self.workers) < self.threads - 1:
             worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
             self.workers.append(worker)
             worker.start()
-        self._wake(self.window.ready())
+        self._wake(self.window.ready() - but)
 
     def help(self, over: Callable[[], bool], wanted: Sequence[Launch] = ()) -> None:
         """Runs a ready kernel, of `wanted` if it can, or sleeps until `over` or there is one."""
@@ -81,6 +81,7 @@ class Crew:
             ticket = self.window.take()
         if ticket is not None:
             self.counts.by_the_caller += 1
+            self._wake(self.window.ready())
             self.run(ticket)
             return
         self._waiting.append(over)

@@ -23,7 +23,7 @@ from recurra.window.crew import Crew, window_of
 from recurra.window.faults import KernelError
 from recurra.window.launch import RAN, Launch, launch_of
 from recurra.window.learning import Judgement, Outside
-from recurra.window.native.build import built
+from recurra.window.native.twin import there
 from recurra.window.straight import Stretch
 from recurra.window.task import Task, WindowError, overlap
 from recurra.window.wrapper import Wrapper, named
@@ -38,6 +38,7 @@ class Executor:
     record   keep what ran when, in `tasks` and `events`, for `happened.violations`; `spans` are the
              last 4096 kernels that went through the window in any case
     stretch  of an executor of as many threads and slots, for the same program: it goes on there
+    patient  the program waits before it does anything else that takes time: it runs one itself then
     Raises WindowError for numbers that cannot be, and for a native window that is not there.
     """
 
@@ -51,17 +52,19 @@ class Executor:
         native: bool | None = None,
         record: bool = False,
         stretch: Stretch | None = None,
+        patient: bool = False,
     ):
         if threads < 1:
             raise WindowError(f"{threads} threads", facts="the caller's is one")
         self.threads, self.slots, self.policy, self.record = threads, slots, policy, record
-        self.native = bool(built()) if native is None else native
+        self.native = there() if native is None else native
         self._stretch = stretch or Stretch(Judgement(threads, slots))
         self.judgement = self._stretch.judgement
         window = window_of(slots, queue, native=self.native)
         self._crew = crew = Crew(threads, window, self.judgement, record=record)
         self.counts, self.spans, self.tasks = crew.counts, crew.spans, crew.tasks
         self.events = crew.events
+        self._own = int(patient)
         self._inside = False  # a kernel runs without the window
         self._order = threading.RLock()  # of kernels that run without the window
         self._outer: Executor | None = None
@@ -120,7 +123,7 @@ class Executor:
         elif learning and self.judgement.tiny(launch.kind) and crew.window.claim(ticket):
             self.counts.inlined += 1
             crew.run(ticket)
-        crew.call()
+        crew.call(but=self._own)
         if learning and self._stretch.over(waited=False):
             crew.empty()
             self._next_stretch()
@@ -153,7 +156,10 @@ class Executor:
         if self._outer is not None:
             return self._outer.wait(*arrays)
         self._after_straight(lambda: None)
-        crew, wanted = self._crew, segments(arrays)
+        crew = self._crew
+        if not (crew.launches or crew.spoilt):
+            return None
+        wanted = segments(arrays)
         inside = self._within()  # all that it may read is done
         with crew.lock:
             pending = [x for x in crew.launches.values() if overlap(x.task.writes, wanted)]
@@ -235,7 +241,7 @@ class Executor:
         self.counts.without_window += 1
         stretch = self._stretch
         stretch.ran(kernel, args, kwargs)
-        if stretch.count & 63 == 0 and stretch.over(waited=False):
+        if stretch.count & 31 == 0 and stretch.over(waited=False):
             self._next_stretch()
         return RAN
 

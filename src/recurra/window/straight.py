@@ -21,6 +21,8 @@ class Stretch:
     that touched is looked up when the time is over."""
 
     judgement: Judgement
+    least: int = SAMPLE  # launches, if nothing is in flight
+    most: int = MOST
     straight: bool = False  # launches run at once, one by one
     timed: bool = True
     launched: list[tuple[Task, Hashable]] = field(default_factory=list[tuple[Task, Hashable]])
@@ -34,7 +36,9 @@ class Stretch:
         if not (self.timed or self.straight):
             return waited  # until the failures are told
         if self.timed:
-            return self.count >= (SAMPLE if waited or self.judgement.predicted is None else MOST)
+            return self.count >= (
+                self.least if waited or self.judgement.predicted is None else self.most
+            )
         return (waited or self.count >= RARELY) and time.perf_counter() >= (
             self.judgement.trial.until
         )
@@ -42,7 +46,7 @@ class Stretch:
     def end(self, *, healthy: bool) -> None:
         """The next one begins; nothing is in flight. With failures about, through the window."""
         now = time.perf_counter()
-        if self.timed and self.count >= SAMPLE:
+        if self.timed and self.count >= self.least:
             kinds = self.launched + [_looked_up(*one) for one in self.called]
             self.judgement.ended(not self.straight, self.before + now - self.since, kinds, now)
         on = self.judgement.next(now)
