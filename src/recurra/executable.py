@@ -48,7 +48,7 @@ OnStep = Callable[[int, dict[str, Any]], None]
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    launched: Sequence[Any] = ()  # of a run through a window: what ran when
+    launched: tuple[Sequence[Any], Any] = ((), "")  # of a run that has a window: what ran when, how
     window: Any = ""  # of the last run that was given one: in words, how its launches run
 
     def __init__(

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from recurra.window.learning import LEAST_GAIN, Judgement
 from recurra.window.straight import Stretch
+from recurra.window.trial import WORTH
 
 if TYPE_CHECKING:
     from recurra.executable import Executable
@@ -71,6 +72,8 @@ class Judged:
         if not self.stretch.straight:
             return f"{window}, which is {trial.gain:.2f} times as fast as in order"
         why = f"{window} they were {trial.gain:.2f} times as fast"
+        if trial.gain >= WORTH:
+            why = f"{window} they were faster in few of the stretches"
         if predicted < LEAST_GAIN:
             why = f"{window} they would be {predicted:.2f} times as fast at best"
         rest = max(0.0, trial.until - time.perf_counter())

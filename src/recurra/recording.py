@@ -38,7 +38,7 @@ def record(
     if program.preflight is not None:
         print(f"memory: {str(program.memory).splitlines()[0]}")
     print(swapped(program.compiled.program), end="")
-    total = program.iterations
+    total, how = program.iterations, program.launched[1]
     with run, track(total, run.path.name) as progress:
 
         def step(first: int, metrics: dict[str, Any]) -> None:
@@ -54,8 +54,10 @@ def record(
             results = program.run(seed, on_step=step, **options)
         finally:
             kernels = keep_contractions(run, program)
-            keep_launches(run, program.launched)
+            keep_launches(run, program.launched[0], str(how))
             page = write_page(run)
+    if how:
+        print(f"launches: {how}")
     if kernels:
         print(f"contractions: {kernels}")
     print(f"report: {page}")

@@ -80,10 +80,12 @@ def through(program: Executable, window: Any, seed: int, **options: Any) -> dict
         )
     made = copy(program)
     if isinstance(window, Executor):
+        program.window = "through an executor of the caller's"
         with settled(window):
             return _run(made, program, window, seed, options)
-    program.window = made.window = judged = judged_of(program, window)
+    program.window = judged = judged_of(program, window)
     if judged.rests():
+        made.launched = ((), judged)
         made.__dict__["execution"] = _named(program.execution)
         with judged.going_on():
             return made.run(seed, **options)
@@ -105,7 +107,7 @@ def _run(
     if program not in _told:
         _told[program] = told(execution)
     made.__dict__["execution"] = windowed(execution, run, _told[program])
-    made.launched = run.spans
+    made.launched = (run.spans, program.window)
     return made.run(seed, **options)
 
 

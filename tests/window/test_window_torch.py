@@ -9,7 +9,6 @@ import pickle
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from built import FOLDER
 from random_torch import bits, inputs, run
-from test_window_native import needs_compiler
 
 from recurra import window
 from recurra.cli import main
@@ -31,8 +30,7 @@ from recurra.window.torch.concurrent import READERS, concurrent
 from recurra.window.workloads import NAMES, make
 from test_style import ROOT, env
 
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept: it takes twenty seconds
-pytestmark = needs_compiler
+pytestmark = pytest.mark.needs_compiler
 
 
 @pytest.fixture(scope="module", autouse=True)
