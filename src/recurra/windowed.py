@@ -44,7 +44,7 @@ BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, a
 class Launched:
     """A launch: what it is given, and where its results go; if it runs at once, they stay here."""
 
-    given: Sequence[Any]
+    given: tuple[Any, ...]
     own: Segment
     makes: Sequence[Handle] = ()
     made: Sequence[Any] | None = None
