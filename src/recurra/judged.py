@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _known: WeakKeyDictionary[Executable, dict[int, Judged]] = WeakKeyDictionary()
 SLOTS = 32
-LAUNCHES = 32  # of a stretch: they are long
+LEAST, MOST = 64, 512  # launches of a stretch: whole runs, where they are so short
 
 
 @dataclass
@@ -89,4 +89,4 @@ def judged_of(program: Executable, threads: int) -> Judged:
 
 
 def _stretch(judgement: Judgement) -> Stretch:
-    return Stretch(judgement, LAUNCHES, LAUNCHES)
+    return Stretch(judgement, LEAST, MOST)
