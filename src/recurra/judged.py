@@ -70,8 +70,8 @@ class Judged:
         if trial.examining:
             return f"{window} and in order, in turns, to see which is faster"
         if not self.stretch.straight:
-            return f"{window}, which is {trial.gain:.2f} times as fast as in order"
-        why = f"{window} they were {trial.gain:.2f} times as fast"
+            return f"{window}, at best {trial.gain:.2f} times as fast as in order at best"
+        why = f"{window} they were at best {trial.gain:.2f} times as fast"
         if trial.gain >= WORTH:
             why = f"{window} they were faster in few of the stretches"
         if predicted < LEAST_GAIN:
