@@ -48,7 +48,8 @@ OnStep = Callable[[int, dict[str, Any]], None]
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    launched: Sequence[Any] = ()  # of a run through a window: what ran when
+    launched: tuple[Sequence[Any], Any] = ((), "")  # of a run that has a window: what ran when, how
+    window: Any = ""  # of the last run that was given one: in words, how its launches run
 
     def __init__(
         self,
@@ -137,8 +138,9 @@ class Executable:
         any library. One that lies in memory as the program wants it is read in place (DLPack),
         and never written to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
-        `window` is how many threads run launches that do not need each other, this one included, or
-        a `recurra.window.Executor`; results are the same to the last bit.
+        `window` is how many threads run launches that do not need each other, this one included,
+        while the clock says that it pays (`program.window` tells), or a `recurra.window.Executor`;
+        results are the same to the last bit.
         """
         self.expect(inputs or {})
         expect_seed(seed)

@@ -1,13 +1,15 @@
 """handles: the arrays of a run whose launches go through a window, there or to come.
 
 Each has addresses of its own, by which the window knows it: a variable those of the launch that
-makes it, a store as many as it has bytes. A backend of handles is any other one, whose arrays wait.
+makes it, a store as many as it has bytes. What a launch makes that runs at once nobody waits for:
+that is `there`. A backend of handles is any other one, whose arrays wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,18 @@ from recurra.program.execute import Reading
 from recurra.window import Executor, Segment
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Handle:
-    """An array of a run, there or to come; whoever reads it waits."""
+    """An array of a run, there or to come; whoever reads it waits. `once`: what is there stays."""
 
     run: Executor
     segment: Segment
     value: Any = None
+    once: bool = False
 
     def read(self) -> Any:
-        self.run.wait(self.segment)
+        if not self.once or self.value is None:
+            self.run.wait(self.segment)
         return self.value
 
     @property
@@ -39,13 +43,20 @@ class Handle:
         return np.asarray(self.read(), dtype=dtype)
 
 
+_runs = count()  # each has addresses of its own: an executor may outlive it, and what failed there
+
+
 @dataclass
 class Handles:
     """A backend whose arrays are handles. Everything else it has of `inner`."""
 
     inner: Any
     run: Executor
-    free: int = 0  # the first address that no handle has
+    free: int = field(default_factory=lambda: (next(_runs) % 2**16) << 48)  # the first
+    there: Segment = field(init=False)  # of handles whose arrays are there from the beginning
+
+    def __post_init__(self) -> None:
+        self.there = self.fresh(1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

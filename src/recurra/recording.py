@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +39,12 @@ def record(
     if program.preflight is not None:
         print(f"memory: {str(program.memory).splitlines()[0]}")
     print(swapped(program.compiled.program), end="")
-    total = program.iterations
-    looked = nullcontext() if program.launched else watching(program.execution)
+    total, how = program.iterations, program.launched[1]
+    looked = watching(program.execution, not how)
     with run, track(total, run.path.name) as progress, looked as watch:
 
         def step(first: int, metrics: dict[str, Any]) -> None:
-            if watch is not None:
-                watch.step()
+            watch.step()
             count = max((len(x) for x in metrics.values()), default=0)
             for k in range(count):
                 run.log(first + k + 1, **{name: float(x[k]) for name, x in metrics.items()})
@@ -59,8 +57,11 @@ def record(
             results = program.run(seed, on_step=step, **options)
         finally:
             kernels = keep_contractions(run, program)
-            keep_launches(run, ran(program) if watch is None else watch.spans(program.execution))
+            spans = ran(program) if how else watch.spans(program.execution)
+            keep_launches(run, spans, str(how))
             page = write_page(run)
+    if how:
+        print(f"launches: {how}")
     if kernels:
         print(f"contractions: {kernels}")
     print(f"report: {page}")
@@ -69,4 +70,4 @@ def record(
 
 def ran(program: Executable) -> list[Span]:
     """What a run through a window did in which thread."""
-    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in program.launched]
+    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in program.launched[0]]

@@ -98,12 +98,12 @@ class Watch:
 
 
 @contextmanager
-def watching(execution: Execution) -> Generator[Watch]:
-    """An execution that says when what ran; nothing is left of that at the end."""
+def watching(execution: Execution, wanted: bool = True) -> Generator[Watch]:
+    """An execution that says when what ran, if that is wanted; nothing is left of it at the end."""
     backend = execution.backend
     watch = Watch(getattr(backend, "mark", None), backend.wait)
     regions, around = execution.regions, execution.around
-    if around is None:
+    if wanted:
         execution.regions = {name: watch.launch(name, run) for name, run in regions.items()}
         execution.around = watch.call
     try:

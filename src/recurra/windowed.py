@@ -12,21 +12,27 @@ program's thread and order, and wait for what they are given.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
-from recurra.errors import RecurraError, here
+from recurra.errors import Loc, RecurraError, here
 from recurra.handles import Handle, Handles, among, read, there
 from recurra.ir.types import Tuple
+from recurra.judged import SLOTS, judged_of
+from recurra.memory.plan import Plan
+from recurra.memory.store import Axis
 from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, places, touched
 from recurra.schedule.tree import equation
 from recurra.window import Executor, Segment, Wrapper
+from recurra.window.faults import failed
 
 if TYPE_CHECKING:
     from recurra.executable import Executable
@@ -34,18 +40,30 @@ if TYPE_CHECKING:
 BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, and change in place
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Launched:
-    """A launch: what it is given, what it touches, where its results go."""
+    """A launch: what it is given, and where its results go; if it runs at once, they stay here."""
 
-    given: Sequence[Any]
-    makes: Sequence[Handle]
-    reads: list[Segment]
-    writes: list[Segment]
+    given: tuple[Any, ...]
+    own: Segment
+    makes: Sequence[Handle] = ()
+    made: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of a program: how its stores are cut, and what regions touch at the times they are given."""
+
+    axes: Mapping[str, tuple[Axis, ...]]
+    at: Mapping[str, Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]]
+    makes: Mapping[str, tuple[int, int]]  # how many variables, and addresses for them
+
+
+_told: WeakKeyDictionary[Executable, Told] = WeakKeyDictionary()
 
 
 def through(program: Executable, window: Any, seed: int, **options: Any) -> dict[str, Any]:
-    """`program.run`, by so many threads, or by an executor of the caller's."""
+    """`program.run`, by so many threads while that pays, or by an executor of the caller's."""
     if program.check:
         raise RecurraError(
             "check='nan' looks at one launch after the other",
@@ -60,14 +78,68 @@ def through(program: Executable, window: Any, seed: int, **options: Any) -> dict
             hint="window=2, or window=recurra.window.Executor(threads=2, slots=16)",
             loc=here(),
         )
-    # What the host's own calls take is unknown to the executor: it cannot predict a gain. Few wait
-    # in line, since each holds what it is given.
-    run = window if isinstance(window, Executor) else Executor(window, queue=8, policy="always")
     made = copy(program)
-    made.__dict__["execution"] = windowed(program.execution, run)
-    made.launched = run.spans
-    with settled(run) if run is window else run:
-        return made.run(seed, **options)
+    if isinstance(window, Executor):
+        program.window = "through an executor of the caller's"
+        with settled(window):
+            return _run(made, program, window, seed, options)
+    program.window = judged = judged_of(program, window)
+    if judged.rests():
+        made.launched = ((), judged)
+        made.__dict__["execution"] = _named(program.execution)
+        with judged.going_on():
+            return made.run(seed, **options)
+    # Few wait in line, since each holds what it is given.
+    with (
+        judged.going_on() as stretch,
+        Executor(window, SLOTS, queue=8, stretch=stretch, patient=True) as run,
+    ):
+        results = _run(made, program, run, seed, options)
+        run.settle()
+        return results
+
+
+def _run(
+    made: Executable, program: Executable, run: Executor, seed: int, options: Any
+) -> dict[str, Any]:
+    execution = program.execution
+    _expect(execution)
+    if program not in _told:
+        _told[program] = told(execution)
+    made.__dict__["execution"] = windowed(execution, run, _told[program])
+    made.launched = (run.spans, program.window)
+    return made.run(seed, **options)
+
+
+def _named(execution: Execution) -> Execution:
+    """In order; who fails is told as in a window."""
+    made, loc = copy(execution), here()
+
+    def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            try:
+                return function(*given)
+            except Exception as cause:
+                raise failed(name, cause, loc) from cause
+
+        return call
+
+    made.regions = {name: named(name, f) for name, f in execution.regions.items()}
+    return made
+
+
+def told(execution: Execution) -> Told:
+    """What is to be known of a program before its launches can go through a window."""
+    plan, regions = execution.program.plan, execution.program.regions
+    axes = cut(plan, regions)
+    at = {r.name: touched(plan, r, axes) for r in regions}
+    return Told(axes, at, {r.name: _makes(plan, r) for r in regions})
+
+
+def _makes(plan: Plan, r: Region) -> tuple[int, int]:
+    types = [plan.graph[equation(v)].type for v in r.gives]
+    count = len(types) + sum(r.asks for _ in r.ends)
+    return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 
 
 @contextmanager
@@ -79,8 +151,8 @@ def settled(run: Executor) -> Generator[None]:
         run.settle()
 
 
-def windowed(execution: Execution, run: Executor) -> Execution:
-    """The same program, its launches through `run`. Raises RecurraError where they cannot be."""
+def _expect(execution: Execution) -> None:
+    """Raises RecurraError where the launches cannot go through a window."""
     backend: Any = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
     if execution.program.swap is not None:
@@ -106,63 +178,88 @@ def windowed(execution: Execution, run: Executor) -> Execution:
             hint="leave window out: other backends run ahead of the host by themselves",
             loc=here(),
         )
-    made, inside = copy(execution), Handles(backend, run)
-    made.backend = cast(Any, inside)
-    axes = cut(execution.program.plan, execution.program.regions)
+
+
+def windowed(execution: Execution, run: Executor, known: Told | None = None) -> Execution:
+    """The same program, its launches through `run`."""
+    made, inside, known = copy(execution), Handles(execution.backend, run), known or told(execution)
+    made.backend, loc = cast(Any, inside), here()
     made.regions = {
-        r.name: _launching(execution, r, inside, axes) for r in execution.program.regions
+        r.name: _launching(execution, r, inside, known, loc) for r in execution.program.regions
     }
     made.around = lambda name, call: _call(name, call, run)
     return made
 
 
-def _launching(execution: Execution, r: Region, inside: Handles, axes: Any) -> Callable[..., Any]:
+def _launching(
+    execution: Execution, r: Region, inside: Handles, known: Told, loc: Loc | None
+) -> Callable[..., Any]:
     """f as the region's own function, which gives handles at once."""
-    plan, function, run = execution.program.plan, execution.regions[r.name], inside.run
-    at, ints = touched(plan, r, axes), 1 + times(r)
-    middle = ints + len(r.held) + len(r.carried)
+    function, run, at = execution.regions[r.name], inside.run, known.at[r.name]
+    middle, around = 1 + times(r) + len(r.held) + len(r.carried), slice(1, 1 + len(r.around))
     names = (*r.stores, *r.reads)
-    types = [plan.graph[equation(v)].type for v in r.gives]
-    count = len(types) + sum(r.asks for _ in r.ends)  # of results that are variables, in one piece
-    size = count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
+    of = {s: middle + k for k, s in enumerate(names)}
+    stores = slice(middle, middle + len(r.stores))
+    counts = {s: places(known.axes[s]) for s in names}
+    count, size = known.makes[r.name]
 
-    def body(made: Launched) -> None:
-        results = function(*map(there, made.given))
-        for handle, x in zip(made.makes, results[: len(made.makes)], strict=True):
+    def body(launched: Launched) -> None:
+        results = function(*map(there, launched.given))
+        same = all(
+            x is s.value for s, x in zip(launched.given[stores], results[count:], strict=True)
+        )
+        assert same, f"{r.name} gave another store than it was given"
+        launched.made = results[:count]
+        for handle, x in zip(launched.makes, results, strict=False):
             handle.value = x
-        for s, x in zip(r.stores, results[len(made.makes) :], strict=True):
-            given = made.given[middle + names.index(s)].value
-            assert x is given, f"{r.name} gave another store {s} than it was given"
 
-    wrapper = Wrapper(r.name, body, lambda made: made.reads, lambda made: made.writes)
+    def pieces(launched: Launched, writes: bool) -> list[Segment]:
+        found: list[Segment] = []
+        for name, spans in at(launched.given[around]).items():
+            s = launched.given[of[name]].segment
+            found += _pieces(s.start, s.size // counts[name], spans[writes])
+        return found
+
+    def reads(launched: Launched) -> list[Segment]:
+        taken = {id(h.segment): h.segment for x in launched.given[:middle] for h in among(x)}
+        return [*taken.values(), *pieces(launched, writes=False)]
+
+    def writes(launched: Launched) -> list[Segment]:
+        return [launched.own, *pieces(launched, writes=True)]
+
+    wrapper = Wrapper(r.name, body, reads, writes, kind=r.name, loc=loc)
 
     def launch(*given: Any) -> tuple[Any, ...]:
-        stores, own = dict(zip(names, given[middle:], strict=True)), inside.fresh(size)
-        taken = dict.fromkeys(h.segment for x in given[:middle] for h in among(x))
-        made = Launched(given, [Handle(run, own) for _ in range(count)], [*taken], [own])
-        for name, (reads, writes) in at(given[1 : 1 + len(r.around)]).items():
-            made.reads += _pieces(stores[name], reads, places(axes[name]))
-            made.writes += _pieces(stores[name], writes, places(axes[name]))
-        run.launch(wrapper, made)
-        return (*made.makes, *(stores[s] for s in r.stores))
+        if run.straight:
+            launched = Launched(given, inside.there)
+            run.launch(wrapper, launched)
+            if launched.made is None:  # it has failed, or another thread has turned the window on
+                run.wait(inside.there)
+            return (*cast(Any, launched.made), *given[stores])
+        own = inside.fresh(size)
+        makes = [Handle(run, own, once=True) for _ in range(count)]
+        run.launch(wrapper, Launched(given, own, makes))
+        return (*makes, *given[stores])
 
     return launch
 
 
-def _pieces(store: Handle, spans: Spans, count: int) -> list[Segment]:
+@lru_cache(maxsize=4096)
+def _pieces(start: int, unit: int, spans: Spans) -> tuple[Segment, ...]:
     """Places of a store as addresses."""
-    start, unit = store.segment.start, store.segment.size // count
-    return [Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans]
+    return tuple(Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans)
 
 
 def _call(name: str, call: Callable[..., Any], run: Executor) -> Callable[..., Any]:
     """A host call, which waits for what it is given, and is seen beside the launches."""
 
     def waits(at: tuple[int, ...], *given: Any) -> Any:
+        wanted = [h.segment for x in given for h in among(x)]
+        run.wait(*wanted)
         operands = [read(x) for x in given]
         since = time.perf_counter()
         made = call(at, *operands)
-        run.ran(name, since)
+        run.called(name, since, *wanted)
         return made
 
     return waits

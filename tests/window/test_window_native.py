@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from built import FOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program
@@ -23,18 +21,14 @@ from recurra.window.happened import violations
 from recurra.window.native.build import build, build_stress, built
 from recurra.window.native.twin import NativeWindow, load
 
-HAS_COMPILER = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
-needs_compiler = pytest.mark.skipif(
-    not HAS_COMPILER or find_spec("nanobind") is None, reason="no C++ compiler, or no nanobind"
-)
+needs_compiler = pytest.mark.needs_compiler
 Make = Callable[[int, int], Scheduler]
 
 
 @pytest.fixture(scope="module")
 def native() -> Make:
-    folder = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept: it takes ten seconds
-    build(folder)
-    return lambda size, queue: NativeWindow(size, queue, folder=folder)
+    build(FOLDER)
+    return lambda size, queue: NativeWindow(size, queue, folder=FOLDER)
 
 
 class Both:
@@ -49,6 +43,7 @@ class Both:
             assert getattr(self.other, name)(*arguments) == answer
             assert self.one.slots() == self.other.slots()
             assert self.one.waiting() == self.other.waiting()
+            assert self.one.ready() == self.other.ready()
             return answer
 
         return call

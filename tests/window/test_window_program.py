@@ -23,6 +23,7 @@ from recurra.compile import compile_graph
 from recurra.cost.target import PLAIN, aimed
 from recurra.errors import RecurraError
 from recurra.executable import Executable
+from recurra.judged import judged_of
 from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.lower import HostCall, HostLoop, Launch, lower
@@ -32,6 +33,8 @@ from recurra.report.timeline import beside
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
 from recurra.window.happened import violations
+from recurra.window.learning import Judgement
+from recurra.window.straight import Stretch
 from recurra.windowed import windowed
 from test_groups import actor_critic
 from test_rotate import KINDS, World
@@ -138,7 +141,8 @@ def test_acting_does_not_wait_for_learning() -> None:
         return regions[learn.region.name](seed, i, t, *given)
 
     changed = replaced(program, {act.region.name: acting, learn.region.name: learning})
-    found = changed.run(window=2)
+    with Executor(2, policy="always") as run:
+        found = changed.run(window=run)
     assert waited == [True] * (SIZES["I"] * (steps.hi - 2))
     equal(found, apart("first").run())
 
@@ -259,6 +263,98 @@ def test_a_launch_that_fails_is_told_by_its_name() -> None:
         replaced(program, {last.name: fails}).run(window=2)
 
 
+def runs(kind: str, count: int) -> list[dict[str, Any]]:
+    """In order, one after the other: the world goes on."""
+    program = apart(kind)
+    return [program.run(seed=4) for _ in range(count)]
+
+
+def settled(on: bool, gain: float) -> Executable:
+    """A program of which it is known whether a window pays."""
+    program = apart("first")
+    program.run(seed=4, window=2)
+    judged = judged_of(program, 2)
+    judgement, trial = judged.stretch.judgement, judged.stretch.judgement.trial
+    judgement.predicted = 1.5
+    while trial.examining:
+        way = trial.next(0.0)
+        trial.done(way, 1 / gain if way else 1.0, 1.0, time.perf_counter())
+    assert trial.next(0.0) == on
+    judged.stretch.end(healthy=True)
+    return program
+
+
+def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
+    program, (_, second, third) = settled(on=False, gain=0.8), runs("first", 3)
+    judged = judged_of(program, 2)
+    assert judged.rests()
+    equal(program.run(seed=4, window=2), second)
+    assert program.window is judged
+    assert str(judged).startswith(
+        "in order, since through a window of 2 threads they were at best 0.80 times as fast; looked"
+    )
+    judged.seconds = 1e9  # longer than it rests: launches pass by the executor, at once
+    assert not judged.rests()
+    equal(program.run(seed=4, window=2), third)
+    assert judged.stretch.straight
+
+
+def test_what_pays_goes_through_the_window() -> None:
+    program = settled(on=True, gain=1.25)
+    judged = judged_of(program, 2)
+    assert not judged.rests()
+    equal(program.run(seed=4, window=2), runs("first", 2)[1])
+    assert "2 threads, at best 1.25 times as fast" in str(judged) or judged.stretch.straight
+
+
+def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
+    program = settled(on=False, gain=0.8)
+    last = program.compiled.program.regions[-1]
+
+    def fails(*given: Any) -> Any:
+        raise FloatingPointError("too large")
+
+    execution = copy(program.execution)
+    execution.regions = {**execution.regions, last.name: fails}
+    program.__dict__["execution"] = execution
+    for rests in (True, False):
+        judged = judged_of(program, 2)
+        judged.stretch = judged_of(settled(on=False, gain=0.8), 2).stretch
+        judged.seconds = 0.0 if rests else 1e9
+        assert judged.rests() == rests
+        with pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"):
+            program.run(window=2)
+
+
+def test_runs_at_the_same_time_are_judged_apart() -> None:
+    judged = judged_of(apart("first"), 2)
+    with judged.going_on() as one:
+        with judged.going_on() as other:
+            assert one is judged.stretch
+            assert other.judgement is not one.judgement
+        with pytest.raises(KeyError), judged.going_on():
+            raise KeyError
+        assert one is judged.stretch
+    with pytest.raises(KeyError), judged.going_on():
+        raise KeyError
+    assert judged.stretch is not one
+    assert judged.stretch.judgement is one.judgement
+
+
+@pytest.mark.parametrize("launches", [2, 3, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_when_the_window_goes_on_and_off(kind: str, launches: int) -> None:
+    """Handles of launches through the window are given to launches in order, and the reverse."""
+    stretch = Stretch(Judgement(2, 8), launches, launches)
+    stretch.judgement.predicted = 2.0
+    program = slowed(apart(kind), 1)
+    with Executor(2, 8, stretch=stretch) as run:
+        for want in runs(kind, 3):
+            equal(program.run(seed=4, window=run), want)
+    assert run.counts.without_window > 0
+    assert run.counts.by_workers + run.counts.by_the_caller > 0
+
+
 @pytest.mark.parametrize(
     ("options", "window", "says"),
     [
@@ -321,6 +417,9 @@ def test_the_report_shows_what_ran_beside_what(tmp_path: Path) -> None:
     assert "World: " in section
     assert re.search(r"region_\d+_i_t: [\d.]+ to [\d.]+, thread \d", section)
     assert re.search(r"\d+ in [\d.]+ ms, [\d.]+ ms of them \(\d+%\) side by side", section)
+    assert "<p>launches through a window of 2 threads" in section
+    settled(on=False, gain=0.8).run(folder=tmp_path / "off", window=2)
+    assert "were at best 0.80 times as fast" in (tmp_path / "off" / "report.html").read_text()
     apart("first").run(folder=tmp_path / "plain")
     assert 'id="launches"' not in (tmp_path / "plain" / "report.html").read_text()
 

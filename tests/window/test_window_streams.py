@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 import weakref
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from built import FOLDER
 from random_tasks import random_program
 
 from recurra.window import KernelError, Segment, Task, WindowError
@@ -19,11 +17,7 @@ from recurra.window.happened import conflicts, events, violations
 from recurra.window.native.build import STREAMS, build
 from recurra.window.streams import GpuKernel, Streams, cuda, stub
 
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"
-pytestmark = pytest.mark.skipif(
-    not any(shutil.which(name) for name in ("g++", "clang++", "c++")) or not find_spec("nanobind"),
-    reason="no C++ compiler, or no nanobind",
-)
+pytestmark = pytest.mark.needs_compiler
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,7 +9,6 @@ import pickle
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,20 +18,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from built import FOLDER
 from random_torch import bits, inputs, run
-from test_window_native import needs_compiler
 
 from recurra import window
 from recurra.cli import main
 from recurra.window import KernelError, WindowError
 from recurra.window.native.build import TORCH, build, cache_folder
 from recurra.window.native.twin import load
+from recurra.window.torch import sites
 from recurra.window.torch.concurrent import READERS, concurrent
 from recurra.window.workloads import NAMES, make
 from test_style import ROOT, env
 
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept: it takes twenty seconds
-pytestmark = needs_compiler
+pytestmark = pytest.mark.needs_compiler
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -425,3 +424,43 @@ def test_without_a_build_it_names_the_command(tmp_path: Path) -> None:
     assert "PyTorch without annotations is not built" in done.stderr
     assert "recurra window build" in done.stderr
     assert cache_folder() != tmp_path
+
+
+def test_blocks_that_are_off_are_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next ones that begin at that line; soon one of them is looked at again."""
+    own, x = torch.Tensor.__dict__.get("numpy"), torch.ones(4)
+
+    def looked_at(count: int) -> list[bool]:
+        found: list[bool] = []
+        for _ in range(count):
+            with concurrent(2) as block:
+                x.add(1.0)
+                found.append(torch.Tensor.__dict__.get("numpy") is not own)
+            assert block.counts["window off"] == 0  # too short to tell which program it is
+        return found
+
+    monkeypatch.setattr(sites, "REST", 1e9)
+    assert looked_at(7) == [True] * sites.ENOUGH + [False] * (7 - sites.ENOUGH)
+    with concurrent(2):  # begins elsewhere
+        assert torch.Tensor.__dict__.get("numpy") is not own
+    with torch.enable_grad(), pytest.raises(WindowError, match="gradients are on"):
+        looked_at(1)
+    monkeypatch.setattr(sites.time, "perf_counter", lambda: 1e18)
+    assert looked_at(1) == [True]
+
+
+def test_blocks_that_defer_are_looked_at_always() -> None:
+    x = torch.ones(4)
+    for _ in range(2 * sites.ENOUGH):
+        with concurrent(2, policy="always") as block:
+            x.add(1.0)
+        assert block.counts["deferred"] + block.counts["learned"] == 1
+
+
+@concurrent(2, policy="always")
+def doubled(x: torch.Tensor, depth: int) -> torch.Tensor:
+    return x * 2 if depth == 0 else doubled(x, depth - 1) * 2
+
+
+def test_a_function_in_a_block_of_its_own() -> None:
+    assert doubled(torch.ones(2), 3).tolist() == [16.0, 16.0]

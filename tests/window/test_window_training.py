@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_window_native import needs_compiler
+from built import FOLDER
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,8 +20,7 @@ from recurra.window.torch.concurrent import Block, concurrent
 from recurra.window.torch.training import backend
 from recurra.window.workloads.cells import NASNET_A, Cell
 
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # as in test_window_torch
-pytestmark = [needs_compiler, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
+from built import FOLDER
 
 from recurra.window.native.build import build
 from recurra.window.native.twin import load
 from recurra.window.trial import LOSS, Trial
-
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"  # kept, and shared with others
-needs_compiler = pytest.mark.skipif(
-    not any(shutil.which(name) for name in ("g++", "clang++", "c++")) or not find_spec("nanobind"),
-    reason="no C++ compiler, or no nanobind",
-)
 
 
 def run(trial: Trial, until: float, on: float, off: float, now: float = 0.0) -> tuple[float, ...]:
@@ -82,7 +73,7 @@ def native() -> Any:
     return load(FOLDER)
 
 
-@needs_compiler
+@pytest.mark.needs_compiler
 @pytest.mark.parametrize("seed", range(30))
 def test_native_and_python_decide_alike(native: Any, seed: int) -> None:
     rng = random.Random(seed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -57,7 +58,7 @@ def places(axes: Sequence[Axis]) -> int:
 
 def touched(
     plan: Plan, r: Region, axes: Mapping[str, tuple[Axis, ...]]
-) -> Callable[[Sequence[int]], dict[str, tuple[Spans, Spans]]]:
+) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
     """f(times of the loops around): the places of every store that are read, and those written.
 
     What is written is read, too: a launch may leave some of it as it was. Stores that the caller
@@ -71,17 +72,22 @@ def touched(
         if r.tail is not None or not known & {(s, False), (s, True)}:
             found.add(Touch(s, s in r.stores, whole, (0,) * len(r.around)))
 
-    def at(times: Sequence[int]) -> dict[str, tuple[Spans, Spans]]:
+    by_shifts = {x.shifts: [y for y in found if y.shifts == x.shifts] for x in found}
+
+    @lru_cache(maxsize=4096)
+    def at(times: tuple[int, ...]) -> dict[str, tuple[Spans, Spans]]:
         read: dict[str, set[tuple[int, int]]] = {s: set() for s in mine}
         written: dict[str, set[tuple[int, int]]] = {s: set() for s in mine}
-        for x in found:
+        for shifts, touches in by_shifts.items():
             env = dict(plan.sizes)
-            for loop, time, shift in zip(r.around, times, x.shifts, strict=True):
+            for loop, time, shift in zip(r.around, times, shifts, strict=True):
                 env[loop.dim] = loop.step * (time - shift)
-            spans = _rows([_slots(a, e, env) for a, e in zip(axes[x.store], x.index, strict=True)])
-            read[x.store].update(_flat(spans, axes[x.store]))
-            if x.writes:
-                written[x.store].update(_flat(spans, axes[x.store]))
+            for x in touches:
+                index = zip(axes[x.store], x.index, strict=True)
+                spans = _flat(_rows([_slots(a, e, env) for a, e in index]), axes[x.store])
+                read[x.store].update(spans)
+                if x.writes:
+                    written[x.store].update(spans)
         return {s: (tuple(sorted(read[s])), tuple(sorted(written[s]))) for s in mine}
 
     return at

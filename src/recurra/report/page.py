@@ -43,6 +43,7 @@ def render(
     islands: Sequence[Row] = (),
     contractions: Sequence[Row] = (),
     launches: Sequence[Span] = (),
+    window: str = "",
 ) -> str:
     """The page's text.
 
@@ -55,6 +56,7 @@ def render(
     islands         rows of island, predicted ms, measured ms: one step of the outermost loop
     contractions    rows of contraction, us, gain, used: those that a kernel was made for
     launches        rows of statement, start, stop, phase: what ran when, in ms, in which thread
+    window          how launches ran that could go through a window, in words
     """
     equations = equations or {}
     sections = [
@@ -69,7 +71,11 @@ def render(
             "one step of the outermost loop, each of its loops launched alone",
             table(islands, bar="measured ms") if islands else "",
         ),
-        Section("Launches", beside(launches), timeline(launches, "ms")),
+        Section(
+            "Launches",
+            beside(launches),
+            (f"<p>{escape(window)}</p>" if window else "") + timeline(launches, "ms"),
+        ),
         Section("Contractions", kernels(contractions), table(contractions) if contractions else ""),
         Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),
     ]

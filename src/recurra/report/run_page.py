@@ -45,8 +45,13 @@ def keep_contractions(run: RunFolder, program: Any) -> str:
     return page.kernels(rows)
 
 
-def keep_launches(run: RunFolder, spans: Sequence[Any]) -> None:
-    """Adds what ran when, in milliseconds: names, kinds, starts and stops in seconds."""
+def keep_launches(run: RunFolder, spans: Sequence[Any], window: str) -> None:
+    """Adds what ran when, in milliseconds: names, kinds, starts and stops in seconds.
+
+    `window` says how launches ran, of a run that was given one.
+    """
+    if window:
+        _add(run, "window", f"launches {window}")
     if not spans:
         return
     first = min(s.start for s in spans)
@@ -62,8 +67,8 @@ def keep_launches(run: RunFolder, spans: Sequence[Any]) -> None:
     _add(run, "launches", rows)
 
 
-def _add(run: RunFolder, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    parts = {**_read(run.path / NAME), name: list(rows)}
+def _add(run: RunFolder, name: str, part: Sequence[Mapping[str, Any]] | str) -> None:
+    parts = {**_read(run.path / NAME), name: part}
     atomic.replace(run.path / NAME, [json.dumps(parts).encode()])
 
 

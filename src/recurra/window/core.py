@@ -70,6 +70,10 @@ class Scheduler(Protocol):
         """How many tasks are in the FIFO."""
         ...
 
+    def ready(self) -> int:
+        """How many tasks `take` would give."""
+        ...
+
 
 class Window:
     """`size` slots (1 to 64) behind a FIFO of at most `queue` tasks."""
@@ -127,6 +131,10 @@ class Window:
     def waiting(self) -> int:
         """How many tasks are in the FIFO."""
         return len(self._fifo)
+
+    def ready(self) -> int:
+        """How many tasks `take` would give."""
+        return sum(state is State.READY for state in self._state.values())
 
     def __str__(self) -> str:
         head = f"window of {self.size}, {self.waiting()} waiting"

@@ -22,6 +22,7 @@ class Launch:
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
     loc: Loc | None
     number: int
+    ticket: int = -1  # in the window
     done: bool = False
     error: KernelError | None = None
 
@@ -63,4 +64,5 @@ def launch_of(
 ) -> Launch:
     """What this call of `launch` is, with the line that makes it."""
     wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
-    return Launch(wrapper, wrapper.task(*args, **kwargs), (args, kwargs), here(), 0)
+    loc = wrapper.loc or here()
+    return Launch(wrapper, wrapper.task(*args, **kwargs), (args, kwargs), loc, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from recurra.window.kernel import dependences
 from recurra.window.task import Task
@@ -14,6 +15,14 @@ TINY = 20e-6  # s: what takes less is run by the thread that launches it, if not
 OVERHEAD = 25e-6  # s: of a launch through the window; `recurra bench window` measures it
 LEAST_GAIN = 1.1  # below it the window is off
 SAMPLE, MOST = 64, 256  # launches of a stretch: at least, and if nobody waits for them
+SOON = 5  # times TINY: what takes longer is handed over, however long that takes
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The kind of what the program does itself, between launches."""
+
+    name: str
 
 
 class Durations:
@@ -48,12 +57,17 @@ class Judgement:
         self.durations = Durations()
         self.trial = Trial()
         self.predicted: float | None = None  # the gain of the first stretch
+        self.wake = 0.0  # s: until a sleeping thread has begun
         self._weights: dict[Hashable, float] = {}  # the same for all stretches of an examination
 
     def tiny(self, kind: Hashable) -> bool:
         """Whether handing it over would cost more than running it."""
         expected = self.durations.expect(kind)
-        return expected is not None and expected < TINY
+        return expected is not None and expected < max(TINY, min(self.wake, SOON * TINY))
+
+    def woke(self, seconds: float) -> None:
+        """A sleeping thread took so long to begin; one that was disturbed counts little."""
+        self.wake += NEW * (min(seconds, 2 * self.wake + TINY) - self.wake)
 
     def large(self, kind: Hashable) -> bool:
         """Whether it is known, and worth more than one thread."""
@@ -77,9 +91,10 @@ class Judgement:
             self.trial.done(on, seconds, sum(self._weight(kind) for _, kind in launched), now)
 
     def _predict(self, launched: Sequence[tuple[Task, Hashable]], now: float) -> None:
-        tasks = [task for task, _ in launched]
-        seconds = [self._weight(kind) for _, kind in launched]
-        self.predicted = gain(tasks, seconds, self.threads, OVERHEAD, self.slots)
+        tasks, kinds = [task for task, _ in launched], [kind for _, kind in launched]
+        outside = [isinstance(kind, Outside) for kind in kinds]
+        seconds = [self._weight(kind) for kind in kinds]
+        self.predicted = gain(tasks, seconds, self.threads, OVERHEAD, self.slots, outside)
         self._weights.clear()
         if self.predicted < LEAST_GAIN:
             self.trial.refuse(now)
@@ -89,24 +104,34 @@ class Judgement:
 
 
 def gain(
-    tasks: Sequence[Task], seconds: Sequence[float], threads: int, overhead: float, slots: int
+    tasks: Sequence[Task],
+    seconds: Sequence[float],
+    threads: int,
+    overhead: float,
+    slots: int,
+    outside: Sequence[bool] = (),
 ) -> float:
     """How much faster `threads` would run these tasks through a window than one thread in order.
 
     List scheduling, oldest first; the program launches one task every `overhead` seconds, and every
-    task takes that much more.
+    task takes that much more. What is `outside` the program does itself, and launches nothing then.
     """
-    upstream = dependences(tasks)
     end: list[float] = []
     free = [0.0] * threads
     window: list[float] = []
-    for k, ups in enumerate(upstream):
-        issued = overhead * (k + 1)
-        if len(window) == slots:
+    now = 0.0  # of the program
+    for k, ups in enumerate(dependences(tasks)):
+        alone = bool(outside) and outside[k]
+        now += 0.0 if alone else overhead
+        issued = now
+        if len(window) == slots and not alone:
             issued = max(issued, heapq.heappop(window))
         ready = max([issued, *(end[u] for u in ups)])
         start = max(ready, heapq.heappop(free))
-        end.append(start + seconds[k] + overhead)
+        end.append(start + seconds[k] + (0.0 if alone else overhead))
         heapq.heappush(free, end[k])
-        heapq.heappush(window, end[k])
+        if alone:
+            now = end[k]
+        else:
+            heapq.heappush(window, end[k])
     return sum(seconds) / max(end) if end else 1.0

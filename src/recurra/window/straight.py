@@ -21,19 +21,24 @@ class Stretch:
     that touched is looked up when the time is over."""
 
     judgement: Judgement
+    least: int = SAMPLE  # launches, if nothing is in flight
+    most: int = MOST
     straight: bool = False  # launches run at once, one by one
     timed: bool = True
     launched: list[tuple[Task, Hashable]] = field(default_factory=list[tuple[Task, Hashable]])
     called: list[Called] = field(default_factory=list[Called])
     count: int = 0
     since: float = field(default_factory=time.perf_counter)
+    before: float = 0.0  # seconds, until it was stopped
 
     def over(self, *, waited: bool) -> bool:
         """Whether it ends here: `waited` says that nothing is in flight anyway."""
         if not (self.timed or self.straight):
             return waited  # until the failures are told
         if self.timed:
-            return self.count >= (SAMPLE if waited or self.judgement.predicted is None else MOST)
+            return self.count >= (
+                self.least if waited or self.judgement.predicted is None else self.most
+            )
         return (waited or self.count >= RARELY) and time.perf_counter() >= (
             self.judgement.trial.until
         )
@@ -41,22 +46,36 @@ class Stretch:
     def end(self, *, healthy: bool) -> None:
         """The next one begins; nothing is in flight. With failures about, through the window."""
         now = time.perf_counter()
-        if self.timed and self.count >= SAMPLE:
+        if self.timed and self.count >= self.least:
             kinds = self.launched + [_looked_up(*one) for one in self.called]
-            self.judgement.ended(not self.straight, now - self.since, kinds, now)
+            self.judgement.ended(not self.straight, self.before + now - self.since, kinds, now)
         on = self.judgement.next(now)
         self.straight = healthy and not on
         self.timed = on or self.judgement.trial.examining
         self.launched.clear()
         self.called.clear()
-        self.count, self.since = 0, time.perf_counter()
+        self.count, self.since, self.before = 0, time.perf_counter(), 0.0
+
+    def ran(self, wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """One more launch, while they run one by one."""
+        self.count += 1
+        if self.timed:
+            self.called.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
+
+    def stop(self) -> None:
+        """Nothing is launched for a while: that time is not counted."""
+        self.before += time.perf_counter() - self.since
+
+    def go_on(self) -> None:
+        """After `stop`."""
+        self.since = time.perf_counter()
 
 
 def _looked_up(wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    task = wrapper.task(*args, **kwargs)
+    task = Task(wrapper.name) if wrapper.kind else wrapper.task(*args, **kwargs)
     return task, kind_of(wrapper, task)
 
 
 def kind_of(wrapper: Wrapper, task: Task) -> Hashable:
     """Launches of one kind take as long as each other."""
-    return wrapper.name, *(s.size for s in (*task.reads, *task.writes))
+    return wrapper.kind or (wrapper.name, *(s.size for s in (*task.reads, *task.writes)))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 LEAST, MOST = 2, 6  # stretches each way
+LOST = 3  # with the window, all of them slower: no more stretches
 CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
 PAUSE = {False: 20, True: 4}  # times what an examination took: on is doubted sooner than off
 LOSS = 50  # times what it lost
@@ -61,7 +62,8 @@ class Trial:
             return
         self.gain = self._best[False] / self._best[True]
         mostly = 3 * self._won >= 2 * self._count[True]
-        if self.gain * CLEAR < 1 or self._count[True] == MOST:
+        never = self._won == 0 and self._count[True] >= LOST and self.gain < 1
+        if self.gain * CLEAR < 1 or never or self._count[True] == MOST:
             self._decide(self.gain >= WORTH and mostly, now)
 
     def refuse(self, now: float) -> None:

@@ -10,10 +10,11 @@ A kernel that does not say both is a barrier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from recurra.errors import Loc
 from recurra.window.access import filled, segments
 from recurra.window.task import Segment, Task, barrier
 
@@ -26,6 +27,8 @@ class Wrapper:
     arrays or segments; None if it is not known.
 
     threaded   it takes `threads=`, how many threads it may use itself
+    kind       launches of one kind take as long as each other; None: those that touch as much
+    loc        where it is launched, if that is always the same line
     """
 
     name: str
@@ -33,6 +36,8 @@ class Wrapper:
     reads: Touched | None = None
     writes: Touched | None = None
     threaded: bool = False
+    kind: Hashable = None
+    loc: Loc | None = None
 
     def task(self, *args: Any, **kwargs: Any) -> Task:
         """What a launch with these arguments touches."""

@@ -42,13 +42,18 @@ struct Place {
 };
 inline std::string (*told)(const Place&) = nullptr;
 
+using Tensors = c10::SmallVector<at::Tensor, 2>;
+
 struct Call {
   const c10::OperatorHandle* op = nullptr;
   Stack arguments;
-  std::vector<at::Tensor> outputs;    // promised; empty if the call writes in place
-  std::vector<at::Tensor> reads, writes;  // of the arguments
+  Tensors outputs;                    // promised; empty if the call writes in place
+  Tensors writes;                     // of the arguments
   Place where;                        // the line that called it
   std::atomic<double>* us = nullptr;  // what it took is learned here
+
+  // The memory of its lists is used again.
+  void clear() { arguments.clear(), outputs.clear(), writes.clear(); }
 };
 
 // From the first to the last byte of a tensor, where every storage has numbers of its own: storages
@@ -115,16 +120,23 @@ class Engine {
   }
 
   // The next operator of the program. Runs others while the window is full. A tiny one joins the
-  // one operator that it follows, if that has not started: they are handed over as one task.
-  void offer(Accesses accesses, Call call, double tiny_us) {
+  // one operator that it follows, if that has not started: they are handed over as one task. `call`
+  // is an empty one then.
+  void offer(const Accesses& accesses, Call& call, double tiny_us) {
     const double us = call.us->load(std::memory_order_relaxed);
     auto lock = locked();
     if (us < tiny_us && join(accesses, call, us)) return;
-    while (window_.full()) help(lock, kReady | kRoom, &by_callers);
-    const Word ticket = *window_.offer(std::move(accesses));
-    Bundle& bundle = bundles_[ticket];
+    while (window_.crowded()) help(lock, kReady | kRoom, &by_callers);
+    if (spare_.empty()) {
+      spare_.push_back(decltype(bundles_){{0, {}}}.extract(0));
+    }
+    auto node = std::move(spare_.back());
+    spare_.pop_back();
+    node.key() = *window_.offer(accesses);
+    Bundle& bundle = node.mapped();
     bundle.us = us;
-    bundle.calls.push_back(std::move(call));
+    std::swap(bundle.next(), call);
+    bundles_.insert(std::move(node));
     backlog_us_ += us;
     publish();
     wake();
@@ -186,8 +198,18 @@ class Engine {
 
   // Operators that are handed over as one.
   struct Bundle {
-    std::vector<Call> calls;
+    std::vector<Call> calls;  // the first `count` of them: the others were, and may be used again
+    std::size_t count = 0;
     double us = 0;  // expected
+
+    Call& next() {
+      if (count == calls.size()) calls.emplace_back();
+      return calls[count++];
+    }
+    void clear() {
+      for (std::size_t k = 0; k < count; ++k) calls[k].clear();
+      count = 0;
+    }
   };
   enum State : unsigned { kReady = 1, kEmpty = 2, kRoom = 4, kClosing = 8 };
   static constexpr double kLongestBundle = 40;  // µs
@@ -212,7 +234,7 @@ class Engine {
   void publish() {
     const unsigned before = state_.load(std::memory_order_relaxed);
     const unsigned now = (window_.any_ready() ? kReady : 0u) | (window_.empty() ? kEmpty : 0u) |
-                         (window_.full() ? 0u : kRoom) | (closing_ ? kClosing : 0u);
+                         (window_.crowded() ? 0u : kRoom) | (closing_ ? kClosing : 0u);
     if ((now & kReady) && !(before & kReady)) ready_since_ = Clock::now();
     state_.store(now, std::memory_order_release);
   }
@@ -230,11 +252,11 @@ class Engine {
     const std::optional<Word> before = window_.only_before(accesses);
     if (!before) return false;
     Bundle& bundle = bundles_.find(*before)->second;
-    if (bundle.us + us > kLongestBundle || bundle.calls.size() == kMostCalls) return false;
+    if (bundle.us + us > kLongestBundle || bundle.count == kMostCalls) return false;
     window_.extend(*before, accesses);
     bundle.us += us;
     backlog_us_ += us;
-    bundle.calls.push_back(std::move(call));
+    std::swap(bundle.next(), call);
     ++joined;
     return true;
   }
@@ -273,22 +295,23 @@ class Engine {
     auto bundle = bundles_.extract(*ticket);
     backlog_us_ -= bundle.mapped().us;
     publish();
-    for (Call& call : bundle.mapped().calls) run_call(lock, call);
+    for (std::size_t k = 0; k < bundle.mapped().count; ++k) {
+      run_call(lock, bundle.mapped().calls[k]);
+    }
     window_.retire(*ticket);
     if (window_.empty()) backlog_us_ = 0;
     publish();
     wake();
     lock.unlock();
-    bundle = {};  // the last owner of a tensor frees it without our lock
+    bundle.mapped().clear();  // the last owner of a tensor frees it without our lock
     lock = locked();
+    spare_.push_back(std::move(bundle));
     return true;
   }
 
   void run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     std::shared_ptr<const Failure> why;
-    for (const at::Tensor& t : call.reads) {
-      if (!why) why = blame(t);
-    }
+    if (!spoilt_.empty()) why = blame(call.arguments);
     const bool first = !why;
     lock.unlock();
     if (!why) why = run(call);
@@ -343,6 +366,17 @@ class Engine {
     return found == spoilt_.end() ? nullptr : found->second.why;
   }
 
+  template <class Values>
+  std::shared_ptr<const Failure> blame(const Values& values) const {
+    std::shared_ptr<const Failure> why;
+    for (const c10::IValue& v : values) {
+      if (why) return why;
+      if (v.isTensor() && v.toTensor().defined()) why = blame(v.toTensor());
+      if (v.isList()) why = blame(v.toListRef());
+    }
+    return why;
+  }
+
   void spoil(const Call& call, const std::shared_ptr<const Failure>& why, bool first) {
     for (const auto* list : {&call.outputs, &call.writes}) {
       for (const at::Tensor& t : *list) {
@@ -393,6 +427,7 @@ class Engine {
   Window window_;
   int size_;
   std::unordered_map<Word, Bundle> bundles_;
+  std::vector<std::unordered_map<Word, Bundle>::node_type> spare_;
   std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

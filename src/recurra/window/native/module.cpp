@@ -40,7 +40,8 @@ NB_MODULE(_recurra_window, m) {
       .def("retire", &Window::retire)
       .def("slots", &slots)
       .def("offered", &Window::offered)
-      .def("waiting", &Window::waiting);
+      .def("waiting", &Window::waiting)
+      .def("ready", &Window::ready);
   nb::class_<Clock>(m, "CheckClock")
       .def(nb::init<int, int, int, int>())
       .def("columns", [](const Clock& c, int repeat) { return pair(c.columns(repeat)); })

@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,6 +20,8 @@ struct Kind {
   enum Way { views, decomposes, now, alone, defers } way = alone;
   std::vector<bool> writes;  // per argument
   bool mutates = false;
+  std::optional<c10::OperatorHandle> op;
+  std::size_t returns = 0;
   int silent = -1;  // the argument that, if true, makes it write more than its schema says
 };
 
@@ -31,6 +34,8 @@ inline const std::unordered_map<std::string, int> kSilentWrites = {  // pytorch 
 inline Kind kind_of(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Kind kind;
+  kind.op = op;
+  kind.returns = schema.returns().size();
   bool aliases = false, fresh = false, tensors = !schema.returns().empty();
   for (const auto& a : schema.arguments()) {
     const bool writes = a.alias_info() && a.alias_info()->isWrite();

@@ -17,13 +17,13 @@ struct Prediction {
   std::unordered_map<const c10::StorageImpl*, double> ready;
 
   // One more operator, of these tensors; when it would end.
-  double launch(const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
+  double launch(c10::ArrayRef<const at::Tensor*> reads, c10::ArrayRef<const at::Tensor*> writes,
                 double us, int threads, double overhead) {
     if (free.empty()) free.assign(static_cast<std::size_t>(threads), 0.0);
     double start = overhead * ++seen;
     for (const auto* list : {&reads, &writes}) {
-      for (const at::Tensor& t : *list) {
-        auto found = ready.find(t.storage().unsafeGetStorageImpl());
+      for (const at::Tensor* t : *list) {
+        auto found = ready.find(t->storage().unsafeGetStorageImpl());
         if (found != ready.end()) start = std::max(start, found->second);
       }
     }

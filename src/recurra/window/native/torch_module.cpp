@@ -57,9 +57,10 @@ int met = 0;
 double since = 0;
 int threads = 1;
 std::unordered_map<const void*, Kind> kinds;
-std::unordered_map<const void*, c10::OperatorHandle> handles;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
 std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
+Call draft;  // these two are used again
+Accesses segments;
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
 constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
@@ -132,8 +133,9 @@ std::string told_place(const Place& place) {
   TORCH_CHECK(false, why.text);
 }
 
+// Tensors among the arguments, where they are.
 struct Touched {
-  std::vector<at::Tensor> reads, writes;
+  c10::SmallVector<const at::Tensor*, 8> reads, writes;
   bool any = false, plain = true, gradient = false;
 };
 
@@ -142,7 +144,7 @@ void touch(Touched& touched, const at::Tensor& t, bool writes) {
   touched.any = true;
   touched.plain = touched.plain && plain(t);
   touched.gradient |= t.requires_grad();
-  (writes ? touched.writes : touched.reads).push_back(t);
+  (writes ? touched.writes : touched.reads).push_back(&t);
 }
 
 void touch(Touched& touched, const c10::IValue& v, bool writes) {
@@ -153,14 +155,21 @@ void touch(Touched& touched, const c10::IValue& v, bool writes) {
   }
 }
 
-Accesses accesses(const Touched& touched) {
-  Accesses found;
-  for (const at::Tensor& t : touched.reads) {
-    if (t.numel()) found.reads.push_back(segment_of(t));
+const Accesses& accesses(const Touched& touched) {
+  segments.reads.clear(), segments.writes.clear();
+  for (const at::Tensor* t : touched.reads) {
+    if (t->numel()) segments.reads.push_back(segment_of(*t));
   }
-  for (const at::Tensor& t : touched.writes) {
-    if (t.numel()) found.writes.push_back(segment_of(t));
+  for (const at::Tensor* t : touched.writes) {
+    if (t->numel()) segments.writes.push_back(segment_of(*t));
   }
+  return segments;
+}
+
+// They outlive the arguments.
+std::vector<at::Tensor> kept(c10::ArrayRef<const at::Tensor*> tensors) {
+  std::vector<at::Tensor> found;
+  for (const at::Tensor* t : tensors) found.push_back(*t);
   return found;
 }
 
@@ -173,8 +182,8 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   ++counts.alone;
   drain();
   for (const auto* list : {&touched.reads, &touched.writes}) {
-    for (const at::Tensor& t : *list) {
-      if (auto why = engine->spoilt(t)) raise(*why);
+    for (const at::Tensor* t : *list) {
+      if (auto why = engine->spoilt(*t)) raise(*why);
     }
   }
   const c10::impl::ExcludeDispatchKeyGuard without(kKey);
@@ -188,8 +197,9 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   auto look = [](const at::Tensor& t) {
     return Learned::Output{t.sizes().vec(), t.strides().vec(), t.dtype(), t.storage().nbytes()};
   };
-  for (const at::Tensor& t : touched.writes) before.push_back(look(t));
-  const std::size_t returns = op.schema().returns().size();
+  const std::vector<at::Tensor> writes = kept(touched.writes);
+  for (const at::Tensor& t : writes) before.push_back(look(t));
+  const std::size_t returns = kind.returns;
   const auto begin = std::chrono::steady_clock::now();
   run_alone(op, keys, stack, touched);
   const auto took = std::chrono::steady_clock::now() - begin;
@@ -198,7 +208,7 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   for (std::size_t k = 0; k < returns; ++k) {
     const at::Tensor& t = (*stack)[stack->size() - returns + k].toTensor();
     if (kind.mutates) {  // gives what it wrote, in that order, as large as it was
-      learned.defer = learned.defer && k < touched.writes.size() && t.is_same(touched.writes[k]);
+      learned.defer = learned.defer && k < writes.size() && t.is_same(writes[k]);
       continue;
     }
     if (!t.defined() || !plain(t) || t.storage_offset() != 0 || t.storage().use_count() > 1) {
@@ -208,14 +218,13 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
     learned.outputs.push_back(look(t));
   }
   for (std::size_t k = 0; k < before.size(); ++k) {
-    const Learned::Output after = look(touched.writes[k]);
+    const Learned::Output after = look(writes[k]);
     learned.defer = learned.defer && after.sizes == before[k].sizes &&
                     after.strides == before[k].strides && after.bytes == before[k].bytes;
   }
 }
 
-std::vector<at::Tensor> promise(const Learned& learned) {
-  std::vector<at::Tensor> promised;
+void promise(const Learned& learned, Tensors& promised) {
   for (const Learned::Output& o : learned.outputs) {
     auto storage = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), o.bytes, at::DataPtr(nullptr, c10::Device(c10::kCPU)),
@@ -225,17 +234,14 @@ std::vector<at::Tensor> promise(const Learned& learned) {
     t.unsafeGetTensorImpl()->set_sizes_and_strides(o.sizes, o.strides);
     promised.push_back(std::move(t));
   }
-  return promised;
 }
 
 // When the results of an operator would be there: for the prediction.
-void note(const c10::OperatorHandle& op, const Stack* stack, const Touched& touched, double end) {
-  if (mode != Mode::aside) return;
-  const std::size_t returns = op.schema().returns().size();
-  for (std::size_t k = stack->size() - returns; k < stack->size(); ++k) {
+void note(const Kind& kind, const Stack* stack, const std::vector<at::Tensor>& writes, double end) {
+  for (std::size_t k = stack->size() - kind.returns; k < stack->size(); ++k) {
     prediction.made((*stack)[k].toTensor(), end);
   }
-  for (const at::Tensor& t : touched.writes) prediction.made(t, end);
+  for (const at::Tensor& t : writes) prediction.made(t, end);
 }
 
 // What takes less costs more to hand over than to run.
@@ -243,31 +249,28 @@ double tiny() {
   return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
-void defer(const c10::OperatorHandle& op, Stack* stack, std::size_t base, const Touched& touched,
-           const Kind& kind, Learned& learned) {
-  Call call;
-  call.op = &handles.try_emplace(&op.schema(), op).first->second;
-  call.us = &learned.us;
-  call.where = place();
-  call.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
-                        std::make_move_iterator(stack->end()));
+void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& kind,
+           Learned& learned) {
+  accesses(touched);
+  draft.clear();
+  draft.op = &*kind.op;
+  draft.us = &learned.us;
+  draft.where = place();
+  for (const at::Tensor* t : touched.writes) draft.writes.push_back(*t);
+  draft.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
+                         std::make_move_iterator(stack->end()));
   stack->resize(base);
-  Accesses found = accesses(touched);
   if (kind.mutates) {
-    const std::size_t returns = op.schema().returns().size();
-    for (std::size_t k = 0; k < returns; ++k) stack->push_back(touched.writes[k]);
+    for (std::size_t k = 0; k < kind.returns; ++k) stack->push_back(draft.writes[k]);
   } else {
-    call.outputs = promise(learned);
-    for (const at::Tensor& t : call.outputs) {
-      if (t.numel()) found.writes.push_back(segment_of(t));
+    promise(learned, draft.outputs);
+    for (const at::Tensor& t : draft.outputs) {
+      if (t.numel()) segments.writes.push_back(segment_of(t));
       stack->push_back(t);
     }
   }
-  call.reads = touched.reads;
-  call.reads.insert(call.reads.end(), touched.writes.begin(), touched.writes.end());
-  call.writes = touched.writes;
   ++counts.deferred;
-  engine->offer(std::move(found), std::move(call), tiny());
+  engine->offer(segments, draft, tiny());
 }
 
 // The operator itself, as if nobody had looked.
@@ -324,7 +327,9 @@ void weigh(Learned& learned) {
 
 // A known operator in a stretch without the window, which is timed. What we do is not counted.
 void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-               const Touched& touched, Learned& learned, Clock::time_point entered) {
+               const Touched& touched, const Kind& kind, Learned& learned,
+               Clock::time_point entered) {
+  const std::vector<at::Tensor> writes = kept(touched.writes);
   const double end = prediction.launch(touched.reads, touched.writes, learned.us, threads,
                                        kOverhead);
   const auto begin = Clock::now();
@@ -332,7 +337,7 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   const auto after = Clock::now();
   learn_from(learned.us, std::chrono::duration<double, std::micro>(after - begin).count());
   ++counts.inlined;
-  note(op, stack, touched, end);
+  note(kind, stack, writes, end);
   program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
 }
 
@@ -397,16 +402,30 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (!learned.defer) return run_alone(op, keys, stack, touched);
   if (program) weigh(learned);
   if (mode == Mode::aside && !engine->any_spoilt()) {
-    return run_aside(op, keys, stack, touched, learned, entered);
+    return run_aside(op, keys, stack, touched, kind, learned, entered);
   }
   if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
     ++counts.inlined;
     return plainly(op, keys, stack);
   }
-  defer(op, stack, base, touched, kind, learned);
+  defer(stack, base, touched, kind, learned);
 }
 
 thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
+
+// Views, and what consists of other operators, need not come here at all.
+void let_pass() {
+  static auto* library = new torch::Library(  // never taken back: blocks may outlive it at the end
+      torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.getNamespace() != "aten") continue;
+    const Kind::Way way = kind_of(*op).way;
+    if (way != Kind::views && way != Kind::decomposes) continue;
+    library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFallthrough());
+  }
+}
 
 }  // namespace
 
@@ -416,6 +435,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 
 NB_MODULE(_recurra_torch, m) {
   recurra::told = told_place;
+  let_pass();
   m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
     if (!engine || !engine->fits(all - 1, slots)) {
       const WithoutPython free;

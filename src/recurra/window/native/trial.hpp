@@ -7,7 +7,7 @@ namespace recurra {
 
 class Trial {
  public:
-  static constexpr int kLeast = 2, kMost = 6;                  // stretches each way
+  static constexpr int kLeast = 2, kMost = 6, kLost = 3;       // stretches each way; lost
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
   static constexpr double kPause = 20, kSoon = 4;               // times what was spent: off, on
   static constexpr double kLoss = 50, kLongest = 600;           // times what was lost; seconds
@@ -43,7 +43,8 @@ class Trial {
     if (on_ != off_ || on_ < kLeast) return;
     gain_ = best_off_ / best_on_;
     const bool mostly = 3 * won_ >= 2 * on_;
-    if (gain_ * kClear < 1 || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
+    const bool never = won_ == 0 && on_ >= kLost && gain_ < 1;
+    if (gain_ * kClear < 1 || never || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
   }
 
   // It cannot pay, as far as is known without trying.

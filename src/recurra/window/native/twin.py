@@ -35,6 +35,11 @@ def load(folder: Path | None = None, extension: Extension = WINDOW) -> Any:
     return module
 
 
+def there() -> bool:
+    """Whether the native window is built: what is loaded is not looked for again."""
+    return WINDOW.module in sys.modules or built() is not None
+
+
 class NativeWindow:
     """`size` slots (1 to 64) behind a FIFO of at most `queue` tasks: see `core.Window`."""
 
@@ -70,3 +75,7 @@ class NativeWindow:
     def waiting(self) -> int:
         """How many tasks are in the FIFO."""
         return self._window.waiting()
+
+    def ready(self) -> int:
+        """How many tasks `take` would give."""
+        return self._window.ready()

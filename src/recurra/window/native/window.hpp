@@ -36,11 +36,14 @@ class Window {
   }
 
   // The next task of the program; nothing if the FIFO is full.
-  std::optional<Word> offer(Accesses accesses) {
-    if (fifo_.size() == queue_) return std::nullopt;
+  std::optional<Word> offer(const Accesses& accesses) {
+    if (full()) return std::nullopt;
     const Word ticket = next_++;
-    fifo_.push_back({ticket, std::move(accesses)});
-    fill();
+    if (crowded()) {
+      fifo_.push_back({ticket, accesses});
+    } else {
+      enter(ticket, accesses);
+    }
     return ticket;
   }
 
@@ -113,9 +116,11 @@ class Window {
 
   std::size_t waiting() const { return fifo_.size(); }
   Word offered() const { return next_; }
+  int ready() const { return std::popcount(ready_); }
   bool any_ready() const { return ready_ != 0; }
   bool empty() const { return busy_ == 0 && fifo_.empty(); }
   bool full() const { return fifo_.size() == queue_; }
+  bool crowded() const { return busy_ == all(); }  // the next one waits in the FIFO
 
  private:
   struct Waiting {
@@ -138,20 +143,24 @@ class Window {
 
   // FIFO -> free slots, in order: all that a task may depend on is in the window or done.
   void fill() {
-    const Word all = size_ == kSlots ? ~Word{0} : (Word{1} << size_) - 1;
-    while (!fifo_.empty() && busy_ != all) {
-      const Waiting& w = fifo_.front();
-      const int slot = std::countr_zero(~busy_);
-      const Word upstream = upstream_of(w.accesses);  // empty lanes never hit
-      upstream_[slot] = upstream;
-      ticket_[slot] = w.ticket;
-      reads_.put(slot, w.accesses.reads);
-      writes_.put(slot, w.accesses.writes);
-      busy_ |= Word{1} << slot;
-      if (!upstream) ready_ |= Word{1} << slot;
+    while (!fifo_.empty() && !crowded()) {
+      enter(fifo_.front().ticket, fifo_.front().accesses);
       fifo_.pop_front();
     }
   }
+
+  void enter(Word ticket, const Accesses& accesses) {
+    const int slot = std::countr_zero(~busy_);
+    const Word upstream = upstream_of(accesses);  // empty lanes never hit
+    upstream_[slot] = upstream;
+    ticket_[slot] = ticket;
+    reads_.put(slot, accesses.reads);
+    writes_.put(slot, accesses.writes);
+    busy_ |= Word{1} << slot;
+    if (!upstream) ready_ |= Word{1} << slot;
+  }
+
+  Word all() const { return size_ == kSlots ? ~Word{0} : (Word{1} << size_) - 1; }
 
   int size_;
   std::size_t queue_;

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from recurra.window.faults import KernelError
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import WindowError
+from recurra.window.torch.sites import Site, site_of
 
 # What reads or gives away a tensor's memory without the dispatcher.
 READERS = (
@@ -66,14 +67,34 @@ class Block:
         return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
 
 
-@contextmanager
+class Concurrent(ContextDecorator):
+    """A block to come: see `concurrent`."""
+
+    def __init__(self, site: Site, options: tuple[int, int, bool, Path | None]):
+        self._site, self._options = site, options
+        self._open: AbstractContextManager[Block] | None = None
+
+    def _recreate_cm(self) -> Concurrent:
+        return Concurrent(self._site, self._options)
+
+    def __enter__(self) -> Block:
+        if self._options[2] and self._site.rests() and not torch.is_grad_enabled():
+            return Block(dict(self._site.counts))
+        self._open = _block(self._site, *self._options)
+        return self._open.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        block, self._open = self._open, None
+        return None if block is None else block.__exit__(*raised)
+
+
 def concurrent(
     threads: int = 2,
     slots: int = 32,
     *,
     policy: Literal["learn", "always"] = "learn",
     folder: Path | None = None,
-) -> Generator[Block]:
+) -> Concurrent:
     """Operators of this thread run on `threads` threads, itself included, until the block ends.
 
     Results are equal to the last bit. Gradients are refused: use torch.no_grad() or
@@ -85,6 +106,14 @@ def concurrent(
     Raises WindowError if gradients are on or the native part is not built; at the end KernelError
     for an operator that failed and whose result nobody has read.
     """
+    site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
+    return Concurrent(site, (threads, slots, policy == "learn", folder))
+
+
+@contextmanager
+def _block(
+    site: Site, threads: int, slots: int, learn: bool, folder: Path | None
+) -> Generator[Block]:
     module = check(threads, slots, folder)
     if torch.is_grad_enabled():
         raise WindowError(
@@ -101,7 +130,7 @@ def concurrent(
     with _lock, ExitStack() as undo:
         undo.enter_context(_readers_wait(module))
         undo.enter_context(_not_compiled())
-        module.begin(threads, slots, policy == "learn", TINY_US)
+        module.begin(threads, slots, learn, TINY_US)
         _threads.append(me)
         _native.append(module)
         module.enter()
@@ -110,6 +139,8 @@ def concurrent(
         module.drain()
         module.account()
         block.counts.update(module.counts())
+        if learn:
+            site.ended(block.counts)
         failed = module.finish()
         if failed is not None:
             raise KernelError(failed)

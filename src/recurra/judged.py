@@ -1,0 +1,92 @@
+"""judged: whether the launches of a program go through a window, by the clock, over all its runs.
+
+    learned → in order ⇄ through the window, in turns → whatever is faster, for a while
+
+A run that ends before that is asked again is in order as if there were no window.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from recurra.window.learning import LEAST_GAIN, Judgement
+from recurra.window.straight import Stretch
+from recurra.window.trial import WORTH
+
+if TYPE_CHECKING:
+    from recurra.executable import Executable
+
+_known: WeakKeyDictionary[Executable, dict[int, Judged]] = WeakKeyDictionary()
+SLOTS = 32
+LEAST, MOST = 64, 512  # launches of a stretch: whole runs, where they are so short
+
+
+@dataclass
+class Judged:
+    """What runs of one program on so many threads have shown. In words: how its launches run."""
+
+    threads: int
+    stretch: Stretch
+    seconds: float = inf  # of the last run
+    _taken: threading.Lock = field(default_factory=threading.Lock)
+
+    def rests(self) -> bool:
+        """Whether a run in order will be over before anything is examined."""
+        trial = self.stretch.judgement.trial
+        off = self.stretch.straight and not trial.examining
+        return off and time.perf_counter() + self.seconds < trial.until
+
+    @contextmanager
+    def going_on(self) -> Generator[Stretch]:
+        """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
+        if not self._taken.acquire(blocking=False):
+            yield _stretch(Judgement(self.threads, SLOTS))
+            return
+        since = time.perf_counter()
+        try:
+            self.stretch.go_on()
+            yield self.stretch
+            self.stretch.stop()
+            self.seconds = time.perf_counter() - since
+        except BaseException:
+            self.stretch = _stretch(self.stretch.judgement)
+            raise
+        finally:
+            self._taken.release()
+
+    def __str__(self) -> str:
+        judgement = self.stretch.judgement
+        trial, predicted = judgement.trial, judgement.predicted
+        window = f"through a window of {self.threads} threads"
+        if predicted is None:
+            return f"{window}, to learn what launches take"
+        if trial.examining:
+            return f"{window} and in order, in turns, to see which is faster"
+        if not self.stretch.straight:
+            return f"{window}, at best {trial.gain:.2f} times as fast as in order at best"
+        why = f"{window} they were at best {trial.gain:.2f} times as fast"
+        if trial.gain >= WORTH:
+            why = f"{window} they were faster in few of the stretches"
+        if predicted < LEAST_GAIN:
+            why = f"{window} they would be {predicted:.2f} times as fast at best"
+        rest = max(0.0, trial.until - time.perf_counter())
+        return f"in order, since {why}; looked at again in {rest:.2g} s"
+
+
+def judged_of(program: Executable, threads: int) -> Judged:
+    """What is known of this very program, compiled once."""
+    by_threads = _known.setdefault(program, {})
+    if threads not in by_threads:
+        by_threads[threads] = Judged(threads, _stretch(Judgement(threads, SLOTS)))
+    return by_threads[threads]
+
+
+def _stretch(judgement: Judgement) -> Stretch:
+    return Stretch(judgement, LEAST, MOST)
