@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from numpy_memory import counted
 from recurra import fitting
@@ -19,6 +22,7 @@ from recurra.errors import PlanError
 from recurra.executable import Executable
 from recurra.fitting import HELD, ROWS, again, away
 from recurra.memory.swap import Swap
+from test_random_programs import QUICK
 from test_swap import learner
 
 WORK = Work(B=64, T=50)
@@ -48,6 +52,28 @@ def test_no_more_is_allocated_than_the_budget(part: float) -> None:
     assert told.startswith(f"memory: {p.memory.nbytes:,} of ")
     assert ("by held=" in told) == (part < 1)
     assert told.endswith("as it is") == (part > 1)
+
+
+@settings(QUICK, max_examples=4)
+@given(st.floats(0.2, 1.05))
+def test_within_random_budgets(part: float) -> None:
+    """The same losses in no more than the budget, or a refusal that names one that does."""
+    free = learner()
+    budget = int(part * free.memory.nbytes)
+    try:
+        with mock.patch.object(fitting, "LEAST", 0):
+            p = learner(memory=budget)
+    except PlanError as error:
+        least = parse(
+            str(error).partition("least budget known to do is ")[2].split(";")[0].split()[0]
+        )
+        assert budget < least < free.memory.nbytes
+        return
+    np.testing.assert_allclose(p.run()["loss"], free.run()["loss"], rtol=1e-5)
+    with counted() as count:
+        p.run()
+    assert p.memory.nbytes <= budget
+    assert count.peak <= 1.05 * budget
 
 
 def test_jax_learns_the_same_within_it() -> None:

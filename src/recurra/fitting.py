@@ -26,6 +26,7 @@ from recurra.program.region import Region
 
 HELD = (16.0, 256.0, 4096.0)  # what a byte that is kept is worth, times its traffic
 ROWS = (128, 32)  # of a tile
+LEAST = "1MiB"  # a store of fewer bytes is not worth a disk
 STORES = 3  # that are swapped one after the other, before all are
 
 Options = Mapping[str, Any]
@@ -114,11 +115,11 @@ def away(given: Options, plan: Plan) -> Iterator[dict[str, Any]]:
     """Ways that keep stores elsewhere: the largest, the two largest, ..; all, and the rest dear."""
     if given.get("swap") is not None or given.get("workers", 1) > 1 or given.get("check"):
         return
-    names = list(worth(plan, Swap()))
+    names = list(worth(plan, Swap(least=LEAST)))
     for k in range(1, min(len(names), STORES) + 1):
-        yield {"swap": Swap(stores=tuple(names[:k]))}
+        yield {"swap": Swap(least=LEAST, stores=tuple(names[:k]))}
     if names and "held" not in given:
-        yield {"held": HELD[-1], "swap": Swap()}
+        yield {"held": HELD[-1], "swap": Swap(least=LEAST)}
 
 
 def told(best: Way, budget: int, others: Iterable[Way]) -> Executable:
