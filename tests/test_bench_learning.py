@@ -176,4 +176,5 @@ def test_the_command_keeps_what_it_found(monkeypatch, tmp_path, capsys):
     assert (out / "curves.svg").read_text().startswith("<svg")
     assert {a["total"] for a in asked} == {suite.QUICK_TOTAL}
     assert cli.main(["bench", "ppo", "--out", str(out)]) == 2
-    assert "--out is for the bench learning, decode and mapping, not ppo" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--out is for the bench learning, memory, decode and mapping, not ppo" in told
