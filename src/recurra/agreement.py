@@ -19,6 +19,7 @@ from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Call
+from recurra.ops.samples import Samples
 from recurra.ops.source import Input
 from recurra.rewrite.granularity import Axes, restored
 
@@ -114,7 +115,8 @@ def _equal(a: Array, b: Array) -> Array:
 
 @contextmanager
 def _stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Generator[None]:
-    calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
+    known = (n for n in graph.nodes.values() if not isinstance(n.op, Samples))
+    calls = [n for n in known if isinstance(n.op, Call)]
     table = dict(Call.table)
     Call.table.update({n.op.fn: _stand_in(n, sizes) for n in calls if isinstance(n.op, Call)})
     try:

@@ -30,6 +30,7 @@ from recurra.rewrite.asking import asked, open_questions
 from recurra.rewrite.attention import attended
 from recurra.rewrite.beside import side_by_side
 from recurra.rewrite.fronts import fronts
+from recurra.rewrite.fetch import as_they_lie, fetch
 from recurra.rewrite.granularity import (
     Axes,
     Decision,
@@ -196,8 +197,13 @@ def compile_graph(
     at_end, why = batch_last(g, sizes, [*split, *batch], last)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
+    shuffled = gone is not None and any(isinstance(n.op, Permutation) for n in g.nodes.values())
+    if gone is not None and shuffled:
+        dims = [*split, *batch]
+        g = stages.run("fetch", lambda g, n: _noted(stages, fetch(g, n, dims, gone)), g)
     before = g
     g = stages.run("granularity", batched, g)
+    g = stages.run("in place", lambda g, _: as_they_lie(g), g) if shuffled else g
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)

@@ -61,6 +61,10 @@ class Swap:
                 f"there is no folder {self.folder} to swap to", hint="make it first", loc=here()
             )
 
+    def may(self, name: str) -> bool:
+        """Is it one of those that may go?"""
+        return self.stores is None or name in self.stores
+
 
 def swap_of(x: Any) -> Swap | None:
     """What an option means: a Swap, a tier, or None."""
@@ -77,7 +81,7 @@ def worth(plan: Plan, swap: Swap) -> dict[str, str]:
     """
     sizes, least = plan.sizes, parse(swap.least)
     found = [s for s in plan.stores.values() if s.nbytes(sizes) >= least and _can(plan, s)]
-    named = [s for s in found if swap.stores is None or s.name in swap.stores]
+    named = [s for s in found if swap.may(s.name)]
     large = sorted(named, key=lambda s: -s.nbytes(sizes))
     return {s.name: s.kept[0].dim for s in large}
 
@@ -93,7 +97,7 @@ def read_by_points(
     """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
     for ref in (a for name in t.members for a in graph[name].args):
         of = graph[ref.name]
-        named = ref.name not in t.members and (swap.stores is None or ref.name in swap.stores)
+        named = ref.name not in t.members and swap.may(ref.name)
         if not named or t.dim not in of.domain or len(of.domain) < 2:
             continue
         points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)

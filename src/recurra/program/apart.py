@@ -18,6 +18,7 @@ from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Store
+from recurra.program.sampled import samplers
 from recurra.program.region import Region, lasting, stores_of
 from recurra.program.steps import Segment, members, trips
 from recurra.schedule.tree import Loop, equation, is_step, reads
@@ -38,7 +39,7 @@ def divided(
 
     So can those of which every launch, and every one of `calls` (and the loops around it), touches
     one point. Those to be `swapped` are cut along their own dim; `room` of their points are in
-    memory at once.
+    memory at once, and calls that take samples of them are given all.
     """
     found = list(regions)
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
@@ -50,7 +51,8 @@ def divided(
         mine = {
             r.name: place(plan, r, name, axis.dim) for r in found if name in (*r.stores, *r.reads)
         }
-        readers = {n.name for n, _ in plan.graph.readers[name]} & calls.keys()
+        takes = samplers(plan, store) if name in swapped else set[str]()
+        readers = {n.name for n, _ in plan.graph.readers[name]} & calls.keys() - takes
         mine |= {c: _one(plan, (c,), calls[c], name, axis.dim) for c in readers}
         if None in mine.values():
             continue

@@ -13,7 +13,7 @@ from recurra.errors import RecurraError
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
-from recurra.ops.control import Call
+from recurra.program.called import called
 from recurra.program.given import Given, source
 from recurra.program.lower import Program
 from recurra.program.machine import Machine
@@ -24,7 +24,7 @@ from recurra.program.source import source as written
 from recurra.program.steps import times
 from recurra.program.streamed import streamed
 from recurra.program.swapped import Mover, Paged
-from recurra.program.walk import State, Walk
+from recurra.program.walk import Walk
 from recurra.schedule.tree import Loop, equation, is_constant
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
@@ -453,43 +453,7 @@ class _Run:
         return tuple(self.around(s, f) if self.around else f for s, f in made.items())
 
     def call(self, statement: str) -> Callable[..., Any]:
-        """A host call: operands become NumPy arrays, results go back to the backend."""
-        plan, backend, walk, shards = self.plan, self.backend, self.walk, self.shards
-        node = plan.graph[statement]
-        loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-        grouped = isinstance(node.op, Call) and node.op.group
-        stored = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
-
-        def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
-            state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
-            return state, walk.point(statement, state)
-
-        def read(machine: Machine, times: tuple[Any, ...], *found: Any) -> list[Any]:
-            refs, on = [node.args[k] for k in stored], Walk(plan, machine)
-            state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
-            return [on.read(plan.stores[a.name], a, state, env) for a in refs]
-
-        reading = backend.reading(read)
-
-        def operands(times: tuple[int, ...], given: Sequence[Any]) -> list[Any]:
-            args = [*given]
-            for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
-                args[k] = x
-            return [np.asarray(x) for x in args]
-
-        def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
-            return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
-
-        def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-            if shards is None:
-                args = operands(times, given) if stored else [np.asarray(x) for x in given]
-                return tuple(map(backend.given, run(times, args)))
-            parts = zip(*(_mesh(backend).parts(x) for x in given), strict=True)
-            each = [operands(times, part) for part in parts]  # of every worker
-            results = run(times, shards.together(node, zip(*each, strict=True)))
-            return tuple(map(_mesh(backend).spread, shards.apart(node, results)))
-
-        return call
+        return called(self.plan, self.backend, self.walk, self.shards, statement)
 
 
 def _mesh(backend: Any) -> Mesh:

@@ -29,6 +29,10 @@ class Slow(Protocol):
         """Into an array."""
         ...
 
+    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """out[to[j]] is row `rows[j]` of a point."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -46,6 +50,9 @@ class Host:
 
     def read(self, k: int, x: np.ndarray) -> None:
         np.copyto(x, self.points[k])
+
+    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        out[to] = self.points[k].reshape(-1, *out.shape[1:])[rows]
 
     def close(self) -> None:
         self.points.clear()
@@ -101,19 +108,26 @@ class Disk:
         self.unflushed = 0
 
     def read(self, k: int, x: np.ndarray) -> None:
-        def into(fd: int, room: memoryview, at: int) -> int:
-            return os.preadv(fd, [room], at)
+        self.all(_into, bytes_of(x), k, "read from")
+        self.forget(k)
 
-        self.all(into, bytes_of(x), k, "read from")
+    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        for j, row in zip(to, rows, strict=True):
+            mine = bytes_of(out[j])
+            self.all(_into, mine, k, "read from", int(row) * len(mine))
+        self.forget(k)
+
+    def forget(self, k: int) -> None:
+        """The system need not keep what it has read of a point."""
         at = k * self.nbytes
         os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
 
-    def all(self, call: Any, bytes_: memoryview, k: int, what: str) -> None:
-        """A call until nothing is left to do."""
-        done = 0
-        while done < self.nbytes:
+    def all(self, call: Any, bytes_: memoryview, k: int, what: str, first: int = 0) -> None:
+        """A call until nothing is left to do of a point's bytes from `first` on."""
+        done, start = 0, k * self.nbytes + first
+        while done < len(bytes_):
             try:
-                some = call(self.file.fileno(), bytes_[done:], k * self.nbytes + done)
+                some = call(self.file.fileno(), bytes_[done:], start + done)
             except OSError as error:
                 raise self.failed(f"[{k}] cannot be {what} {self.folder}", 1, error) from None
             if not some:
@@ -123,6 +137,10 @@ class Disk:
 
     def close(self) -> None:
         self.file.close()
+
+
+def _into(fd: int, room: memoryview, at: int) -> int:
+    return os.preadv(fd, [room], at)
 
 
 def bytes_of(x: np.ndarray) -> memoryview:

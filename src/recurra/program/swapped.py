@@ -144,6 +144,27 @@ class Paged:
             self.writes.pop(k).result()
         return x
 
+    def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
+        """Row `rows[j]` of point `points[j]`, counted over the `lead` first axes: [j, *row]."""
+        out = np.zeros((len(points), *self.shape[lead:]), self.dtype)
+        order = np.lexsort((rows, points))  # as they lie there
+        cuts = np.flatnonzero(np.diff(points[order])) + 1
+
+        def found() -> None:
+            for mine in np.split(order, cuts) if len(order) else ():
+                self.some(int(points[mine[0]]), rows[mine], mine, out)
+
+        self.mover.move(self.name, int(points.min(initial=0)), False, found).result()
+        return out
+
+    def some(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """Some rows of a point, where it is now."""
+        if k in self.here:
+            seen = self.backend.seen(self.backend.wait(self.here[k]))
+            out[to] = seen.reshape(-1, *out.shape[1:])[rows]
+        elif k in self.out:
+            self.there.rows(k, rows, to, out)
+
     def blank(self, k: int) -> Any:
         """Memory that a launch may fill with a point: of the one used longest ago, if there is none
         left."""

@@ -59,7 +59,7 @@ def samples(graph: Graph, p: Node, sizes: Mapping[str, int]) -> Samples | None:
     over: tuple[Range, ...] | None = None
     taken: dict[str, Ref] = {}
     for reader, k in graph.readers[p.name]:
-        flat = _flat(graph, reader, k, sizes)
+        flat = flattened(graph, reader, k, sizes)
         if flat is None or (over is not None and flat[0] != over):
             return None
         over, taken[reader.name] = flat
@@ -74,7 +74,7 @@ def samples(graph: Graph, p: Node, sizes: Mapping[str, int]) -> Samples | None:
     return Samples(p.name, dim, over, members, taken)
 
 
-def _flat(
+def flattened(
     graph: Graph, n: Node, k: int, sizes: Mapping[str, int]
 ) -> tuple[tuple[Range, ...], Ref] | None:
     """The dims that a take takes from, one counted in the other, and the read at one point."""

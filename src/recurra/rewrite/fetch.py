@@ -1,0 +1,104 @@
+"""fetch: shuffled samples of what is to be swapped are taken by the host, a few rows of it.
+
+    x[e,m,n] = take(flat, k[e,m,n]);  flat = reshape(o[0:B,0:T])
+    →   found[e,m] = samples(o[0:B,0:T], k[e,m,0:N]);  x[e,m,n] = pick(item(found), at_=n)
+
+Then no launch needs more than one point of `o` at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import prod
+
+from recurra.amounts import parse
+from recurra.ir.expr import Sym, lin
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.types import Range, Tuple, Type
+from recurra.memory.swap import Swap
+from recurra.ops.control import Item
+from recurra.ops.indexing import Pick
+from recurra.ops.movement import Transpose
+from recurra.ops.samples import FUNCTION, Samples
+from recurra.rewrite.fuel import fuel
+from recurra.rewrite.unshuffle import flattened
+
+
+def fetch(
+    graph: Graph, sizes: Mapping[str, int], batch: Collection[str], swap: Swap
+) -> tuple[Graph, list[str]]:
+    """The graph, and what the host takes, a line each. `batch`: dims that order nothing."""
+    told: list[str] = []
+    for n in list(graph.nodes.values()):
+        of = _source(graph, n, sizes, swap)
+        own = [r for r in n.domain if r.dim in batch]
+        if of is None or not own or any(r.dim not in graph[n.args[1].name].domain for r in own):
+            continue
+        if fuel().burn("samples → taken by the host", n.name):
+            graph = _by_host(graph, n, of, own)
+            told.append(f"{n.name}: rows of {of.name}, taken by the host")
+    return graph.live() if told else graph, told
+
+
+def _source(graph: Graph, n: Node, sizes: Mapping[str, int], swap: Swap) -> Ref | None:
+    """The read of all points of what is to be swapped, if an equation takes rows of them."""
+    found = flattened(graph, n, 1, sizes)
+    if found is None or not graph.is_identity(n.args[1]):
+        return None
+    over, (flat,) = found[0], graph[n.args[0].name].args
+    of = graph[flat.name]
+    if not isinstance(of.type, Type) or not swap.may(of.name):
+        return None
+    nbytes = prod(r.size(sizes) for r in over) * of.type.nbytes(sizes)
+    one = all(_one(graph, reader, k, over[-1], sizes) for reader, k in graph.readers[of.name])
+    return flat if one and nbytes >= parse(swap.least) else None
+
+
+def _one(graph: Graph, n: Node, k: int, last: Range, sizes: Mapping[str, int]) -> bool:
+    """Does a reader read one point of a dim at a time, or is it there for samples only?"""
+    a = n.args[k]
+    e = dict(zip(graph[a.name].domain.dims, a.index, strict=True))[last.dim]
+    takes = (flattened(graph, reader, 1, sizes) for reader, _ in graph.readers[n.name])
+    return not isinstance(e, Slice) or None not in takes
+
+
+def _by_host(graph: Graph, n: Node, of: Ref, own: list[Range]) -> Graph:
+    """The graph with the rows that `n` takes read by the host, those of its `own` dims at once."""
+    k, row = n.args[1], n.type
+    assert isinstance(row, Type)
+    every = {r.dim: Slice(r.lo, r.hi) for r in own}
+    numbers = tuple(every.get(d, Sym(d)) for d in graph[k.name].domain.dims)
+    outer = n.domain.without(*every)
+    rows = Type(row.dtype, (*(lin([(r.hi, 1), (r.lo, -1)]) for r in own), *row.shape))
+    op = Samples(fn=FUNCTION, results=((rows.dtype, rows.shape),), batch_dims=tuple(every))
+    call = graph.fresh(f"{n.name}_found")
+    args = (of, Ref(k.name, numbers))
+    made = [Node(call, op, args, outer, Tuple((rows,)), n.loc)]
+    made.append(Node(f"{call}_0", Item(k=0), (Ref(call, outer.identity),), outer, rows, n.loc))
+    for j, r in enumerate(own, 1):
+        before, domain = made[-1], n.domain.without(*(x.dim for x in own[j:]))
+        pick = Pick(axis=0, at_=lin([(Sym(r.dim), 1), (r.lo, -1)]))
+        assert isinstance(before.type, Type)
+        type_ = Type(row.dtype, before.type.shape[1:])
+        name = n.name if r is own[-1] else f"{call}_{r.dim}"
+        read = (Ref(before.name, before.domain.identity),)
+        made.append(Node(name, pick, read, domain, type_, n.loc))
+    nodes = dict[str, Node]()
+    for name, x in graph.nodes.items():
+        nodes |= {y.name: y for y in made} if name == n.name else {name: x}
+    return replace(graph, nodes=nodes)
+
+
+def as_they_lie(graph: Graph) -> Graph:
+    """The graph with samples that are counted in another order, in place of axes that are moved."""
+    nodes = dict(graph.nodes)
+    for n in graph.nodes.values():
+        if isinstance(n.op, Samples):
+            (a, k), moved = n.args, graph[n.args[0].name]
+            points = n.op.lead(graph[k.name].type.rank, len(moved.type.shape))
+            if isinstance(moved.op, Transpose) and graph.is_identity(a):
+                assert moved.op.order[points:] == (*range(points, len(moved.type.shape)),)
+                op = replace(n.op, order=moved.op.order[:points])
+                nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
+    return replace(graph, nodes=nodes).live()
