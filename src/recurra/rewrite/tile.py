@@ -112,7 +112,7 @@ def blocks(
 
 def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     members = {n.name for n in graph.nodes.values() if dim in n.domain}
-    products = [n.type for n in map(graph.__getitem__, members) if _layer(n)]
+    products = [n.type for n in map(graph.__getitem__, members) if _wide(graph, n, dim, sizes)]
     if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
         return None
     if len({graph[n].domain[dim] for n in members}) != 1:
@@ -125,8 +125,22 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     total = next(graph[n].domain[dim] for n in members).size(sizes)
     if total * widest <= LAYER or not widest:
         return None
-    size = max(z for z in range(1, LAYER // widest + 1) if total % z == 0)
-    return Tile(dim, size, frozenset(members)) if size >= FEWEST else None
+    most = cached = LAYER // widest
+    largest = max(1, VALUE // max(_nbytes(graph, n, sizes) for n in members))
+    if total > largest:
+        most = min(cached, largest) if cached >= FEWEST else largest
+    elif cached < FEWEST:
+        return None
+    size = max(z for z in range(1, most + 1) if total % z == 0)
+    return Tile(dim, size, frozenset(members)) if size >= min(FEWEST, most // 2) else None
+
+
+def _wide(graph: Graph, n: Node, dim: str, sizes: Mapping[str, int]) -> bool:
+    """Is it a layer, and not a part of a sum over the dim?"""
+    return _layer(n) and not (
+        graph.readers[n.name]
+        and all(_sums(graph, n, reader, k, dim, sizes) for reader, k in graph.readers[n.name])
+    )
 
 
 def _layer(n: Node) -> bool:
@@ -233,15 +247,24 @@ def _fits(
         if reader.name in members:
             if e != Sym(dim):
                 return False
-        elif reader.name not in but and not (
-            isinstance(reader.op, Reduction)
-            and isinstance(e, Slice)
-            and full_length(e, n.domain[dim], sizes)
-            and _slice_axis(a, at) in reader.op.axes
-            and reader.op.monoid is not None
-        ):
+        elif reader.name not in but and not _sums(graph, n, reader, k, dim, sizes):
             return False
     return True
+
+
+def _sums(
+    graph: Graph, n: Node, reader: Node, k: int, dim: str, sizes: Mapping[str, int]
+) -> bool:
+    """Does a reader join all points of a dim?"""
+    at, a = n.domain.dims.index(dim), reader.args[k]
+    e = a.index[at]
+    return (
+        isinstance(reader.op, Reduction)
+        and isinstance(e, Slice)
+        and full_length(e, n.domain[dim], sizes)
+        and _slice_axis(a, at) in reader.op.axes
+        and reader.op.monoid is not None
+    )
 
 
 def _slice_axis(a: Ref, at: int) -> int:

@@ -30,19 +30,27 @@ Theta = dict[str, NDArray[Any]]
 class Work:
     """B rows, T steps, pictures `side` wide; returns over `n` steps, 0: PPO, T: Monte Carlo.
 
-    Ours is compiled for a budget of `memory`, or to `swap`, where they are given.
+    PPO learns from all samples in each of its `epochs`, in shuffled `minibatches`, or at once. Ours is compiled for a budget of `memory`, or to `swap`, where they are given.
     """
 
     side: int = 64
     B: int = 16
     T: int = 128
     n: int = 0
+    epochs: int = 1
+    minibatches: int = 1
     memory: str = ""
     swap: str = ""
 
     def __str__(self) -> str:
-        how = "PPO" if not self.n else "Monte Carlo" if self.n >= self.T else f"{self.n} steps"
+        how = "Monte Carlo" if self.n >= self.T else f"{self.n} steps" if self.n else "PPO"
+        how += f", {self.epochs} epochs of {self.minibatches}" if self.shuffled else ""
         return f"3x{self.side}x{self.side} T={self.T} B={self.B} {how}"
+
+    @property
+    def shuffled(self) -> bool:
+        """Is it learnt from samples in another order than they were made in?"""
+        return self.epochs * self.minibatches > 1
 
     @property
     def observations(self) -> int:
