@@ -29,8 +29,8 @@ from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.asking import asked, open_questions
 from recurra.rewrite.attention import attended
 from recurra.rewrite.beside import side_by_side
-from recurra.rewrite.fronts import fronts
 from recurra.rewrite.fetch import as_they_lie, fetch
+from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,
     Decision,
@@ -55,7 +55,7 @@ from recurra.rewrite.simplify import contract, simplify
 from recurra.rewrite.single import single
 from recurra.rewrite.split import FEWEST, split_off
 from recurra.rewrite.strip import stripped
-from recurra.rewrite.tile import Tile, blocks, tile, tiles
+from recurra.rewrite.tile import Tile, blocks, outer_of, tile, tiles
 from recurra.rewrite.unshuffle import unshuffle
 from recurra.rewrite.wavefront import GAIN, on_diagonals
 from recurra.schedule.by_isl import schedule_by_isl
@@ -199,7 +199,7 @@ def compile_graph(
     g = stages.run("tile", tiled, g)
     shuffled = gone is not None and any(isinstance(n.op, Permutation) for n in g.nodes.values())
     if gone is not None and shuffled:
-        dims = [*split, *batch]
+        dims = [*split, *batch, *map(outer_of, split)]
         g = stages.run("fetch", lambda g, n: _noted(stages, fetch(g, n, dims, gone)), g)
     before = g
     g = stages.run("granularity", batched, g)

@@ -14,6 +14,7 @@ from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Tuple
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
+from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Fold
 
 HELD = 1.3  # a byte that is held is worth so many times its traffic: of two that tie, the smaller
@@ -38,7 +39,8 @@ def compute_ns(
         roles = node.op.roles()
         made = prod(q) + prod(_sizes(node.type, sizes))
         return 2.0 * made * k[roles.k.index(roles.n)] / prices.flops_per_ns
-    read = [] if isinstance(node.op, Fold) else [graph.read_type(a) for a in node.args]
+    alone = isinstance(node.op, (Fold, Pick))  # of what is read, only what is made is touched
+    read = [] if alone else [graph.read_type(a) for a in node.args]
     work = max([node.type, *read], key=lambda t: prod(_sizes(t, sizes)))
     return prices.of(node.op.name) * prod(_sizes(work, sizes))
 

@@ -20,7 +20,8 @@ from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
-from recurra.rewrite.tile import Tile
+from recurra.rewrite.granularity import inside_tiles
+from recurra.rewrite.tile import Tile, outer_of
 
 Tier = Literal["host", "disk"]
 
@@ -77,7 +78,7 @@ def worth(plan: Plan, swap: Swap) -> dict[str, str]:
     """The stores that may be swapped, largest first, and the dim along which each is cut.
 
     A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
-    So neither do outputs and inputs.
+    So neither do outputs and inputs, nor what lives no longer than a step in blocks.
     """
     sizes, least = plan.sizes, parse(swap.least)
     found = [s for s in plan.stores.values() if s.nbytes(sizes) >= least and _can(plan, s)]
@@ -87,7 +88,8 @@ def worth(plan: Plan, swap: Swap) -> dict[str, str]:
 
 
 def _can(plan: Plan, s: Store) -> bool:
-    cut = bool(s.kept) and s.kept[0].kind == "block"
+    blocks = set(map(outer_of, inside_tiles(plan.graph)))
+    cut = bool(s.kept) and s.kept[0].kind == "block" and s.kept[0].dim not in blocks
     return cut and not s.output and not s.given and len(plan.graph[s.name].domain.dims) > 1
 
 

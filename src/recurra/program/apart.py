@@ -18,8 +18,8 @@ from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Store
-from recurra.program.sampled import samplers
 from recurra.program.region import Region, lasting, stores_of
+from recurra.program.sampled import samplers
 from recurra.program.steps import Segment, members, trips
 from recurra.schedule.tree import Loop, equation, is_step, reads
 

@@ -91,14 +91,18 @@ def _by_host(graph: Graph, n: Node, of: Ref, own: list[Range]) -> Graph:
 
 
 def as_they_lie(graph: Graph) -> Graph:
-    """The graph with samples that are counted in another order, in place of axes that are moved."""
+    """The graph with samples that are counted in another order, in place of axes that are moved.
+
+    Rows whose own axes are moved are left as they are: they do not lie in one piece.
+    """
     nodes = dict(graph.nodes)
     for n in graph.nodes.values():
         if isinstance(n.op, Samples):
             (a, k), moved = n.args, graph[n.args[0].name]
-            points = n.op.lead(graph[k.name].type.rank, len(moved.type.shape))
+            points = n.op.lead(graph.read_type(k).rank, moved.type.rank)
+            own = range(points, moved.type.rank)
             if isinstance(moved.op, Transpose) and graph.is_identity(a):
-                assert moved.op.order[points:] == (*range(points, len(moved.type.shape)),)
-                op = replace(n.op, order=moved.op.order[:points])
-                nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
+                if moved.op.order[points:] == (*own,):
+                    op = replace(n.op, order=moved.op.order[:points])
+                    nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
     return replace(graph, nodes=nodes).live()

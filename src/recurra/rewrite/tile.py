@@ -67,6 +67,11 @@ class Tile:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
 
+def outer_of(inner: str) -> str:
+    """tz, which counts the tiles, of te."""
+    return f"{inner[:-1]}z"
+
+
 def tiles(
     graph: Graph,
     sizes: Mapping[str, int],
@@ -252,9 +257,7 @@ def _fits(
     return True
 
 
-def _sums(
-    graph: Graph, n: Node, reader: Node, k: int, dim: str, sizes: Mapping[str, int]
-) -> bool:
+def _sums(graph: Graph, n: Node, reader: Node, k: int, dim: str, sizes: Mapping[str, int]) -> bool:
     """Does a reader join all points of a dim?"""
     at, a = n.domain.dims.index(dim), reader.args[k]
     e = a.index[at]
