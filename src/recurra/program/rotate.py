@@ -24,7 +24,7 @@ from recurra.memory.plan import waited
 from recurra.program.ahead import ahead
 from recurra.program.ended import endings
 from recurra.program.steps import calls_host, members
-from recurra.schedule.tree import Exec, Item, Loop, Schedule, domain_of, reads
+from recurra.schedule.tree import ADD, Exec, Item, Loop, Schedule, domain_of, reads
 from recurra.sets.extent import varies
 
 
@@ -75,12 +75,20 @@ def of_groups(graph: Graph, loop: Loop, groups: Collection[str]) -> Loop | None:
 
 
 def from_call(graph: Graph, body: tuple[Item, ...]) -> tuple[tuple[Item, ...], frozenset[str]]:
-    """Items with the first host call in front, and the statements that are a step late then."""
+    """Items with the first host call in front, and the statements that are a step late then.
+
+    A sum that loops in front of the call have made is taken there: it starts anew with each step.
+    """
     host = [k for k, it in enumerate(body) if calls_host(graph, it)]
     if not host or host[0] == 0 or host[-1] == len(body) - 1:
         return body, frozenset()
     lead, rest = body[: host[0]], body[host[0] :]
-    return (*rest, *lead), frozenset(members(rest))
+    sums = {ADD + s for s in members(rest)} & set(members(lead))
+    ends = tuple(it for it in rest if isinstance(it, Exec) and ADD + it.name in sums)
+    if len(ends) < len(sums):
+        return body, frozenset()
+    rest = tuple(it for it in rest if it not in ends)
+    return (*rest, *lead, *ends), frozenset(members(rest))
 
 
 def later(loop: Loop, late: Collection[str]) -> tuple[tuple[str, int], ...]:

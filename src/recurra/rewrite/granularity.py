@@ -14,6 +14,8 @@ from typing import Any
 from recurra.cost.model import compute_ns
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
+from recurra.ir.types import Type
+from recurra.ops.indexing import Take
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.vectorise import candidates, vectorise
 from recurra.sets.dependence import happens
@@ -129,6 +131,8 @@ def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
 
 
 FEW_ROWS = 64  # fewer take as long, and are no vector
+FASTER = 0.2  # what layers gain at most by a batch that goes last
+SCATTERED = 10.0  # ns to take a number of a row whose numbers lie apart then, measured
 
 
 def batch_dims(graph: Graph) -> list[str]:
@@ -158,9 +162,22 @@ def batch_last(
     layers = [x for n in graph.nodes.values() if (x := _layer(graph, sizes, n, dims)) is not None]
     if not layers:
         return False, ""
-    last = 2 * sum(x.work for x in layers if x.last) > sum(x.work for x in layers)
+    work = sum(x.work for x in layers)
+    last = 2 * sum(x.work for x in layers if x.last) > work
+    taken = SCATTERED * sum(_taken(graph, sizes, n, dims) for n in graph.nodes.values())
+    if last and taken > FASTER * work:
+        return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
+
+
+def _taken(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
+    """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
+    rows = isinstance(n.op, Take) and n.op.labels[0] == n.op.axis and ",->" in n.op.labels
+    every = [r for r in n.domain if not r.mentions() - sizes.keys()]
+    if not rows or not any(r.dim in dims for r in every) or not isinstance(n.type, Type):
+        return 0
+    return prod(r.size(sizes) for r in every) * prod(n.type.sizes(sizes))
 
 
 @dataclass(frozen=True)
