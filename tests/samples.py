@@ -251,5 +251,8 @@ SAMPLES: list[Sample] = [
       known=(([1.0, 2.0], [3.0, 4.0]), [8.0, 9.0])),
     s("foreign", "f[2]", "f[3]", fn="sample", out=1, dtype="f64", shape=()),
     s("call", "f[2]", fn="sample", results=(("f64", (2,)), ("bool", (2,))), type="(f64, bool)"),
+    s("samples", "f[2,3,4]", "i[5]", fn="samples", results=(("f64", (5, 4)),), type="(f64)"),
+    s("samples", "f[2,3]", "i[2,2]", fn="samples", results=(("f64", (2, 2)),), type="(f64)",
+      order=(1, 0)),
     s("item", k=1, known=((([1.0], [2.0]),), [2.0])),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from recurra.ops.reduction import REDUCTION, identity
 from samples import ENV, SAMPLES, Sample, T, operand, t
 
 STRUCTURAL = ("input", "merge")  # the oracle and the backends know them by class
-OUTSIDE = (*STRUCTURAL, "call", "item")
+OUTSIDE = (*STRUCTURAL, "call", "item", "samples")
 DRAWN = {"uniform", "permutation"}  # have tests of their own
 PLAIN = [x for x in SAMPLES if x.name not in OUTSIDE]
 

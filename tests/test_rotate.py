@@ -135,3 +135,27 @@ def test_acting_goes_before_learning() -> None:
     assert sum(s.startswith("+") for s in late) == 3  # the gradient, and what is seen
     _, steps = launches(1e9)
     assert len(steps.body) == 2
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_sum_before_a_call_is_that_of_its_step(backend: str) -> None:
+    """A step adds up, calls, and needs the sum: the next step's has not begun by then."""
+    ctx = rc.Context(dims="i m s")
+    with ctx as ((i, _), (m, M), (s, S)):
+        w = rc.like(rc.f32, domain=(i, m))
+        w[0, 0] = 0.5
+        w[i, 0] = w[i - 1, M - 1]
+        x = rc.like(rc.f32, domain=(i, m, s))
+        x[i, m, 0] = w
+        x[i, m, s + 1] = (x * 1.3 + 0.1).sin()
+        total = x[i, m, 0:S].sum()
+        w[i, m + 1] = rc.call(lambda a: a + np.float32(0.25), rc.f32, x[i, m, S - 1]) * (
+            0.2 * total
+        )
+        rc.output(w=w, total=total)
+    made = ctx.compile({"I": 3, "M": 4, "S": 5}, backend=backend, given=0)
+    want = interp.run(made.source_graph, made.sizes)
+    for name, y in made.run().items():
+        np.testing.assert_allclose(y, want[made.logs[name]], rtol=1e-5, err_msg=name)
+    assert "+total" in str(made.compiled.schedule)
+    assert "call@-1" in str(made.compiled.schedule) or "lambda@-1" in str(made.compiled.schedule)

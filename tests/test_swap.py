@@ -119,12 +119,16 @@ class Slowest:
         assert not self.busy
         self.inner.read(k, x)
 
+    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        assert not self.busy
+        self.inner.rows(k, rows, to, out)
+
     def close(self) -> None:
         self.inner.close()
 
 
 MOVES = st.lists(
-    st.tuples(st.sampled_from(["fill", "read", "change", "up", "down"]), st.integers(0, 7)),
+    st.tuples(st.sampled_from(["fill", "read", "change", "up", "down", "some"]), st.integers(0, 7)),
     max_size=40,
 )
 
@@ -132,7 +136,8 @@ MOVES = st.lists(
 @settings(QUICK, max_examples=200)
 @given(MOVES, st.integers(2, 5))
 def test_any_order_of_moves(moves: list[tuple[str, int]], room: int) -> None:
-    """`fill` writes without reading, `change` adds to what is there; `up`, `down` read many."""
+    """`fill` writes without reading, `change` adds to what is there; `up`, `down` read many, `some`
+    single numbers of points here and there."""
     mover, want = Mover(), [0.0] * 8
     s = Paged("x", 8, room, (3,), np.dtype("f8"), Slowest(), backend_of("numpy"), mover)
     for now, (what, k) in enumerate(moves, 1):
@@ -145,6 +150,10 @@ def test_any_order_of_moves(moves: list[tuple[str, int]], room: int) -> None:
             x += 1.0
             want[k] += 1.0
             s[k] = x
+        elif what == "some":
+            points = np.random.default_rng(now).integers(0, 8, k)
+            found = s.rows(points, np.arange(k) % 3, 1)
+            assert found.tolist() == [want[j] for j in points]
         else:
             ways = {"read": [k], "up": range(k, 8), "down": range(k, -1, -1)}
             for j in ways[what]:

@@ -190,20 +190,16 @@ def compile_graph(
         new, decided = granularity(g, sizes, [*split, *batch], at_end, why)
         stages.decisions += map(str, decided)
         stages.axes = more_axes(written, g, decided)
-        return new
+        return as_they_lie(new)
 
     g = _questions(g, target.asking, stages)
     g = _in_blocks(g, batch, split, target.rows, stages)
     at_end, why = batch_last(g, sizes, [*split, *batch], last)
     g = stages.run("keep", stored, g)
     g = stages.run("tile", tiled, g)
-    shuffled = gone is not None and any(isinstance(n.op, Permutation) for n in g.nodes.values())
-    if gone is not None and shuffled:
-        dims = [*split, *batch, *map(outer_of, split)]
-        g = stages.run("fetch", lambda g, n: _noted(stages, fetch(g, n, dims, gone)), g)
+    g = _samples(g, [*split, *batch], gone, stages)
     before = g
     g = stages.run("granularity", batched, g)
-    g = stages.run("in place", lambda g, _: as_they_lie(g), g) if shuffled else g
     g = stages.run("absorb", contract, g)
     g = stages.run("accumulate", accumulate, g)
     g = stages.run("contract", contract, g)
@@ -305,6 +301,14 @@ def _in_blocks(g: Graph, batch: list[str], split: list[str], rows: int, stages: 
         split.append(t.inner)
         stages.decisions.append(str(t))
     return g
+
+
+def _samples(g: Graph, batch: list[str], swap: Swap | None, stages: Stages) -> Graph:
+    """Shuffled samples of what is to be swapped, taken by the host; of blocks all at once."""
+    if swap is None or not any(isinstance(n.op, Permutation) for n in g.nodes.values()):
+        return g
+    dims = {*batch, *map(outer_of, inside_tiles(g))}
+    return stages.run("fetch", lambda g, n: _noted(stages, fetch(g, n, dims, swap.wants)), g)
 
 
 def _diagonals(g: Graph, gain: float, stages: Stages, prices: Prices) -> Graph:

@@ -66,6 +66,10 @@ class Swap:
         """Is it one of those that may go?"""
         return self.stores is None or name in self.stores
 
+    def wants(self, name: str, nbytes: int) -> bool:
+        """Is it one of those, and large enough?"""
+        return self.may(name) and nbytes >= parse(self.least)
+
 
 def swap_of(x: Any) -> Swap | None:
     """What an option means: a Swap, a tier, or None."""

@@ -1,4 +1,4 @@
-"""called: a host call of a program: operands become NumPy arrays, results go back to the backend."""
+"""called: a host call: operands become NumPy arrays, results go back to the backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call
 from recurra.program.machine import Machine
-from recurra.program.sampled import taken
+from recurra.program.sampled import samplers, taken
 from recurra.program.shards import Shards
 from recurra.program.swapped import Paged
 from recurra.program.walk import State, Walk
@@ -27,7 +27,10 @@ def called(
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     grouped = isinstance(node.op, Call) and node.op.group
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
-    rows = [k for k in kept if plan.stores[plan.store_of(node.args[k].name)].room]
+    homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
+    rows = [
+        k for k, s in zip(kept, homes, strict=True) if s.room and statement in samplers(plan, s)
+    ]
     stored = [k for k in kept if k not in rows]
 
     def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:

@@ -21,7 +21,7 @@ from recurra.program.swapped import Paged
 def samplers(plan: Plan, store: Store) -> set[str]:
     """The calls that take samples of a store of which every row can be found by its number."""
     found = {n.name for n, k in plan.graph.readers[store.name] if _samples(plan, store, n, k)}
-    return found if all(a.kind == "block" for a in store.kept) else set()
+    return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
 
 
 def _samples(plan: Plan, store: Store, n: Node, k: int) -> bool:
@@ -48,6 +48,6 @@ def taken(plan: Plan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarr
     along = [at[a.dim] * 0 if a is s.apart else at[a.dim] - a.lo for a in s.kept]
     within = (*along, *places[len(ranges) :])
     shape = s.shape(sizes)[: len(within)]
-    rows = np.ravel_multi_index(within, shape)
+    rows = np.asarray(np.ravel_multi_index(within, shape))
     found = store.rows(at[s.apart.dim] - s.apart.lo, rows, len(shape))
     return found.reshape(*numbers.shape, *found.shape[1:])

@@ -8,15 +8,13 @@ Then no launch needs more than one point of `o` at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import prod
 
-from recurra.amounts import parse
 from recurra.ir.expr import Sym, lin
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range, Tuple, Type
-from recurra.memory.swap import Swap
 from recurra.ops.control import Item
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Transpose
@@ -24,16 +22,21 @@ from recurra.ops.samples import FUNCTION, Samples
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.unshuffle import flattened
 
+Wanted = Callable[[str, int], bool]
+
 
 def fetch(
-    graph: Graph, sizes: Mapping[str, int], batch: Collection[str], swap: Swap
+    graph: Graph, sizes: Mapping[str, int], batch: Collection[str], wanted: Wanted
 ) -> tuple[Graph, list[str]]:
-    """The graph, and what the host takes, a line each. `batch`: dims that order nothing."""
+    """The graph, and what the host takes, a line each. `batch`: dims that order nothing.
+
+    It takes rows of what is `wanted`, by its name and bytes.
+    """
     told: list[str] = []
     for n in list(graph.nodes.values()):
-        of = _source(graph, n, sizes, swap)
+        of = _source(graph, n, sizes, wanted)
         own = [r for r in n.domain if r.dim in batch]
-        if of is None or not own or any(r.dim not in graph[n.args[1].name].domain for r in own):
+        if of is None or not _numbered(graph, n, of, own):
             continue
         if fuel().burn("samples → taken by the host", n.name):
             graph = _by_host(graph, n, of, own)
@@ -41,18 +44,25 @@ def fetch(
     return graph.live() if told else graph, told
 
 
-def _source(graph: Graph, n: Node, sizes: Mapping[str, int], swap: Swap) -> Ref | None:
+def _numbered(graph: Graph, n: Node, of: Ref, own: list[Range]) -> bool:
+    """Do all dims that order nothing count samples only?"""
+    known = set[str]().union(*(index_symbols(e) for e in of.index))
+    numbers = graph[n.args[1].name].domain
+    return bool(own) and all(r.dim in numbers and r.dim not in known for r in own)
+
+
+def _source(graph: Graph, n: Node, sizes: Mapping[str, int], wanted: Wanted) -> Ref | None:
     """The read of all points of what is to be swapped, if an equation takes rows of them."""
     found = flattened(graph, n, 1, sizes)
     if found is None or not graph.is_identity(n.args[1]):
         return None
     over, (flat,) = found[0], graph[n.args[0].name].args
     of = graph[flat.name]
-    if not isinstance(of.type, Type) or not swap.may(of.name):
+    if not isinstance(of.type, Type):
         return None
     nbytes = prod(r.size(sizes) for r in over) * of.type.nbytes(sizes)
     one = all(_one(graph, reader, k, over[-1], sizes) for reader, k in graph.readers[of.name])
-    return flat if one and nbytes >= parse(swap.least) else None
+    return flat if one and wanted(of.name, nbytes) else None
 
 
 def _one(graph: Graph, n: Node, k: int, last: Range, sizes: Mapping[str, int]) -> bool:
@@ -99,10 +109,11 @@ def as_they_lie(graph: Graph) -> Graph:
     for n in graph.nodes.values():
         if isinstance(n.op, Samples):
             (a, k), moved = n.args, graph[n.args[0].name]
-            points = n.op.lead(graph.read_type(k).rank, moved.type.rank)
-            own = range(points, moved.type.rank)
-            if isinstance(moved.op, Transpose) and graph.is_identity(a):
-                if moved.op.order[points:] == (*own,):
-                    op = replace(n.op, order=moved.op.order[:points])
-                    nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
+            rank = len(moved.type.shape)
+            points = n.op.lead(len(graph.read_type(k).shape), rank)
+            if not isinstance(moved.op, Transpose) or not graph.is_identity(a):
+                continue
+            if moved.op.order[points:] == (*range(points, rank),):
+                op = replace(n.op, order=moved.op.order[:points])
+                nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
     return replace(graph, nodes=nodes).live()

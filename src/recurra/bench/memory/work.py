@@ -30,7 +30,8 @@ Theta = dict[str, NDArray[Any]]
 class Work:
     """B rows, T steps, pictures `side` wide; returns over `n` steps, 0: PPO, T: Monte Carlo.
 
-    PPO learns from all samples in each of its `epochs`, in shuffled `minibatches`, or at once. Ours is compiled for a budget of `memory`, or to `swap`, where they are given.
+    PPO learns from all samples in each of its `epochs`, in shuffled `minibatches`, or at once.
+    Ours is compiled for a budget of `memory`, or to `swap`, where they are given.
     """
 
     side: int = 64
