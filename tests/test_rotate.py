@@ -148,10 +148,9 @@ def test_a_sum_before_a_call_is_that_of_its_step(backend: str) -> None:
         x = rc.like(rc.f32, domain=(i, m, s))
         x[i, m, 0] = w
         x[i, m, s + 1] = (x * 1.3 + 0.1).sin()
+        called = rc.call(lambda a: a + np.float32(0.25), rc.f32, x[i, m, S - 1])
         total = x[i, m, 0:S].sum()
-        w[i, m + 1] = rc.call(lambda a: a + np.float32(0.25), rc.f32, x[i, m, S - 1]) * (
-            0.2 * total
-        )
+        w[i, m + 1] = called * (0.2 * total)
         rc.output(w=w, total=total)
     made = ctx.compile({"I": 3, "M": 4, "S": 5}, backend=backend, given=0)
     want = interp.run(made.source_graph, made.sizes)
