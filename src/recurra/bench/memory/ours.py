@@ -41,7 +41,10 @@ class Pictures:
         return (w.picture(np, after, self.side), r, done, *after)
 
 
-def network(work: Work, domain: Any) -> tuple[Sequential, Linear, Linear]:
+Layers = tuple[Sequential, Linear, Linear]
+
+
+def network(work: Work, domain: Any) -> Layers:
     """The body, and two heads, that start at the bench's parameters."""
     size, inputs = work.side // w.PLACES, w.CHANNELS * w.PLACES**2
     none = zeros()  # draws nothing: the first draw is an action's
@@ -57,8 +60,11 @@ def network(work: Work, domain: Any) -> tuple[Sequential, Linear, Linear]:
 
 @dataclass(frozen=True)
 class Steps:
-    """What is known of every step: policy, value, action, reward, 0 where the ball came down."""
+    """What is known of every step: picture and the next one, policy, value, action, reward, and 0
+    where the ball came down."""
 
+    o: Any
+    new_o: Any
     pi: Categorical
     v: Any
     a: Any
@@ -66,21 +72,19 @@ class Steps:
     going: Any
 
 
-def ppo(x: Steps, after_v: Any, b: Any, i: Any, t: Any, B: Any, T: Any) -> Any:
-    """The loss of one epoch of one minibatch; `after_v` is the value after a step."""
-    v_after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
-    v_after[b, i, T - 1] = after_v
-    v_after[b, i, t] = x.v[b, i, t + 1]
-    delta = (x.r + w.GAMMA * x.going * v_after - x.v).detach()
-    adv = rc.like(rc.f32, domain=(b, i, t), name="adv")
-    adv[b, i, T - 1] = delta
-    adv[b, i, t] = delta + w.GAMMA * w.LAMBDA * x.going * adv[b, i, t + 1]
+def ppo(x: Steps, adv: Any, b: Any, t: Any) -> Any:
+    """The loss of one epoch of one minibatch."""
     returns = adv + x.v.detach()
     adv = rc.rl.normalise(adv, over=(b, t), eps=w.ADVANTAGE_EPS)
     logp = x.pi.log_prob(x.a)
-    ratio = (logp - logp.detach()).exp()
+    return clipped(x.pi, x.v, logp - logp.detach(), adv, returns)
+
+
+def clipped(pi: Categorical, v: Any, change: Any, adv: Any, returns: Any) -> Any:
+    """PPO's loss where the logarithm of a chance has changed so much."""
+    ratio = change.exp()
     policy = rc.maximum(-adv * ratio, -adv * ratio.clip(1 - w.CLIP, 1 + w.CLIP))
-    return policy + w.VALUE * 0.5 * (x.v - returns).square() - w.ENTROPY * x.pi.entropy()
+    return policy + w.VALUE * 0.5 * (v - returns).square() - w.ENTROPY * pi.entropy()
 
 
 def reinforce(x: Steps, g: Any) -> Any:
@@ -89,46 +93,100 @@ def reinforce(x: Steps, g: Any) -> Any:
     return policy + w.VALUE * 0.5 * (x.v - g).square() - w.ENTROPY * x.pi.entropy()
 
 
+def acted(work: Work, layers: Layers, b: Any, i: Any, t: Any, T: Any) -> Steps:
+    """Steps of the game, which goes on from iteration to iteration."""
+    body, actor, critic = layers
+    picture = rc.u8[3, work.side, work.side]
+    names = ("o", "ball", "row", "paddle")
+    o, *game = (
+        rc.like(x, domain=(b, i, t), name=name)
+        for x, name in zip((picture, *GAME), names, strict=True)
+    )
+    seen = body(o.cast("f32") / 255.0)
+    pi, v = Categorical(actor(seen)), critic(seen).index(0)
+    a = pi.sample()  # the one draw, at every b, i, t
+    env = Pictures(work.side)
+    start = rc.call(env.begin, (picture, *GAME), b, batch=(b,))
+    types = (picture, rc.f32, rc.boolean, *GAME)
+    new_o, r, d, *after = rc.call(env.step, types, a, *game, batch=(b,))
+    for x, x0, x1 in zip((o, *game), start, (new_o, *after), strict=True):
+        x[(i == 0) & (t == 0)] = x0
+        x[b, i, 0] = x1[b, i - 1, T - 1]
+        x[b, i, t + 1] = x1
+    return Steps(o, new_o, pi, v, a, r, 1.0 - d.cast("f32"))
+
+
+def advantages(x: Steps, after_v: Any, b: Any, i: Any, t: Any, T: Any) -> Any:
+    """Generalised advantages; `after_v` is the value after the last step."""
+    v_after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
+    v_after[b, i, T - 1] = after_v
+    v_after[b, i, t] = x.v[b, i, t + 1]
+    delta = (x.r + w.GAMMA * x.going * v_after - x.v).detach()
+    adv = rc.like(rc.f32, domain=(b, i, t), name="adv")
+    adv[b, i, T - 1] = delta
+    adv[b, i, t] = delta + w.GAMMA * w.LAMBDA * x.going * adv[b, i, t + 1]
+    return adv
+
+
+def step(params: list[Any], loss: Any) -> tuple[list[Any], Any]:
+    """A step of Adam; gives gradients and their norm, which is held."""
+    loss.backward(wrt=params)
+    grads = [p.grad for p in params]
+    norm = rc.optim.clip_grad_norm(params, w.NORM)
+    rc.optim.Adam(params, lr=w.LR, betas=(w.BETA1, w.BETA2), eps=w.EPS).step()
+    return grads, norm
+
+
 def program(work: Work, iterations: int, gradients: bool = False, **options: Any) -> Executable:
     """The program; `gradients` gives those and the next parameters too."""
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
-        picture = rc.u8[3, work.side, work.side]
-        body, actor, critic = network(work, (i,))
-        names = ("o", "ball", "row", "paddle")
-        o, *game = (
-            rc.like(x, domain=(b, i, t), name=name)
-            for x, name in zip((picture, *GAME), names, strict=True)
-        )
-        seen = body(o.cast("f32") / 255.0)
-        pi, v = Categorical(actor(seen)), critic(seen).index(0)
-        a = pi.sample()  # the one draw, at every b, i, t
-        env = Pictures(work.side)
-        start = rc.call(env.begin, (picture, *GAME), b, batch=(b,))
-        types = (picture, rc.f32, rc.boolean, *GAME)
-        new_o, r, d, *after = rc.call(env.step, types, a, *game, batch=(b,))
-        for x, x0, x1 in zip((o, *game), start, (new_o, *after), strict=True):
-            x[(i == 0) & (t == 0)] = x0
-            x[b, i, 0] = x1[b, i - 1, T - 1]
-            x[b, i, t + 1] = x1
-        made = Steps(pi, v, a, r, 1.0 - d.cast("f32"))
+        layers = body, actor, critic = network(work, (i,))
+        made = acted(work, layers, b, i, t, T)
         if work.n >= work.T:
-            loss = reinforce(made, r[b, i, t:T].discounted_sum(w.GAMMA))
+            loss = reinforce(made, made.r[b, i, t:T].discounted_sum(w.GAMMA))
         elif work.n:
-            loss = reinforce(made, r[b, i, t : rc.min(t + work.n, T)].discounted_sum(w.GAMMA))
+            some = made.r[b, i, t : rc.min(t + work.n, T)]
+            loss = reinforce(made, some.discounted_sum(w.GAMMA))
         else:
-            after_v = critic(body(new_o.cast("f32") / 255.0)).index(0)
-            loss = ppo(made, after_v, b, i, t, B, T)
+            after_v = critic(body(made.new_o.cast("f32") / 255.0)).index(0)
+            adv = advantages(made, after_v, b, i, t, T)
+            loss = ppo(made, adv, b, t)
         params = [*body.params, *actor.params, *critic.params]
-        loss[0:B, i, 0:T].mean().backward(wrt=params)
-        grads = [p.grad for p in params]
-        norm = rc.optim.clip_grad_norm(params, w.NORM)
-        rc.optim.Adam(params, lr=w.LR, betas=(w.BETA1, w.BETA2), eps=w.EPS).step()
-        rc.log(reward=r[0:B, i, 0:T].mean(), norm=norm)
+        grads, norm = step(params, loss[0:B, i, 0:T].mean())
+        rc.log(reward=made.r[0:B, i, 0:T].mean(), norm=norm)
         if gradients:
             for name, g, p in zip(work.shapes, grads, params, strict=True):
                 rc.output(**{f"d_{name}": as_tensor(g), f"p_{name}": p})
     return ctx.compile({B: work.B, I: iterations, T: work.T}, **options)
+
+
+def shuffled(work: Work, iterations: int, gradients: bool = False, **options: Any) -> Executable:
+    """PPO in epochs of shuffled minibatches; gradients and parameters are those of the last one."""
+    ctx = rc.Context(dims="b i e m n t")
+    with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):  # noqa: E741
+        body, actor, critic = network(work, ((i, e, m),))
+        start = body[i, 0, 0], actor[i, 0, 0], critic[i, 0, 0]
+        made = acted(work, start, b, i, t, T)
+        after_v = start[2](start[0](made.new_o.cast("f32") / 255.0)).index(0)
+        adv = advantages(made, after_v, b, i, t, T)
+        k = rc.permutation(B * T, at=m * N + n, domain=(i, e))
+        every = (made.o, made.a, made.pi.log_prob(made.a), adv, adv + made.v)
+        pictures, a, logp, adv, returns = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in every)
+        seen = body(pictures.cast("f32") / 255.0)
+        pi, v = Categorical(actor(seen)), critic(seen).index(0)
+        adv = rc.rl.normalise(adv, over=(n,), eps=w.ADVANTAGE_EPS)
+        loss = clipped(pi, v, pi.log_prob(a) - logp, adv, returns)
+        params = [*body.params, *actor.params, *critic.params]
+        grads, norm = step(params, loss[i, e, m, 0:N].mean())
+        last = i, E - 1, M - 1
+        rc.log(reward=made.r[0:B, i, 0:T].mean(), norm=norm[last])
+        if gradients:
+            for name, g, p in zip(work.shapes, grads, params, strict=True):
+                rc.output(**{f"d_{name}": as_tensor(g)[last], f"p_{name}": p[i, 0, 0]})
+    part = work.B * work.T // work.minibatches
+    sizes = {B: work.B, I: iterations, T: work.T, E: work.epochs, M: work.minibatches, N: part}
+    return ctx.compile(sizes, **options)
 
 
 def ours(work: Work) -> Contestant:
@@ -137,13 +195,15 @@ def ours(work: Work) -> Contestant:
     options = {"memory": work.memory, "swap": work.swap}
     how: dict[str, Any] = {k: x for k, x in options.items() if x} | {"backend": "jax"}
 
+    made = shuffled if work.shuffled else program
+
     def run(k: int) -> NDArray[Any]:
         if not steps:
-            steps.append(program(work, LONG, chunk=1, **how).execution.steps(SEED))
+            steps.append(made(work, LONG, chunk=1, **how).execution.steps(SEED))
         return np.concatenate([next(steps[0]).outputs["reward"] for _ in range(k)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
-        result = program(work, 2, gradients=True, chunk=1, **how).run(seed=SEED)
+        result = made(work, 2, gradients=True, chunk=1, **how).run(seed=SEED)
         gradient = {f"d_{k}": result[f"d_{k}"][0] for k in work.shapes}
         theta = {k: result[f"p_{k}"][1] for k in work.shapes}
         counts = {"env_steps": np.array(work.B * work.T)}

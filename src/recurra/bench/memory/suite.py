@@ -3,6 +3,7 @@
 Parts, in this order; `--only` takes some of them:
 
     fit      PPO on larger and larger pictures: who ends within the budget, and what it takes
+    shuffled PPO in epochs of shuffled minibatches, its pictures in memory, on the host, on a disk
     speed    what a budget that is no matter costs, and stores on the host or a disk
     returns  REINFORCE with returns of 8 and 64 steps, and Monte Carlo, on the largest pictures
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +35,16 @@ from recurra.processor import cores
 
 HERE = "recurra.bench.memory"
 PEERS = (f"{HERE}.schemes_jax:purejaxrl", f"{HERE}.schemes_torch:cleanrl")
-PARTS = ("fit", "speed", "returns")
+PARTS = ("fit", "shuffled", "speed", "returns")
 MB = 10**6
 BUDGET = 104 * MB  # above the runtime's own
 PROGRAM = "72MiB"  # of arrays; the rest is for code that grows with it, and what is read ahead
+TIGHT = {64: "8MiB"}  # by side: where that would be no restriction
 SIDES, QUICK_SIDES = (64, 128, 256), (64,)
 SMALL = Work(side=16, B=2, T=4)
 FITS = Work(side=64, T=64)  # needs no help within PROGRAM
 MOVED = Work(side=128, T=128)
+EPOCHS = {"epochs": 4, "minibatches": 4}
 FREED = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}
 ITERATIONS = 2
 SLOWER = {"host": 1.5, "disk": 3.0}  # at most so many times as long as without
@@ -67,6 +71,8 @@ def suite(
     rows: list[Row] = []
     if "fit" in parts:
         rows += fit(mine, quick)
+    if "shuffled" in parts:
+        rows += shuffled(mine, quick)
     if "speed" in parts:
         rows += speed(mine, quick)
     if "returns" in parts:
@@ -86,10 +92,10 @@ def ways(side: int) -> dict[str, Work]:
     }
 
 
-def agreed(makes: tuple[str, ...], work: Work) -> None:
-    """Raises Disagreement where programs do not compute the same."""
+def agreed(makes: tuple[str, ...], *works: Work) -> None:
+    """Raises Disagreement where programs do not compute the same, or one of them of all works."""
     found: list[tuple[Contestant, Mapping[str, np.ndarray]]] = []
-    for make in makes:
+    for make, work in product(makes, works):
         with Process(make, work, 1) as p:
             them = p.contestant()
         found.append((them, them.answer()))
@@ -126,7 +132,7 @@ def fit(mine: str, quick: bool) -> list[Row]:
     for side in QUICK_SIDES if quick else SIDES:
         work = Work(side=side)
         free = used(mine, work).nbytes - own(mine)
-        held = used(mine, replace(work, memory=PROGRAM), own(mine) + BUDGET)
+        held = used(mine, replace(work, memory=TIGHT.get(side, PROGRAM)), own(mine) + BUDGET)
         if held.killed:
             rows.append(without(f"{work} in {BUDGET / MB:.0f} MB", "peak_mb", held.name, "failed"))
             continue
@@ -141,6 +147,22 @@ def fit(mine: str, quick: bool) -> list[Row]:
             rows.append(_peak(str(work), free, them.name, theirs, DEFAULT))
             rows.append(_peak(case, net, them.name, theirs, LEAST))
     return rows
+
+
+def shuffled(mine: str, quick: bool) -> list[Row]:
+    """What samples hold that the host takes from elsewhere, and what that takes."""
+    small = replace(SMALL, epochs=2, minibatches=2)
+    agreed((mine,), small, replace(small, swap="disk"))
+    work = Work(side=64 if quick else 128, **EPOCHS)
+    kept = used(mine, work).nbytes - own(mine)
+    disk = used(mine, replace(work, swap="disk"), own(mine) + BUDGET)
+    ended = "killed" if used(mine, work, own(mine) + BUDGET).killed else "fits"
+    case = f"{work} on a disk, in {BUDGET / MB:.0f} MB"
+    if disk.killed:
+        return [without(case, "peak_mb", disk.name, "failed")]
+    rows = [_peak(case, disk.nbytes - own(mine), f"kept, {ended}", kept, 1.0)]
+    moved = {tier: replace(work, swap=tier) for tier in SLOWER}
+    return rows + timed(mine, "without", work, moved, 3 if quick else 6, SLOWER)
 
 
 def _peak(case: str, ours: int, peer: str, theirs: int, share: float) -> Row:
