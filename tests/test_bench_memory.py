@@ -6,16 +6,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recurra.bench.harness import check
 from recurra.bench.memory import limit as limits
 from recurra.bench.memory.limit import Limit, limited
-from recurra.bench.memory.ours import ours, program
+from recurra.bench.memory.ours import ours, program, shuffled
 from recurra.bench.memory.schemes_jax import purejaxrl
 from recurra.bench.memory.schemes_torch import cleanrl
 from recurra.bench.memory.suite import FREED
-from recurra.bench.memory.work import Work
+from recurra.bench.memory.work import SEED, Work
 from recurra.bench.process import Ended, Process
 
 SMALL = Work(side=16, B=2, T=6)
@@ -38,6 +39,17 @@ def test_a_program_made_to_fit_computes_the_same() -> None:
     tight = program(work, 2, gradients=True, chunk=1).memory.nbytes - work.observations // 2
     fitted = ours(replace(work, memory=str(tight)))
     assert check((here, here.answer()), (fitted, fitted.answer())) == "exact"
+
+
+def test_shuffled_samples_from_a_disk_are_those_in_memory() -> None:
+    work = replace(SMALL, epochs=2, minibatches=3)
+    here, moved = ours(work), ours(replace(work, swap="disk"))
+    assert "4 epochs" in str(replace(work, epochs=4))
+    answer = here.answer()
+    assert check((here, answer), (moved, moved.answer())) == "exact"
+    plain = shuffled(work, 1, backend="numpy").run(seed=SEED)
+    jax = shuffled(work, 1, backend="jax").run(seed=SEED)
+    np.testing.assert_allclose(plain["norm"], jax["norm"], rtol=1e-4)
 
 
 class Holder:

@@ -107,17 +107,17 @@ class Slowest:
     """Where a point is written or read only when it is waited for, and never twice at once."""
 
     def __init__(self) -> None:
-        self.inner, self.busy = Host(), False
+        self.inner, self.busy = Host(backend_of("numpy")), False
 
-    def write(self, k: int, x: np.ndarray) -> None:
+    def put(self, k: int, x: np.ndarray) -> None:
         assert not self.busy
         self.busy = True
-        self.inner.write(k, x)
+        self.inner.put(k, x)
         self.busy = False
 
-    def read(self, k: int, x: np.ndarray) -> None:
+    def get(self, k: int) -> np.ndarray:
         assert not self.busy
-        self.inner.read(k, x)
+        return self.inner.get(k)
 
     def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         assert not self.busy
@@ -177,6 +177,25 @@ def test_jax_never_takes_the_memory_of_an_array_of_numpy() -> None:
         made = backend.array(x)
         x[:] = 2
         assert (np.asarray(made) == 1).all()
+
+
+def test_pinned_memory_of_the_host() -> None:
+    """As where the device has memory of its own; on a CPU, XLA's pinned memory is apart as well."""
+    backend: Any = JaxBackend(pinned=True)
+    x = backend.array(np.arange(12, dtype=np.float32).reshape(3, 4))
+    there = Host(backend)
+    there.put(5, x)
+    assert there.points[5].sharding.memory_kind == "pinned_host"
+    out = np.zeros((2, 4), np.float32)
+    there.rows(5, np.array([2, 0]), np.array([1, 0]), out)
+    x.delete()  # as a launch does that it is donated to
+    assert there.get(5).sharding.memory_kind == "device"
+    np.testing.assert_array_equal(there.get(5), np.arange(12).reshape(3, 4))
+    np.testing.assert_array_equal(out, [[0, 1, 2, 3], [8, 9, 10, 11]])
+    p = learner("jax", swap=Swap("host", least=0))
+    want = p.run(seed=1)["loss"]
+    p.execution.backend.pinned = True  # pyright: ignore[reportAttributeAccessIssue]
+    assert p.run(seed=1)["loss"].tobytes() == want.tobytes()
 
 
 def test_what_cannot_be_swapped_stays_and_says_so() -> None:

@@ -128,6 +128,11 @@ class NumpyBackend:
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x)
 
+    def aside(self, x: Any) -> np.ndarray:
+        return np.array(x, copy=True)
+
+    back = aside
+
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
 

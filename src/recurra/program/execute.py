@@ -76,6 +76,14 @@ class Backend(Protocol):
         """An array in the host's memory, lent for so long that a launch may still destroy it."""
         ...
 
+    def aside(self, x: Any) -> Any:
+        """A copy of an array in the host's memory, where the device's copy engine reaches it."""
+        ...
+
+    def back(self, x: Any) -> Any:
+        """An array of this backend, of a copy that was put aside."""
+        ...
+
     def numpy(self, x: Any) -> Any:
         """A NumPy array that later launches leave alone."""
         ...

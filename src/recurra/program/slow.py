@@ -9,25 +9,27 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
+if TYPE_CHECKING:
+    from recurra.program.execute import Backend
+
 FLUSH = 64 << 20  # bytes that the system may hold of a file before they are on the disk
 
 
 class Slow(Protocol):
-    """The points of one store, by number."""
+    """The points of one store, by number, as arrays of a backend."""
 
-    def write(self, k: int, x: np.ndarray) -> None: ...
+    def put(self, k: int, x: Any) -> None: ...
 
-    def read(self, k: int, x: np.ndarray) -> None:
-        """Into an array."""
-        ...
+    def get(self, k: int) -> Any: ...
 
     def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """out[to[j]] is row `rows[j]` of a point."""
@@ -36,26 +38,46 @@ class Slow(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass
 class Host:
     """In the host's memory: what is swapped out of that of a device."""
 
-    def __init__(self) -> None:
-        self.points: dict[int, np.ndarray] = {}
+    backend: Backend
+    points: dict[int, Any] = field(default_factory=dict[int, Any])
 
-    def write(self, k: int, x: np.ndarray) -> None:
-        if k in self.points:
-            np.copyto(self.points[k], x)
-        else:
-            self.points[k] = np.array(x, copy=True)
+    def put(self, k: int, x: Any) -> None:
+        self.points[k] = self.backend.aside(x)
 
-    def read(self, k: int, x: np.ndarray) -> None:
-        np.copyto(x, self.points[k])
+    def get(self, k: int) -> Any:
+        return self.backend.back(self.points[k])
 
     def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        out[to] = self.points[k].reshape(-1, *out.shape[1:])[rows]
+        out[to] = np.asarray(self.points[k]).reshape(-1, *out.shape[1:])[rows]
 
     def close(self) -> None:
         self.points.clear()
+
+
+@dataclass
+class Filed:
+    """On a disk, by way of one array of a point."""
+
+    backend: Backend
+    file: Disk
+    staging: np.ndarray
+
+    def put(self, k: int, x: Any) -> None:
+        self.file.write(k, self.backend.seen(x))
+
+    def get(self, k: int) -> Any:
+        self.file.read(k, self.staging)
+        return self.backend.array(self.staging)
+
+    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        self.file.rows(k, rows, to, out)
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class Disk:

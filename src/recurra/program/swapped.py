@@ -20,7 +20,7 @@ import numpy as np
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory.store import Store
 from recurra.memory.swap import Swap
-from recurra.program.slow import Disk, Host, Slow
+from recurra.program.slow import Disk, Filed, Host, Slow
 
 if TYPE_CHECKING:
     from recurra.program.execute import Backend
@@ -75,8 +75,11 @@ class Mover:
         """Raises RecurraError where there is no room for what is swapped."""
         assert s.apart is not None
         count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
-        there = Host() if swap.tier == "host" else Disk(s.name, count, nbytes, swap.folder)
         shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
+        there: Slow = Host(backend)
+        if swap.tier == "disk":
+            file = Disk(s.name, count, nbytes, swap.folder)
+            there = Filed(backend, file, np.empty(shape, dtype))
         self.stores.append(Paged(s.name, count, s.room, shape, dtype, there, backend, self))
         return self.stores[-1]
 
@@ -111,7 +114,6 @@ class Paged:
         self.ahead: dict[int, Future[Any]] = {}  # points that are read
         self.out: set[int] = set()  # points that have been written
         self.last, self.way = 0, 0
-        self.staging: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -223,10 +225,7 @@ class Paged:
     def read(self, k: int) -> Any:
         if k not in self.out:
             return self.backend.made(np.zeros(self.shape, self.dtype))
-        if self.staging is None:
-            self.staging = np.empty(self.shape, self.dtype)
-        self.there.read(k, self.staging)
-        return self.backend.array(self.staging)
+        return self.there.get(k)
 
     def write(self, k: int, x: Any) -> None:
-        self.there.write(k, self.backend.seen(self.backend.wait(x)))
+        self.there.put(k, self.backend.wait(x))

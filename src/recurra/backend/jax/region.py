@@ -118,8 +118,10 @@ class JaxBackend:
 
     donates = True
 
-    def __init__(self) -> None:
+    def __init__(self, pinned: bool | None = None) -> None:
+        """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""
         self.machine = JaxMachine()
+        self.pinned = jax.default_backend() != "cpu" if pinned is None else pinned
         self.known: dict[tuple[int, str], tuple[Plan, Any]] = {}  # jitted regions of plans
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
@@ -215,11 +217,24 @@ class JaxBackend:
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
 
+    def aside(self, x: Any) -> Any:
+        if not self.pinned:
+            return np.array(self.seen(x), copy=True)
+        return jax.block_until_ready(jax.device_put(x, _memory("pinned_host")))
+
+    def back(self, x: Any) -> Any:
+        return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
+
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)
 
     def result(self, x: Any) -> Any:
         return self.numpy(x)
+
+
+def _memory(kind: str) -> jax.sharding.Sharding:
+    """Of the device that launches run on."""
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind=kind)
 
 
 @jax.jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -178,6 +178,27 @@ class TorchBackend:
         if x.dtype == torch.bfloat16:  # which NumPy has by its name only
             return x.view(torch.int16).cpu().numpy().view("bfloat16")
         return x.cpu().numpy()
+
+    def aside(self, x: Tensor) -> Tensor:
+        """On a GPU in pinned memory, by a stream of its own."""
+        if self.device == "cpu":
+            return x.clone()
+        with torch.cuda.stream(self.copying):
+            made = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+        self.copying.synchronize()
+        return made
+
+    def back(self, x: Tensor) -> Tensor:
+        if self.device == "cpu":
+            return x.clone()
+        with torch.cuda.stream(self.copying):
+            made = x.to(self.device, non_blocking=True)
+        self.copying.synchronize()
+        return made
+
+    @cached_property
+    def copying(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self.device)
 
     def numpy(self, x: Any) -> np.ndarray:
         if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only
