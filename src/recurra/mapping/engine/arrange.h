@@ -21,9 +21,13 @@ class Refusals {
  public:
   void clear() { known_.clear(); }
 
-  bool covers(i64 start, i64 end, i64 size) const {
-    for (const Refusal& r : known_)
-      if (r.start >= start && r.end <= end && r.size <= size) return true;
+  bool covers(i64 start, i64 end, i64 size) {
+    for (size_t k = 0; k < known_.size(); ++k) {
+      const Refusal& r = known_[k];
+      if (r.start < start || r.end > end || r.size > size) continue;
+      std::swap(known_[k], known_[k / 2]);  // what refuses often is soon asked first
+      return true;
+    }
     return false;
   }
 
@@ -96,6 +100,7 @@ class Arranger {
         tensor = x;
         covered = -1;
         slow = f.exists[x] ? -1 : kNever;
+        free_ = Free{};
       }
       const i64 fixed = grouped ? offset : kNowhere;
       Move m;
@@ -120,6 +125,11 @@ class Arranger {
   }
 
  private:
+  // Until which step the tensor's place is free at least; `exactly`: not longer.
+  struct Free {
+    i64 until = -1;
+    bool exactly = false;
+  };
   struct Old {
     i64 buffer;
     Move move;
@@ -129,6 +139,7 @@ class Arranger {
   std::vector<uint8_t> in_round_;
   std::vector<Old> old_;
   Refusals refusals_;
+  Free free_;
   bool adding_ = false;  // only adding; a group that is taken out again was no obstacle to itself
 
   bool round(const Whims& w, i64 bear) {
@@ -164,7 +175,10 @@ class Arranger {
     const i64 t = f.at[i];
     if (!f.wanted[i] && !brief) {
       const i64 offset = room(i, t, f.life_end[i], fixed);
-      if (offset != kNowhere) return Move{offset, t, f.life_end[i], false, false};
+      if (offset != kNowhere) {
+        free_ = Free{};
+        return Move{offset, t, f.life_end[i], false, false};
+      }
     }
     const i64 end = board.copy_end(i);
     return end < 0 ? Move{} : copied(i, t, end, fixed);
@@ -180,11 +194,20 @@ class Arranger {
         const Move m = copied(i, start, t, fixed);
         if (m.ok()) return m;
       } else if (!copy && covered >= 0) {
-        if (board.lowest(i, covered + 1, t, offset) != kNowhere)
+        if (stays(i, covered + 1, t, offset))
           return Move{offset, covered + 1, t, false, false};
       }
     }
     return Move{};
+  }
+
+  // Is the tensor's place still free? Its later uses have the same answer.
+  bool stays(i64 i, i64 start, i64 t, i64 offset) {
+    if (t > free_.until && !free_.exactly) {
+      const i64 last = f.at[f.members[f.member_at[f.storage[i] + 1] - 1]];
+      free_ = Free{board.free_until(i, start, std::max(t, last), offset), true};
+    }
+    return t <= free_.until;
   }
 
   // `board.lowest`. What is refused to a group is refused to all, not the reverse.
@@ -199,9 +222,13 @@ class Arranger {
   // Where the copy could stay until the next use, if there is such a place.
   Move copied(i64 i, i64 start, i64 end, i64 fixed) {
     i64 offset = kNowhere;
-    if (fixed == kNowhere && f.next_use[i] > end)
+    Free free;
+    if (fixed == kNowhere && f.next_use[i] > end) {
       offset = room(i, start, f.next_use[i], kNowhere);
+      if (offset != kNowhere) free.until = f.next_use[i];
+    }
     if (offset == kNowhere) offset = room(i, start, end, fixed);
+    if (offset != kNowhere) free_ = free;
     return Move{offset, start, end, true, false};
   }
 };

@@ -140,6 +140,22 @@ class Board {
     return offset;
   }
 
+  // The last step, at most `last`, until which buffer i can stay at `offset` from `start` on.
+  i64 free_until(i64 i, i64 start, i64 last, i64 offset) const {
+    const i64 high = offset + f.size[i], storage = f.storage[i];
+    const i64 group = f.grouped[storage] ? storage : kNowhere;
+    i64 end = last;
+    const auto meets = [&](const Rect& r) {
+      return r.low < high && r.high > offset && r.end >= start && r.storage != group;
+    };
+    for (const Rect& r : blocks_[start >> kShift].over)
+      if (meets(r)) return start - 1;
+    for (i64 k = start >> kShift; k <= end >> kShift; ++k)
+      for (const Rect& r : blocks_[k].begun)
+        if (r.start <= end && meets(r)) end = std::max<i64>(r.start, start) - 1;
+    return end;
+  }
+
   i64 copy_start(i64 i, i64 after) const {
     const i64 t = f.at[i];
     i64 start = t, time = 0;
