@@ -267,7 +267,7 @@ class Bench:
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
     tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
-    ceilings, policy, searches, minutes. With mapping: solve, execute. With memory:
+    ceilings, policy, searches, minutes. With mapping: solve, steps, execute. With memory:
     fit, speed, returns."""
     sizes: str | None = None
     """With nest: so many sizes of its part matmul, 200 if left out; or from one to another of them,

@@ -3,8 +3,8 @@
 Every answer is validated before it counts. `reward_share` is the part of all there is to gain, its
 limit a proven bound; `simulated_us` is a step on the simulator with contention; `correlation` says
 how well rewards tell its latencies (table 5 of the paper: -1 is ideal); `nearly_s` are CPU seconds
-until the default solver is within 3 % of its last answer; `steps_per_s` are random steps of the
-game per CPU second, in the native engine beside the Python one. The part `execute` runs answers for
+until the default solver is within 3 % of its last answer. The part `steps` counts random steps of
+the game per CPU second, in the native engine beside the Python one; `execute` runs answers for
 real: `mapping_execute.py`.
 """
 
@@ -21,7 +21,6 @@ from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import BASELINE, OURS, Contest, Found, Runs, Wanted
 from recurra.bench.pairs import ratio
 from recurra.bench.parts import named
-from recurra.mapping.bounds import bound
 from recurra.mapping.engines import Engine, engine
 from recurra.mapping.flat import flat
 from recurra.mapping.library import LIBRARY, instance
@@ -30,7 +29,7 @@ from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.prod import used_of
 from recurra.memory.problem import Problem, Solution
 
-PARTS = ("solve", "execute")
+PARTS = ("solve", "steps", "execute")
 PEERS = ("xla-like", "greedy", "random", "evolution", "annealing", "priority", "lns", "mcts")
 SECONDS, QUICK_SECONDS = 16.0, 1.0
 SEEDS, QUICK_SEEDS = 5, 2
@@ -60,8 +59,11 @@ def suite(
 
     if learn:
         return mapping_learning.suite(quick, out, Wanted(**wanted))
-    parts = named("mapping", PARTS, only)
-    rows = solved(quick, out, Wanted(**wanted)) if "solve" in parts else []
+    parts, asked = named("mapping", PARTS, only), Wanted(**wanted)
+    rows = solved(quick, out, asked) if "solve" in parts else []
+    if "steps" in parts:
+        for name in asked.among(tuple(LIBRARY), QUICK_BUFFERS if quick else None):
+            rows += steps(instance(name), engine())
     if "execute" in parts:
         from recurra.bench.mapping_execute import executed
 
@@ -70,7 +72,8 @@ def suite(
 
 
 def solved(quick: bool, out: Path | None, wanted: Wanted) -> list[Row]:
-    """Rewards, simulated steps, speed of the game; a seed after the other of all instances."""
+    """Rewards and simulated steps; a seed after the other of all instances."""
+    from recurra.bench import mapping_tables
     from recurra.bench.mapping_figures import expect_room, write
 
     if out is not None:
@@ -84,12 +87,10 @@ def solved(quick: bool, out: Path | None, wanted: Wanted) -> list[Row]:
     for seed in range(seeds):
         for name in names:
             search(instance(name), peers, seed, runs, found.setdefault(name, {}))
-    rows: list[Row] = []
-    contests: list[Contest] = []
-    for name in names:
-        contests.append(contest(instance(name), seconds, found[name]))
-        rows += [*solvers(contests[-1]), *steps(instance(name), runs.chosen)]
+    contests = [Contest(instance(n), seconds, runs.limit(instance(n)), found[n]) for n in names]
+    rows = [row for c in contests for row in solvers(c)]
     if out is not None:
+        (out / "mapping.md").write_text(mapping_tables.solved(contests))
         write(out, contests, rows)
     return rows
 
@@ -102,11 +103,6 @@ def search(
     used = used_of(problem, one[OURS].last, one[BASELINE].answer)
     for who, x in {**one, "prod": Found(answer=used)}.items():
         found.setdefault(who, []).append(x)
-
-
-def contest(problem: Problem, seconds: float, found: dict[str, list[Found]]) -> Contest:
-    """With the bound."""
-    return Contest(problem, seconds, bound(problem).reward / max(1, problem.total), found)
 
 
 def solvers(c: Contest) -> list[Row]:

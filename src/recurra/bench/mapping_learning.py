@@ -14,8 +14,8 @@ import numpy as np
 
 from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import Contest, Found, Runs, Wanted
+from recurra.bench.mapping_tables import learnt
 from recurra.bench.pairs import ratio
-from recurra.mapping.bounds import bound
 from recurra.mapping.engines import engine
 from recurra.mapping.library import instance
 
@@ -48,9 +48,14 @@ def suite(quick: bool = False, out: Path | None = None, wanted: Wanted | None = 
     for seed in range(seeds):
         for kind in kinds:
             play(kind, players, seed, runs, found[kind])
-            contests = [contest(k, found[k], runs.seconds) for k in kinds if found[k][OURS]]
+            contests = [
+                Contest(instance(k), seconds, runs.limit(instance(k)), found[k])
+                for k in kinds
+                if found[k][OURS]
+            ]
             rows = [row for c in contests for row in compared(c)]
             if out is not None:  # also what there is of a bench that is cut short
+                (out / "learning.md").write_text(learnt(contests, (OURS, *PEERS)))
                 write_learning(out, contests, rows, (OURS, *PEERS))
     return rows
 
@@ -64,12 +69,6 @@ def play(
     for who in players:
         jax.clear_caches()
         found[who].append(runs.of(instance(kind), who, seed))
-
-
-def contest(kind: str, found: dict[str, list[Found]], seconds: float) -> Contest:
-    """What there is so far."""
-    problem = instance(kind)
-    return Contest(problem, seconds, bound(problem).reward / max(1, problem.total), found)
 
 
 def compared(c: Contest) -> list[Row]:

@@ -3,10 +3,12 @@ that was stopped goes on, and the next one takes what is there."""
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from recurra.bench import machine
 from recurra.bench.harness import progress
 from recurra.bench.parts import named
 from recurra.errors import RecurraError
+from recurra.mapping.bounds import bound
 from recurra.mapping.engines import Engine
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.search import FINALISTS
@@ -145,7 +148,7 @@ class Runs:
 
     def of(self, problem: Problem, who: str, seed: int) -> Found:
         """Kept, or run now."""
-        path = self._path(problem, who, seed)
+        path = self._kept(f"{problem.name}-{who}-{self.seconds:g}s-{seed}.npz")
         about = self._about(problem)
         if path is not None and path.exists() and (kept := read(path, problem, about)) is not None:
             return kept
@@ -157,8 +160,21 @@ class Runs:
         progress(f"{problem.name}, {who}, {self.seconds:g} s, seed {seed}: {share:.4f}")
         return found
 
-    def _path(self, problem: Problem, who: str, seed: int) -> Path | None:
-        name = f"{problem.name}-{who}-{self.seconds:g}s-{seed}.npz"
+    def limit(self, problem: Problem) -> float:
+        """What no mapping gains more than, as a share; kept, too."""
+        path, about = self._kept(f"{problem.name}-bound.json"), self._about(problem)
+        kept: dict[str, Any] = {}
+        if path is not None and path.exists():
+            kept = json.loads(path.read_text())
+        if kept.get("about") != about:
+            found = bound(problem)
+            kept = {"about": about, "share": found.reward / max(1, problem.total), "how": found.how}
+            if path is not None:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps(kept))
+        return kept["share"]
+
+    def _kept(self, name: str) -> Path | None:
         return None if self.out is None else self.out / "runs" / name
 
     def _about(self, problem: Problem) -> str:
