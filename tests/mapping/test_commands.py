@@ -251,10 +251,9 @@ def test_a_bench_that_was_stopped_goes_on(
     assert cli.main([*words, "2"]) == 0  # nothing is searched again, and the same is said
     assert (len(searched), (tmp_path / "mapping.md").read_text()) == (5, table)
     # of another problem: searched again
-    kept = dict(np.load(tmp_path / "runs" / "ppo_step-default-0.05s-0.npz"))
-    np.savez(
-        tmp_path / "runs" / "ppo_step-default-0.05s-0.npz", **{**kept, "about": np.array("other")}
-    )
+    found = mapping_runs_run_of(instance("ppo_step"), "random", 0.05, 0, PYTHON)
+    kept = tmp_path / "runs" / "ppo_step-default-0.05s-0.npz"
+    mapping_runs.write(kept, instance("ppo_step"), "other", found)
     assert cli.main([*words, "1"]) == 0
     assert searched[5:] == every[:1]
     capsys.readouterr()
