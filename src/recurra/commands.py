@@ -33,7 +33,7 @@ BENCH_OPTIONS = {  # what some suites have
     "only": ("ppo", "memory", "decode", "nest", "mapping"),
     "sizes": ("nest",),
     "out": ("learning", "memory", "decode", "mapping"),
-    "learn": ("mapping",),
+    **{option: ("mapping",) for option in ("learn", "instances", "solvers", "seconds", "seeds")},
 }
 
 
@@ -267,7 +267,7 @@ class Bench:
     only: str | None = None
     """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
     tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
-    ceilings, policy, searches, minutes. With mapping: solve, execute. With memory:
+    ceilings, policy, searches, minutes. With mapping: solve, steps, execute. With memory:
     fit, shuffled, speed, returns."""
     sizes: str | None = None
     """With nest: so many sizes of its part matmul, 200 if left out; or from one to another of them,
@@ -275,16 +275,26 @@ class Bench:
     out: Path | None = None
     """With learning: a folder for every episode and the curves; runs/learning if left out. With
     decode: a folder for decoding.svg and its numbers, which are measured where it is named. With
-    mapping: a folder for mapping.html and the paper's figures. With memory: one for memory.svg."""
+    mapping: a folder for mapping.html, the paper's figures, and every search: a bench that was
+    stopped goes on. With memory: one for memory.svg."""
     learn: bool = False
     """With mapping: agents that learn the game, beside evolution and chance; takes hours."""
+    instances: str | None = None
+    """With mapping: instances of its library, separated by commas; all if left out."""
+    solvers: str | None = None
+    """With mapping: whom to compare with, separated by commas; all if left out."""
+    seconds: float | None = None
+    """With mapping: CPU seconds of each search."""
+    seeds: int | None = None
+    """With mapping: searches of each solver, with random numbers 0, 1, .."""
 
     def __call__(self) -> int:
         if self.name not in BENCHES:
             raise RecurraError(
                 f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
             )
-        options = {k: v for k in BENCH_OPTIONS if (v := getattr(self, k)) not in (None, False)}
+        given = {k: getattr(self, k) for k in BENCH_OPTIONS}
+        options = {k: v for k, v in given.items() if v is not None and v is not False}
         for option in options:
             if self.name not in BENCH_OPTIONS[option]:
                 *some, last = BENCH_OPTIONS[option]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recurra import cli
-from recurra.bench import mapping, mapping_learning
+from recurra.bench import mapping, mapping_learning, mapping_runs
 from recurra.mapping import engines, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
@@ -207,7 +207,6 @@ def test_the_bench(
 ) -> None:
     monkeypatch.setattr(mapping, "LIBRARY", {"ppo_step": None})
     monkeypatch.setattr(mapping, "QUICK_SECONDS", 0.05)
-    monkeypatch.setattr(mapping, "steps", few_steps)
     out = tmp_path / "figures"
     words = ["bench", "mapping", "--json", "--quick", "--only", "solve", "--out", str(out)]
     assert cli.main(words) == 0
@@ -219,15 +218,60 @@ def test_the_bench(
     assert prod["ratio"] >= 1
     (told,) = (row for row in report["rows"] if row["metric"] == "correlation")
     assert -1 <= told["ours"] < -0.5
-    assert sorted(p.name for p in out.iterdir()) == [
-        "correlation.png",
-        "mapping.html",
-        "reward.png",
-    ]
+    files = ["correlation.png", "mapping.html", "mapping.md", "reward.png", "runs"]
+    assert sorted(p.name for p in out.iterdir()) == files
+    assert (out / "mapping.md").read_text().count("\n") == 4
     for name in ("correlation.png", "reward.png"):
         data = (out / name).read_bytes()
         assert data.startswith(b"\x89PNG")
         assert base64.b64encode(data).decode() in (out / "mapping.html").read_text()
+
+
+def test_a_bench_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched: list[tuple[str, int]] = []
+
+    def run_of(problem: Problem, who: str, seconds: float, seed: int, *rest: Any) -> Any:
+        searched.append((who, seed))
+        if (who, seed) == ("xla-like", 1) and len(searched) == 4:
+            raise KeyboardInterrupt
+        return mapping_runs_run_of(problem, who, seconds, seed, *rest)
+
+    mapping_runs_run_of = mapping_runs.run_of
+    monkeypatch.setattr(mapping_runs, "run_of", run_of)
+    words = ["bench", "mapping", "--only", "solve", "--instances", "ppo_step", "--out"]
+    words += [str(tmp_path), "--solvers", "xla-like", "--seconds", "0.05", "--seeds"]
+    assert cli.main([*words, "2"]) == 1
+    every = [(who, seed) for seed in (0, 1) for who in ("default", "xla-like")]
+    assert searched == every
+    assert cli.main([*words, "2"]) == 0
+    assert searched == [*every, every[-1]]
+    table = (tmp_path / "mapping.md").read_text()
+    assert cli.main([*words, "2"]) == 0  # nothing is searched again, and the same is said
+    assert (len(searched), (tmp_path / "mapping.md").read_text()) == (5, table)
+    # of another problem: searched again
+    found = mapping_runs_run_of(instance("ppo_step"), "random", 0.05, 0, PYTHON)
+    kept = tmp_path / "runs" / "ppo_step-default-0.05s-0.npz"
+    mapping_runs.write(kept, instance("ppo_step"), "other", found)
+    assert cli.main([*words, "1"]) == 0
+    assert searched[5:] == every[:1]
+    capsys.readouterr()
+    assert cli.main([*words, "0"]) == 2
+    assert "a bench needs a seed, not 0 of them" in capsys.readouterr().err
+
+
+def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
+    problem = instance("ppo_step")
+    found = mapping_runs.run_of(problem, "random", 0.1, 3, PYTHON)
+    mapping_runs.write(tmp_path / "one.npz", problem, "this", found)
+    again = mapping_runs.read(tmp_path / "one.npz", problem, "this")
+    assert again == found
+    assert mapping_runs.read(tmp_path / "one.npz", problem, "that") is None
+    assert found.last[-1] == found.answer
+    near = found.nearly()
+    least = min(reward for spent, reward in found.curve if spent >= near)
+    assert least >= 0.97 * found.curve[-1][1]
 
 
 def test_a_folder_that_cannot_be_is_told_first(
@@ -240,17 +284,13 @@ def test_a_folder_that_cannot_be_is_told_first(
 
 def test_stages_are_apart() -> None:
     problem = instance("ppo_step")
-    runs = [mapping.run_of(problem, "random", 0.2, seed, PYTHON) for seed in (0, 1)]
-    contest = mapping.Contest(problem, 0.2, 1.0, {"random": runs})
+    runs = [mapping_runs.run_of(problem, "random", 0.2, seed, PYTHON) for seed in (0, 1)]
+    contest = mapping_runs.Contest(problem, 0.2, 1.0, {"random": runs})
     rewards = [s.reward(problem) for s in contest.stages()]
-    assert 1 < len(rewards) <= mapping.STAGES
+    assert 1 < len(rewards) <= mapping_runs.STAGES
     gaps = np.diff(rewards)
-    assert (gaps >= mapping.APART * problem.total).all()
+    assert (gaps >= mapping_runs.APART * problem.total).all()
     assert runs[0].curve[-1][1] == runs[0].answer.reward(problem)
-
-
-def few_steps(problem: Problem, chosen: engines.Engine) -> list[Any]:
-    return []
 
 
 def test_the_bench_counts_steps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from html import escape
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from recurra.mapping.simulate import correlation, simulate
 from recurra.memory.problem import Solution
 
 if TYPE_CHECKING:
-    from recurra.bench.mapping import Contest
+    from recurra.bench.mapping_runs import Contest
 
 SHOWN = ("default", "evolution", "random", "xla-like", "mcts")  # figure 5
 COLOURS = ("#d1495b", "#30638e", "#8d6a4f", "#444444", "#5b8c5a", "#c58b00")
@@ -51,7 +51,10 @@ def expect_room(out: Path) -> None:
 def write(out: Path, contests: Sequence[Contest], rows: Sequence[Row]) -> None:
     """mapping.html, which holds the figures, and each of them as a file."""
     pictures = {
-        "reward.png": (reward_over_time(contests), "Reward over time, of all seeds (figure 5)"),
+        "reward.png": (
+            _png(reward_over_time(contests)),
+            "Reward over time, of all seeds (figure 5)",
+        ),
         "correlation.png": (
             rewards_and_latencies(contests),
             "Reward and latency of answers from all stages, where the default solver gains most "
@@ -66,9 +69,11 @@ def write(out: Path, contests: Sequence[Contest], rows: Sequence[Row]) -> None:
 def write_learning(
     out: Path, contests: Sequence[Contest], rows: Sequence[Row], who: Sequence[str]
 ) -> None:
-    """learning.html and learning.png: reward over CPU time of agents and those beside them."""
+    """learning.html, .png, .svg: reward over CPU time of agents and those beside them."""
     caption = "Reward over CPU time, of all seeds (figures 5 and 7)"
-    parts = _figures(out, {"learning.png": (reward_over_time(contests, who), caption)})
+    figure = reward_over_time(contests, who)
+    parts = _figures(out, {"learning.png": (_png(figure), caption)})
+    (out / "learning.svg").write_text(_svg(figure), encoding="utf-8")
     _write_page(out / "learning.html", "Agents that learn the mapping game", parts, rows)
 
 
@@ -116,13 +121,13 @@ def _layouts(c: Contest) -> str:
     return drawn
 
 
-def reward_over_time(contests: Sequence[Contest], shown: Sequence[str] = SHOWN) -> bytes:
+def reward_over_time(contests: Sequence[Contest], shown: Sequence[str] = SHOWN) -> Any:
     """A panel per instance, a line per solver and seed; the dashed line is the bound."""
     figure, panels = _panels(len(contests))
     for ax, c in zip(panels, contests, strict=False):
         ax.set_title(f"{c.problem.name}, {len(c.problem.buffers)} buffers", fontsize=9)
         for who, colour in zip(shown, COLOURS, strict=False):
-            for k, run in enumerate(c.found[who]):
+            for k, run in enumerate(c.found.get(who, ())):
                 if run.curve:
                     times, rewards = (np.array(x, float) for x in zip(*run.curve, strict=True))
                     ends = np.append(times, max(c.seconds, times[-1]))
@@ -133,7 +138,7 @@ def reward_over_time(contests: Sequence[Contest], shown: Sequence[str] = SHOWN) 
         ax.set_xlabel("CPU seconds", fontsize=8)
         ax.set_ylabel("share of all to gain", fontsize=8)
     panels[0].legend(fontsize=7, loc="lower right")
-    return _png(figure)
+    return figure
 
 
 def rewards_and_latencies(contests: Sequence[Contest]) -> bytes:
@@ -177,4 +182,14 @@ def _panels(count: int, across: int = ACROSS) -> tuple[Any, list[Any]]:
 def _png(figure: Any) -> bytes:
     data = BytesIO()
     figure.savefig(data, format="png", dpi=DOTS)
+    return data.getvalue()
+
+
+def _svg(figure: Any) -> str:
+    """Text stays text: small, and drawn by whoever shows it."""
+    import matplotlib as mpl
+
+    data = StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "recurra"}):
+        figure.savefig(data, format="svg", metadata={"Date": None})
     return data.getvalue()

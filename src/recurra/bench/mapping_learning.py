@@ -7,15 +7,16 @@ compiling, which each run does anew; only games that they played themselves coun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from recurra.bench import mapping
 from recurra.bench.harness import Row, progress
+from recurra.bench.mapping_runs import Contest, Found, Runs, Wanted
+from recurra.bench.mapping_tables import learnt
 from recurra.bench.pairs import ratio
-from recurra.mapping.bounds import bound
-from recurra.mapping.engines import Engine, engine
+from recurra.mapping.engines import engine
 from recurra.mapping.library import instance
 
 KINDS = ("alexnet_train", "wavenet", "alphatensor", "transformer_train")  # of table 2
@@ -26,51 +27,55 @@ SEEDS, QUICK_SEEDS = 5, 1
 QUICK_BUFFERS = 800
 
 
-def suite(quick: bool = False, out: Path | None = None) -> list[Row]:
+def suite(quick: bool = False, out: Path | None = None, wanted: Wanted | None = None) -> list[Row]:
     """Rows per instance and peer; `quick`: small instances, one seed.
 
-    `out`: a folder for the learning curves.
+    `out`: a folder for the learning curves, and for every run: a bench that was stopped goes on.
+    `wanted`: instances, peers, CPU seconds of a run, how many runs.
     """
     from recurra.bench.mapping_figures import expect_room, write_learning
 
     if out is not None:
         expect_room(out)
-    chosen = engine()
-    progress(chosen.told)
+    wanted = wanted or Wanted()
+    kinds, peers = wanted.among(KINDS, QUICK_BUFFERS if quick else None), wanted.beside(PEERS)
+    players = (OURS, *peers)
+    seconds, seeds = wanted.effort(*((QUICK_SECONDS, QUICK_SEEDS) if quick else (SECONDS, SEEDS)))
+    runs = Runs(engine(), seconds, out)
+    progress(runs.chosen.told)
+    found: dict[str, dict[str, list[Found]]] = {k: {who: [] for who in players} for k in kinds}
     rows: list[Row] = []
-    contests: list[mapping.Contest] = []
-    for name in KINDS:
-        if quick and len(instance(name).buffers) > QUICK_BUFFERS:
-            continue
-        contests.append(contest(name, chosen, quick))
-        rows += compared(contests[-1])
-        if out is not None:  # also what there is of a bench that is cut short
-            write_learning(out, contests, rows, (OURS, *PEERS))
+    for seed in range(seeds):
+        for kind in kinds:
+            play(kind, players, seed, runs, found[kind])
+            contests = [
+                Contest(instance(k), seconds, runs.limit(instance(k)), found[k])
+                for k in kinds
+                if found[k][OURS]
+            ]
+            rows = [row for c in contests for row in compared(c)]
+            if out is not None:  # also what there is of a bench that is cut short
+                (out / "learning.md").write_text(learnt(contests, (OURS, *PEERS)))
+                write_learning(out, contests, rows, (OURS, *PEERS))
     return rows
 
 
-def contest(name: str, chosen: Engine, quick: bool) -> mapping.Contest:
-    """Runs everybody, once per seed."""
+def play(
+    kind: str, players: Sequence[str], seed: int, runs: Runs, found: dict[str, list[Found]]
+) -> None:
+    """A run of everybody; each pays for its own compiling."""
     import jax
 
-    problem, found = instance(name), dict[str, list[mapping.Found]]()
-    seconds, seeds = (QUICK_SECONDS, QUICK_SEEDS) if quick else (SECONDS, SEEDS)
-    for who in (OURS, *PEERS):
-        found[who] = []
-        for seed in range(seeds):
-            jax.clear_caches()  # every run pays for its own compiling
-            found[who].append(mapping.run_of(problem, who, seconds, seed, chosen))
-            share = found[who][-1].answer.reward(problem) / max(1, problem.total)
-            progress(f"{name} {who} seed {seed}: {share:.4f}")
-    limit = bound(problem).reward / max(1, problem.total)
-    return mapping.Contest(problem, seconds, limit, found)
+    for who in players:
+        jax.clear_caches()
+        found[who].append(runs.of(instance(kind), who, seed))
 
 
-def compared(c: mapping.Contest) -> list[Row]:
+def compared(c: Contest) -> list[Row]:
     """A row per peer; a pair per seed."""
     rows: list[Row] = []
     mine = float(np.median(c.shares(OURS)))
-    for peer in PEERS:
+    for peer in [who for who in c.found if who != OURS]:
         middle, ci95 = ratio(c.shares(peer), c.shares(OURS))  # more is better
         theirs = float(np.median(c.shares(peer)))
         rows.append(Row(str(c), "reward_share", mine, peer, theirs, middle, ci95, c.limit, "exact"))

@@ -133,12 +133,12 @@ class _Owner:
     def _placements(self, function: Any) -> Solution:
         out = np.empty((len(self.flat.size), 4), np.int64)
         function(self._object, out.ctypes.data)
-        return Solution(
-            tuple(
-                None if offset == NOWHERE else Placement(offset, start, end, bool(copied))
-                for offset, start, end, copied in out.tolist()
-            )
-        )
+        placed, copied = np.flatnonzero(out[:, 0] != NOWHERE), out[:, 3] != 0
+        columns = (*(out[placed, k].tolist() for k in range(3)), copied[placed].tolist())
+        found: list[Placement | None] = [None] * len(out)
+        for i, row in zip(placed.tolist(), zip(*columns, strict=True), strict=True):
+            found[i] = Placement._make(row)
+        return Solution(tuple(found))
 
 
 class NativeGame(_Owner):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from recurra.errors import RecurraError
 from recurra.fragments import table_html
@@ -177,8 +178,7 @@ class Problem:
         return f"<p>{self}</p>" + table_html(rows)
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """A buffer in fast memory: its address, its first and last step, and if it is copied there.
 
     An operand that is copied arrives in steps `start` to `target_time - 1`; an output that is

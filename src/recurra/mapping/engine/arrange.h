@@ -16,6 +16,36 @@ inline i64 draw(uint64_t seed, i64 i, i64 what) {
   return static_cast<i64>((z ^ (z >> 31)) >> 32);
 }
 
+// What did not fit: while things are only added, nothing as large fits into as many steps.
+class Refusals {
+ public:
+  void clear() { known_.clear(); }
+
+  bool covers(i64 start, i64 end, i64 size) {
+    for (size_t k = 0; k < known_.size(); ++k) {
+      const Refusal& r = known_[k];
+      if (r.start < start || r.end > end || r.size > size) continue;
+      std::swap(known_[k], known_[k / 2]);  // what refuses often is soon asked first
+      return true;
+    }
+    return false;
+  }
+
+  void add(i64 start, i64 end, i64 size) {
+    size_t count = 0;
+    for (const Refusal& r : known_)
+      if (r.start > start || r.end < end || r.size < size) known_[count++] = r;
+    known_.resize(count);
+    known_.push_back({start, end, size});
+  }
+
+ private:
+  struct Refusal {
+    i64 start, end, size;
+  };
+  std::vector<Refusal> known_;
+};
+
 class Arranger {
  public:
   const Flat& f;
@@ -28,7 +58,10 @@ class Arranger {
 
   i64 arrange(const i64* order, i64 count) {
     board.clear();
+    refusals_.clear();
+    adding_ = true;
     for (i64 k = 0; k < count; ++k) place(order[k], Whims{});
+    adding_ = false;
     return note();
   }
 
@@ -67,6 +100,7 @@ class Arranger {
         tensor = x;
         covered = -1;
         slow = f.exists[x] ? -1 : kNever;
+        free_ = Free{};
       }
       const i64 fixed = grouped ? offset : kNowhere;
       Move m;
@@ -91,6 +125,11 @@ class Arranger {
   }
 
  private:
+  // Until which step the tensor's place is free at least; `exactly`: not longer.
+  struct Free {
+    i64 until = -1;
+    bool exactly = false;
+  };
   struct Old {
     i64 buffer;
     Move move;
@@ -99,6 +138,9 @@ class Arranger {
   std::vector<i64> round_;
   std::vector<uint8_t> in_round_;
   std::vector<Old> old_;
+  Refusals refusals_;
+  Free free_;
+  bool adding_ = false;  // only adding; a group that is taken out again was no obstacle to itself
 
   bool round(const Whims& w, i64 bear) {
     const i64 before = board.reward;
@@ -132,8 +174,11 @@ class Arranger {
   Move output(i64 i, i64 fixed, bool brief) {
     const i64 t = f.at[i];
     if (!f.wanted[i] && !brief) {
-      const i64 offset = board.lowest(i, t, f.life_end[i], fixed);
-      if (offset != kNowhere) return Move{offset, t, f.life_end[i], false, false};
+      const i64 offset = room(i, t, f.life_end[i], fixed);
+      if (offset != kNowhere) {
+        free_ = Free{};
+        return Move{offset, t, f.life_end[i], false, false};
+      }
     }
     const i64 end = board.copy_end(i);
     return end < 0 ? Move{} : copied(i, t, end, fixed);
@@ -149,19 +194,41 @@ class Arranger {
         const Move m = copied(i, start, t, fixed);
         if (m.ok()) return m;
       } else if (!copy && covered >= 0) {
-        if (board.lowest(i, covered + 1, t, offset) != kNowhere)
+        if (stays(i, covered + 1, t, offset))
           return Move{offset, covered + 1, t, false, false};
       }
     }
     return Move{};
   }
 
+  // Is the tensor's place still free? Its later uses have the same answer.
+  bool stays(i64 i, i64 start, i64 t, i64 offset) {
+    if (t > free_.until && !free_.exactly) {
+      const i64 last = f.at[f.members[f.member_at[f.storage[i] + 1] - 1]];
+      free_ = Free{board.free_until(i, start, std::max(t, last), offset), true};
+    }
+    return t <= free_.until;
+  }
+
+  // `board.lowest`. What is refused to a group is refused to all, not the reverse.
+  i64 room(i64 i, i64 start, i64 end, i64 fixed) {
+    if (!adding_ || fixed != kNowhere) return board.lowest(i, start, end, fixed);
+    if (!f.grouped[f.storage[i]] && refusals_.covers(start, end, f.size[i])) return kNowhere;
+    const i64 offset = board.lowest(i, start, end);
+    if (offset == kNowhere) refusals_.add(start, end, f.size[i]);
+    return offset;
+  }
+
   // Where the copy could stay until the next use, if there is such a place.
   Move copied(i64 i, i64 start, i64 end, i64 fixed) {
     i64 offset = kNowhere;
-    if (fixed == kNowhere && f.next_use[i] > end)
-      offset = board.lowest(i, start, f.next_use[i]);
-    if (offset == kNowhere) offset = board.lowest(i, start, end, fixed);
+    Free free;
+    if (fixed == kNowhere && f.next_use[i] > end) {
+      offset = room(i, start, f.next_use[i], kNowhere);
+      if (offset != kNowhere) free.until = f.next_use[i];
+    }
+    if (offset == kNowhere) offset = room(i, start, end, fixed);
+    if (offset != kNowhere) free_ = free;
     return Move{offset, start, end, true, false};
   }
 };

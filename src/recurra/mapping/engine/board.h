@@ -11,7 +11,7 @@ namespace mapping {
 using i64 = int64_t;
 using Ints = std::vector<i64>;
 
-constexpr i64 kShift = 7;  // 2^7 steps per bucket of the index of what is placed
+constexpr i64 kShift = 3;  // 2^3 steps per block of the index of what is placed
 constexpr i64 kNowhere = -1;
 constexpr i64 kNever = i64{1} << 30;
 
@@ -55,16 +55,18 @@ class Board {
     moves.assign(f.buffers(), Move{});
     for (auto& u : used) u.clear();
     blocks_.resize((f.steps() >> kShift) + 1);
-    for (auto& b : blocks_) b.clear();
+    for (Block& b : blocks_) b.begun.clear(), b.over.clear();
     reward = 0;
   }
 
   i64 put(i64 i, const Move& m, const Used* again = nullptr) {
     moves[i] = m;
     placed[i] = 1;
-    if (!m.covered)
-      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k)
-        blocks_[k].push_back(rect(i, m));
+    if (!m.covered) {
+      const Rect r = rect(i, m);
+      blocks_[m.start >> kShift].begun.push_back(r);
+      for (i64 k = (m.start >> kShift) + 1; k <= m.end >> kShift; ++k) blocks_[k].over.push_back(r);
+    }
     if (m.copied) {
       if (again)
         used[i] = *again;
@@ -84,15 +86,10 @@ class Board {
   void take(i64 i) {
     const Move& m = moves[i];
     const i64 t = f.at[i], before = latency(t);
-    if (!m.covered)
-      for (i64 k = m.start >> kShift; k <= m.end >> kShift; ++k) {
-        auto& block = blocks_[k];
-        size_t q = block.size();
-        while (block[--q].buffer != i) {
-        }
-        block[q] = block.back();
-        block.pop_back();
-      }
+    if (!m.covered) {
+      drop(blocks_[m.start >> kShift].begun, i);
+      for (i64 k = (m.start >> kShift) + 1; k <= m.end >> kShift; ++k) drop(blocks_[k].over, i);
+    }
     if (m.copied) {
       for (auto& [step, amount] : used[i]) left[step] += amount;
       cross(used[i], 0);
@@ -114,29 +111,49 @@ class Board {
     const i64 size = f.size[i], storage = f.storage[i];
     const i64 group = f.grouped[storage] ? storage : kNowhere;
     if ((fixed == kNowhere ? 0 : fixed) + size > f.fast_size()) return kNowhere;
-    const i64 first = start >> kShift;
+    if (fixed != kNowhere) {
+      const bool free = each(start, end, [&](const Rect& r) {
+        return r.low >= fixed + size || r.high <= fixed || r.storage == group;
+      });
+      return free ? fixed : kNowhere;
+    }
     taken_.clear();
-    for (i64 k = first; k <= end >> kShift; ++k)
-      for (const Rect& r : blocks_[k]) {
-        if (r.start > end || r.end < start || r.storage == group) continue;
-        if (k != first && r.start >> kShift != k) continue;  // seen in an earlier block
-        if (fixed == kNowhere)
-          taken_.push_back({r.low, r.high});
-        else if (r.low < fixed + size && r.high > fixed)
-          return kNowhere;
-      }
-    if (fixed != kNowhere) return fixed;
+    each(start, end, [&](const Rect& r) {
+      if (r.storage != group) taken_.push_back({r.low, r.high});
+      return true;
+    });
     i64 offset = 0;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (auto& [low, high] : taken_)
-        if (low < offset + size && high > offset) {
+    for (size_t count = taken_.size(), before = count + 1; count != before;) {
+      before = count;
+      count = 0;
+      for (size_t q = 0; q < before; ++q) {
+        const auto [low, high] = taken_[q];
+        if (high <= offset) continue;
+        if (low < offset + size) {
           offset = high;
-          moved = true;
           if (offset + size > f.fast_size()) return kNowhere;
+        } else {
+          taken_[count++] = taken_[q];
         }
+      }
     }
     return offset;
+  }
+
+  // The last step, at most `last`, until which buffer i can stay at `offset` from `start` on.
+  i64 free_until(i64 i, i64 start, i64 last, i64 offset) const {
+    const i64 high = offset + f.size[i], storage = f.storage[i];
+    const i64 group = f.grouped[storage] ? storage : kNowhere;
+    i64 end = last;
+    const auto meets = [&](const Rect& r) {
+      return r.low < high && r.high > offset && r.end >= start && r.storage != group;
+    };
+    for (const Rect& r : blocks_[start >> kShift].over)
+      if (meets(r)) return start - 1;
+    for (i64 k = start >> kShift; k <= end >> kShift; ++k)
+      for (const Rect& r : blocks_[k].begun)
+        if (r.start <= end && meets(r)) end = std::max<i64>(r.start, start) - 1;
+    return end;
   }
 
   i64 copy_start(i64 i, i64 after) const {
@@ -159,14 +176,13 @@ class Board {
     return end;
   }
 
-  // Calls see(start, end, low, high) for what takes room in these steps, perhaps more than once.
+  // Calls see(start, end, low, high) for what takes room in these steps.
   template <class See>
   void during(i64 start, i64 end, See see) const {
-    start = std::max<i64>(start, 0);
-    end = std::min(end, f.steps() - 1);
-    for (i64 k = start >> kShift; k <= end >> kShift; ++k)
-      for (const Rect& r : blocks_[k])
-        if (r.start <= end && r.end >= start) see(r.start, r.end, r.low, r.high);
+    each(std::max<i64>(start, 0), std::min(end, f.steps() - 1), [&](const Rect& r) {
+      see(r.start, r.end, r.low, r.high);
+      return true;
+    });
   }
 
  private:
@@ -174,12 +190,38 @@ class Board {
     int32_t start, end, buffer, storage;
     i64 low, high;
   };
+  // What begins in these steps, and what has begun before and goes on.
+  struct Block {
+    std::vector<Rect> begun, over;
+  };
+  std::vector<Block> blocks_;
+  std::vector<std::pair<i64, i64>> taken_;
+
+  // Is `good` true of everything that takes room in these steps? Each is asked once.
+  template <class Good>
+  bool each(i64 start, i64 end, Good good) const {
+    i64 k = start >> kShift;
+    const i64 last = end >> kShift;
+    for (const Rect& r : blocks_[k].over)
+      if (r.end >= start && !good(r)) return false;
+    for (; k <= last; ++k)
+      for (const Rect& r : blocks_[k].begun)
+        if (r.start <= end && r.end >= start && !good(r)) return false;
+    return true;
+  }
+
+  static void drop(std::vector<Rect>& some, i64 i) {
+    size_t q = some.size();
+    while (some[--q].buffer != i) {
+    }
+    some[q] = some.back();
+    some.pop_back();
+  }
+
   Rect rect(i64 i, const Move& m) const {
     return {static_cast<int32_t>(m.start), static_cast<int32_t>(m.end), static_cast<int32_t>(i),
             static_cast<int32_t>(f.storage[i]), m.offset, m.offset + f.size[i]};
   }
-  std::vector<std::vector<Rect>> blocks_;
-  std::vector<std::pair<i64, i64>> taken_;
 
   void demanded(i64 i, const Move& m) {
     const i64 t = f.at[i];

@@ -10,6 +10,7 @@ from recurra.mapping.keys import Floats, features, ordered
 from recurra.mapping.search import Search, solver
 
 SECONDS = 0.05
+ANSWER = 1e-6  # seconds per buffer that it takes to write the answer down, once
 
 
 @solver
@@ -23,14 +24,19 @@ def solve(search: Search) -> None:
 def place_by_weights(search: Search, known: Floats) -> int:
     """Tries known vectors [V, FEATURES], then near ones; how many were tried."""
     arranger, seen = search.engine.arranger(search.flat), features(search.flat)
-    best, best_reward, tried = known[0], -(2**62), 0
-    while not tried or (search.running() and search.spent < SECONDS):
-        weights = known[tried] if tried < len(known) else _near(search, best)
-        reward = arranger.arrange(ordered(seen @ weights))
-        tried += 1
-        if reward > best_reward:
-            best, best_reward = weights, reward
-        search.offer(reward, arranger.current)
+    best, best_reward, tried, took = known[0], -(2**62), 0, 0.0
+    enough = SECONDS - ANSWER * len(search.flat.size)
+    try:
+        while not tried or (search.running() and search.spent + took < enough):
+            begun = search.spent
+            weights = known[tried] if tried < len(known) else _near(search, best)
+            reward = arranger.arrange(ordered(seen @ weights))
+            tried += 1
+            if reward > best_reward:
+                best, best_reward = weights, reward
+            took = search.spent - begun
+    finally:
+        search.offer(arranger.best, arranger.solution)
     return tried
 
 

@@ -5,10 +5,13 @@ Finalists are compared on the simulator, with contention, not by reward.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from recurra.mapping.search import Search, solver
 from recurra.mapping.simulate import fastest
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.solvers.xla_like import place_like_xla
+from recurra.memory.problem import Problem, Solution
 
 
 @solver
@@ -19,4 +22,9 @@ def solve(search: Search) -> None:
     try:
         search_by_default(search)
     finally:
-        search.solution = fastest(search.problem, [*reversed(search.finalists), baseline])
+        search.solution = used_of(search.problem, search.finalists, baseline)
+
+
+def used_of(problem: Problem, finalists: Iterable[Solution], baseline: Solution) -> Solution:
+    """The fastest; of equals the last finalist."""
+    return fastest(problem, [*reversed(list(finalists)), baseline])
