@@ -64,6 +64,7 @@ class Ray:
     def init(self, address: str, **options: Any) -> None:
         if address != "local":
             raise ConnectionError(f"Could not find any running Ray instance at {address}\nmore")
+        assert options["runtime_env"]["py_modules"][0].endswith("/recurra")
         self.begun = {"address": address, **options}
 
     def shutdown(self) -> None:
@@ -94,6 +95,12 @@ class Ray:
         assert no_restart
         actor.die()
 
+    def end(self) -> None:
+        """Of the test: no thread is left."""
+        for actor in self.actors:
+            actor.die()
+            actor.thread.join()
+
     def remote(self, kind: type) -> Kind:
         return Kind(self, kind)
 
@@ -118,11 +125,12 @@ class Handle:
     """An actor from outside."""
 
     def __init__(self, kind: type, arguments: Sequence[Any]) -> None:
-        self.todo: queue.Queue[tuple[Ref, Any]] = queue.Queue()
+        self.todo: queue.Queue[tuple[Ref, Any] | None] = queue.Queue()
         self.owed: list[Ref] = []
         self.dead = False
         self.answer = SimpleNamespace(remote=self.asked)
-        threading.Thread(target=self.live, args=(kind, arguments), daemon=True).start()
+        self.thread = threading.Thread(target=self.live, args=(kind, arguments), daemon=True)
+        self.thread.start()
 
     def asked(self, request: Any) -> Ref:
         ref = Ref()
@@ -134,10 +142,9 @@ class Handle:
 
     def live(self, kind: type, arguments: Sequence[Any]) -> None:
         one = kind(*map(_opened, arguments))
-        while not self.dead:
-            ref, request = self.todo.get()
-            answered = self.done(one.answer, request)
-            if answered is not None:
+        while (found := self.todo.get()) is not None and not self.dead:
+            ref, request = found
+            if (answered := self.done(one.answer, request)) is not None:
                 ref.put(answered)
 
     def done(self, answer: Callable[[Any], Any], request: Any) -> Any:
@@ -151,6 +158,7 @@ class Handle:
 
     def die(self) -> None:
         self.dead = True
+        self.todo.put(None)
         for ref in self.owed:
             ref.put(ActorDiedError("The actor died unexpectedly before finishing this task."))
 

@@ -52,8 +52,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     found = Ray()
     monkeypatch.setitem(sys.modules, "ray", found)
     yield found
-    for actor in found.actors:
-        actor.die()
+    found.end()
 
 
 class Dying(Walker):
@@ -76,7 +75,7 @@ class Hanging(Walker):
     def work(self, weights: Any) -> Any:
         self.answers += 1
         if self.answers > 1 and self.life == 0:
-            time.sleep(5.0)
+            time.sleep(1.0)
         return super().work(weights)
 
 
@@ -107,7 +106,7 @@ def test_what_is_shared_is_sent_once(world: World, ray: Ray) -> None:
 
 
 def test_a_ray_that_was_there_goes_on(world: World, ray: Ray) -> None:
-    ray.init("local")
+    ray.begun = {}
     asked(world)[0].close()
     assert ray.is_initialized()
 

@@ -71,7 +71,7 @@ PARTS = (
 )  # fmt: skip
 FULL_SIZES, QUICK_SIZES = 200, 6
 TOGETHER = 10  # sizes in one process
-LONG_S, LONG_SIZES = 600.0, 3  # of search, beside a second of ours; ten minutes for each size
+LONG_S, LONG_SIZES = 600.0, 6  # of search, beside a second of ours
 
 
 def ours() -> None:

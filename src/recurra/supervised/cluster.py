@@ -89,11 +89,9 @@ class Cluster:
         self.ours = not self.ray.is_initialized()
         if self.ours:
             _connect(self.ray, address)
-        package = str(Path(__file__).parents[1])
-        options = {"env_vars": env, "py_modules": [package]}
         self.start, self.shared = start, self.ray.put(shared)
         self.kind = self.ray.remote(Answering).options(
-            max_restarts=0, scheduling_strategy="SPREAD", runtime_env=options
+            max_restarts=0, scheduling_strategy="SPREAD", runtime_env={"env_vars": env}
         )
 
     def born(self, given: Any) -> Remote:
@@ -113,11 +111,13 @@ class Cluster:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    package = {"py_modules": [str(Path(__file__).parents[1])]}
+    options = {} if address else {"include_dashboard": False}
     try:
-        ray.init(address=address or "local", include_dashboard=False, log_to_driver=False)
-    except ConnectionError as error:
+        ray.init(address or "local", log_to_driver=False, runtime_env=package, **options)
+    except Exception as error:  # of many kinds, one of them Exception itself
         raise RecurraError(
-            f"there is no Ray cluster at {address}",
-            facts=str(error).splitlines()[0],
+            f"there is no Ray cluster at {address}" if address else "Ray does not start here",
+            facts=str(error).partition("\n")[0],
             hint="`ray start --head` starts one, and tells its address",
         ) from None
