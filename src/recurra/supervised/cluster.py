@@ -114,7 +114,10 @@ def _connect(ray: Any, address: str | None) -> None:
     package = {"py_modules": [str(Path(__file__).parents[1])]}
     options = {} if address else {"include_dashboard": False}
     try:
-        ray.init(address or "local", log_to_driver=False, runtime_env=package, **options)
+        ray.init(
+            address or "local", logging_level="WARNING", log_to_driver=False, runtime_env=package,
+            **options,
+        )  # fmt: skip
     except Exception as error:  # of many kinds, one of them Exception itself
         raise RecurraError(
             f"there is no Ray cluster at {address}" if address else "Ray does not start here",

@@ -25,6 +25,7 @@ from recurra.supervised.crew import Crew, Means, Say
 Answer = Mapping[str, NDArray[Any]]
 
 PATIENCE_S = 120.0  # the longest that an answer may take
+QUEUE_S = 600.0  # on a cluster, where an actor may have to wait for room, and for our package
 ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
     "JAX_PLATFORMS": "cpu"
 }
@@ -84,7 +85,8 @@ def pool(kind: Callable[[World, Task], Actor], world: World, settings: Any) -> P
     if settings.pool == "turns":
         return Turns(world, tasks)
     if settings.pool == "ray":
-        return Elsewhere(Cluster(start, world, settings.address, **ALONE), tasks)
+        cluster = Cluster(start, world, settings.address, **ALONE)
+        return Elsewhere(cluster, tasks, patience=QUEUE_S)
     return Processes(world, tasks)
 
 

@@ -50,6 +50,7 @@ class Flat(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
         seen, info = self.env.reset(seed=seed, options=options)
         return self._flat(seen, info), {}
 
