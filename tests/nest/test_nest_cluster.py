@@ -154,8 +154,8 @@ def test_an_actor_that_hangs(world: World, ray: Ray) -> None:
     "learner",
     [
         (apex.ApeX, apex.Settings, 600),
-        (impala.Impala, impala.Settings, 400),
-        (a3c.A3c, a3c.Settings, 300),
+        (impala.Impala, impala.Settings, 200),
+        (a3c.A3c, a3c.Settings, 200),
         (ppo.Ppo, ppo.Settings, 50),
     ],
     ids=["apex", "impala", "a3c", "ppo"],

@@ -26,6 +26,7 @@ from recurra.nest.target import Target, target
 
 BEAM = "beam4bfs"
 SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
+ONCE = 0.02  # of the time, for a measurement: with little, more nests and each less surely
 
 
 def improved(
@@ -42,7 +43,8 @@ def improved(
     Without `tiled`, what `actions` reach from `begin`, and nothing else.
     """
     on = on or target()
-    run = _Run(Evaluator(begin.problem, on), seconds, clock)
+    once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
+    run = _Run(Evaluator(begin.problem, on, once), seconds, clock)
     run.tell(begin)
     for nest in tiles(begin.problem, on) if tiled else ():
         if run.left(SEARCHED) > 0:
