@@ -151,6 +151,7 @@ class Handle:
         try:
             return Buffers(answer(_opened(request)))
         except SystemExit:
+            print("(raylet) A worker died or was killed")  # as Ray does, on standard output
             self.die()
             return None
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, impala, learning, ppo
 from recurra.nest.agents.actors import Elsewhere, Task, pool
-from recurra.nest.agents.policy import initial
+from recurra.nest.agents.policy import initial, load
 from recurra.nest.agents.walker import Walker
 from recurra.nest.agents.world import World, greedy_or_any
 from recurra.nest.loops import Nest
@@ -192,6 +193,29 @@ def told(capsys: pytest.CaptureFixture[str], tmp_path: Path, *more: str) -> str:
     assert cli.main([*COMMAND, "--folder", str(tmp_path / "runs"), *more]) == 2
     assert not (tmp_path / "runs").exists(), "nothing was measured"
     return capsys.readouterr().err
+
+
+def test_one_that_dies_does_not_spoil_the_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, ray: Ray
+) -> None:
+    """Ray says it on standard output."""
+    work, calls = apex.Explorer.work, list[int]()
+
+    def dying(self: apex.Explorer, weights: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise SystemExit(3)
+        return work(self, weights)
+
+    monkeypatch.setattr(apex.Explorer, "work", dying)
+    command = [*COMMAND, "--folder", str(tmp_path), "--depth", "2", "--rounds", "12", "--json"]
+    assert cli.main([*command, "--pool", "ray", "--actors", "1"]) == 0
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    assert "(raylet) A worker died" in told.err
+    assert "another process takes its place" in told.err
+    command = load(Path(report["policy"])).about["command"]
+    assert "--learner apex --rounds 12 --seed 0 --actors 1 --pool ray" in command
 
 
 def test_without_ray(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -79,7 +80,8 @@ class Train:
         def solve(search: Search) -> None:
             play_and_learn(search, s, checkpoint)
 
-        answer = solve(problem, self.seconds, self.seed, told, chosen)
+        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+            answer = solve(problem, self.seconds, self.seed, told, chosen)
         (self.folder / "answer.json").write_text(solution_to_json(problem, answer))
         share = answer.reward(problem) / total
         if self.json:

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -85,7 +85,8 @@ class Train:
         rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
-        report = self.train(tables[len(held_out) :], held_out, on)
+        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+            report = self.train(tables[len(held_out) :], held_out, on)
         print(json.dumps(report) if self.json else _told(report))
         return 0
 
