@@ -21,7 +21,7 @@ from recurra.mapping import engines
 from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.acting import Lanes, decided, reference, shown, wishes_of
-from recurra.mapping.learn.actors import Processes, Request
+from recurra.mapping.learn.actors import Elsewhere, Request
 from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import Train
 from recurra.mapping.learn.learner import Learner
@@ -312,14 +312,14 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     problem = playable(4)
     s = replace(TINY, pool="processes", actors=1, planning="none")
     said: list[str] = []
-    pool = Processes(problem, None, s, 0, said.append)
+    pool = Elsewhere(problem, None, s, 0, said.append)
     weights = initial(s, surroundings(flat(problem)), 0)
     try:
         first = pool.answer(Request(weights, 1.0))
         assert first.pieces.action.shape == (s.lanes, s.segment)
         assert first.seconds > 0
-        os.kill(pool.crew.watched[0].process.pid, signal.SIGKILL)
-        pool.crew.watched[0].process.wait()
+        os.kill(pool.crew.watched[0].worker.process.pid, signal.SIGKILL)
+        pool.crew.watched[0].worker.process.wait()
         while not said:
             pool.answer(Request(weights, 1.0))
         assert said == ["actor 0 has died (signal 9): another process takes its place"]

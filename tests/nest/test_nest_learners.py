@@ -135,8 +135,8 @@ def test_a_dead_actor_is_replaced(world: World) -> None:
         _, found = pool.answer()
         assert found["states"].shape == (FEW.steps, 16)
         for k in (0, 1):
-            os.kill(pool.crew.watched[k].process.pid, signal.SIGKILL)
-            pool.crew.watched[k].process.wait()
+            os.kill(pool.crew.watched[k].worker.process.pid, signal.SIGKILL)
+            pool.crew.watched[k].worker.process.wait()
         for _ in range(2):  # one may have answered before it was killed
             pool.begin(weights)
             assert {pool.answer()[0], pool.answer()[0]} == {0, 1}

@@ -11,10 +11,10 @@ from recurra.nest import catalogue, measure, timer
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import host
-from recurra.nest.loops import scheduled, untiled
-from recurra.nest.measure import Evaluator, Protocol, Workload, code_key, compared, peak
+from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.measure import Evaluator, Measured, Protocol, Workload, code_key, compared, peak
 from recurra.nest.native import Kernel
-from recurra.nest.target import runnable
+from recurra.nest.target import Target, runnable
 
 ON = runnable()[0]
 MATMUL = catalogue.matmul(33, 20, 40)
@@ -95,6 +95,29 @@ def test_nests_of_the_same_code_are_measured_once() -> None:
     assert evaluate(scheduled(MATMUL, "m/8 m k n")) == first
     assert evaluate(scheduled(MATMUL, "m/8 k m n")) > 0
     assert (evaluate.calls, evaluate.measured) == (3, 2)
+
+
+def test_the_code_of_the_fastest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"m/4 k n": 3.0, "m/8 k n": 1.0, "k m n": 2.0}
+    made: list[str] = []
+
+    def kernel(nest: Nest, on: Target) -> str:
+        made.append(nest.order.split(" | ")[0])
+        return made[-1]
+
+    def measure_it(self: Workload, loaded: str, protocol: Protocol, best: Any) -> Measured:
+        return Measured(seconds[loaded], 1)
+
+    monkeypatch.setattr(measure, "kernel", kernel)
+    monkeypatch.setattr(Workload, "measure", measure_it)
+    evaluate = Evaluator(MATMUL, ON, keep=2)
+    nests = [scheduled(MATMUL, f"{words} m" if "/" in words else words) for words in seconds]
+    orders = [nest.order.split(" | ")[0] for nest in nests]
+    seconds |= dict(zip(orders, seconds.values(), strict=True))
+    for nest in nests:
+        evaluate(nest)
+    assert [evaluate.loaded(nest) for nest in nests] == orders
+    assert made == [*orders, orders[0]], "only the slowest is compiled again"
 
 
 def test_too_much_code_is_worth_nothing() -> None:

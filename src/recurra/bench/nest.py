@@ -71,7 +71,7 @@ PARTS = (
 )  # fmt: skip
 FULL_SIZES, QUICK_SIZES = 200, 6
 TOGETHER = 10  # sizes in one process
-MINUTES = 120.0  # of search, beside a second of ours
+LONG_S, LONG_SIZES = 600.0, 6  # of search, beside a second of ours
 
 
 def ours() -> None:
@@ -129,7 +129,8 @@ def _rows(part: str, every: list[tuple[int, int, int]], quick: bool) -> list[Row
     if part == "policy":
         return _part(policies, count=4 if quick else 20)
     if part == "minutes":
-        return _part(beside_long, count=2 if quick else 6, seconds=4.0 if quick else MINUTES)
+        count, seconds = (2, 4.0) if quick else (LONG_SIZES, LONG_S)
+        return _part(beside_long, count=count, seconds=seconds)
     return _part(beside_searches, count=2 if quick else 12)
 
 

@@ -27,7 +27,7 @@ from recurra.nest.tune import tuned
 
 LIMIT_MS = 20.0
 BUDGETS = (0.01, 0.1, 1.0)  # seconds of process CPU
-MORE = ("random", "beam4dfs")  # searches of the reference with all factors
+MORE = ("beam4dfs", "random")  # searches of the reference with all factors
 
 
 def beside_searches(count: int) -> list[dict[str, Any]]:
@@ -86,11 +86,15 @@ def _searched(
 
 
 def _long(p: Problem, on: Target, seconds: float) -> Nest:
-    """The best of so many seconds: half of them as `recurra tune` spends them, a quarter each for
-    two more searches, with all factors; finalists are measured again in turns.
+    """The best of so many seconds: half of them as `recurra tune` spends them, the rest for two
+    more searches, with all factors; the last has what those that end by themselves leave.
+    Finalists are measured again in turns.
     """
+    start = time.process_time()
     nests = [tuned(p, on, seconds=seconds / 2).nest]
-    nests += [alone(name, untiled(p), on, Actions(), seconds / 4).nest for name in MORE]
+    for name, share in zip(MORE, (0.5, 1.0), strict=True):
+        left = seconds - (time.process_time() - start)
+        nests.append(alone(name, untiled(p), on, Actions(), max(0.0, share * left)).nest)
     standings = compared(nests, on, rounds=15)
     return nests[int(np.argmax([x.gflops for x in standings]))]
 

@@ -26,7 +26,7 @@ from recurra.nest.meaning import Array, evaluate, sampled
 from recurra.nest.native import Code, encode, function
 from recurra.nest.problem import Access
 from recurra.nest.target import TARGETS
-from recurra.supervised import environment
+from recurra.supervised.processes import environment
 
 TIMEOUT_S = 300.0
 MANY, SOME = 2**27, 500  # operations, elements

@@ -16,7 +16,6 @@ import numpy as np
 
 from recurra.errors import ScheduleError
 from recurra.nest.actions import Actions
-from recurra.nest.compiled import kernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.packing import packings
@@ -26,6 +25,7 @@ from recurra.nest.target import Target, target
 
 BEAM = "beam4bfs"
 SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
+ONCE = 0.02  # of the time, for a measurement: with little, more nests and each less surely
 
 
 def improved(
@@ -42,11 +42,13 @@ def improved(
     Without `tiled`, what `actions` reach from `begin`, and nothing else.
     """
     on = on or target()
-    run = _Run(Evaluator(begin.problem, on), seconds, clock)
+    once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
+    run = _Run(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)
     run.tell(begin)
-    for nest in tiles(begin.problem, on) if tiled else ():
-        if run.left(SEARCHED) > 0:
-            run.tell(nest)
+    for nest in tiles(begin.problem, on) if tiled else ():  # each is made when there is time
+        if run.left(SEARCHED) <= 0:
+            break
+        run.tell(nest)
     if (left := run.left(SEARCHED)) > 0:
         start = replace(run.best, packs=())  # annotations come last
         rules = actions or Actions()
@@ -56,7 +58,7 @@ def improved(
     for nest in packings(run.best) if tiled else ():
         if run.left(PACKED) > 0:
             run.tell(nest)
-    return run.again(on)
+    return run.again()
 
 
 @dataclass
@@ -82,7 +84,7 @@ class _Run:
     def best(self) -> Nest:
         return max(self.known.values(), key=lambda x: x[0])[1]
 
-    def again(self, on: Target) -> Nest:
+    def again(self) -> Nest:
         """The fastest of the best few, measured in turns for as long as there is time."""
         once = {gflops: nest for gflops, nest in self.known.values()}
         few = [nest for _, nest in sorted(once.items(), key=lambda x: -x[0])[:FEW]]
@@ -92,7 +94,7 @@ class _Run:
             if self.left() < 0 and kernels:
                 break
             try:
-                kernels.append(kernel(nest, on))
+                kernels.append(self.evaluate.loaded(nest))
             except ScheduleError:  # the first that a search sees may be too much code
                 continue
             times.append([])

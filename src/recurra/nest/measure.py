@@ -117,25 +117,33 @@ class Evaluator:
     """GFLOPS of nests of one problem, each measured once; 0 where a nest makes too much code.
 
     Nests that compile to the same code share one measurement. `calls` counts questions,
-    `measured` the nests that were compiled and run.
+    `measured` the nests that were compiled and run. The code of the `keep` fastest is kept.
     """
 
-    def __init__(self, problem: Problem, target: Target, protocol: Protocol | None = None) -> None:
+    def __init__(
+        self, problem: Problem, target: Target, protocol: Protocol | None = None, keep: int = 0
+    ) -> None:
         self.problem, self.target = problem, target
         self.protocol = protocol or Protocol()
         self.workload = Workload(problem)
         self.known: dict[str, float] = {}
         self.best: float | None = None
         self.calls = self.measured = 0
+        self.keep, self._kept = keep, dict[str, tuple[float, Any]]()
 
     def __call__(self, nest: Nest) -> float:
         self.calls += 1
         key = code_key(nest)
         if key not in self.known:
-            self.known[key] = self._measure(nest)
+            self.known[key] = self._measure(nest, key)
         return self.known[key]
 
-    def _measure(self, nest: Nest) -> float:
+    def loaded(self, nest: Nest) -> Any:
+        """Its code: kept, or compiled. Raises ScheduleError where it is too much."""
+        _, found = self._kept.get(code_key(nest), (0.0, None))
+        return found or kernel(nest, self.target)
+
+    def _measure(self, nest: Nest, key: str) -> float:
         self.measured += 1
         try:
             loaded = kernel(nest, self.target)
@@ -143,6 +151,10 @@ class Evaluator:
             return 0.0
         found = self.workload.measure(loaded, self.protocol, self.best)
         self.best = min(found.seconds, self.best or found.seconds)
+        if self.keep:
+            self._kept[key] = found.seconds, loaded
+            if len(self._kept) > self.keep:
+                del self._kept[max(self._kept, key=lambda k: self._kept[k][0])]
         return self.problem.flops / found.seconds / 1e9
 
 

@@ -9,6 +9,7 @@ is copied, a slab at a time, to where they lie side by side.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -40,16 +41,15 @@ def standard(p: Problem, target: Target) -> Nest:
     return scheduled(p, " ".join(_order(p, lanes, tile)))
 
 
-def tiles(p: Problem, target: Target) -> list[Nest]:
+def tiles(p: Problem, target: Target) -> Iterator[Nest]:
     """The nests of the few cheapest tiles, each as it is and with its slabs copied."""
     lanes = _in_lanes(p)
-    slab, found = _slab(p, lanes), dict[str, Nest]()
+    slabs = (None,) if (slab := _slab(p, lanes)) is None else (None, slab)
     for tile in _tiles(p, lanes, target)[:FEW]:
-        for packed in (None, slab):
+        for packed in slabs:
             nest = scheduled(p, " ".join(_order(p, lanes, tile, packed)))
             if _on_stack(nest, target):
-                found[str(nest.order)] = nest
-    return list(found.values())
+                yield nest
 
 
 def _on_stack(nest: Nest, target: Target) -> bool:

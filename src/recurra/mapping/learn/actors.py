@@ -1,12 +1,11 @@
 """Who acts while the learner learns: here, in turns, or in processes that are watched.
 
 A process that dies, or does not answer, is replaced by another one with other random numbers
-(`supervised.py`). `python -m recurra.mapping.learn.actors FD` is such a process.
+(`supervised/`), on this machine or, through Ray, on those of a cluster.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +24,9 @@ from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import View, surroundings
 from recurra.memory.problem import Problem
-from recurra.supervised import Crew, Say, answer_until_gone, environment
+from recurra.supervised import processes
+from recurra.supervised.cluster import Cluster
+from recurra.supervised.crew import Crew, Means, Say
 
 
 class ActorsLost(RecurraError):
@@ -103,18 +104,17 @@ class Here:
         """Nothing was started."""
 
 
-class Processes:
-    """As many actors as the settings say, each in a process of its own."""
+class Elsewhere:
+    """As many actors as the settings say, each in a process of its own, here or on a cluster."""
 
     def __init__(
         self, problem: Problem, library: Path | None, s: Settings, seed: int,
         say: Say | None = None,
     ) -> None:  # fmt: skip
-        self.given, self.seed, self.born = (problem, library, s), seed, 0
+        self.given, self.seed, self.born = (library, s), seed, 0
         self.crew = Crew(
-            __name__, s.actors, self._given, patience=s.patience,
-            env=environment(JAX_PLATFORMS="cpu"), say=say, lost=ActorsLost,
-        )  # fmt: skip
+            means(problem, s), s.actors, self._given, patience=s.patience, say=say, lost=ActorsLost
+        )
 
     def _given(self, who: int) -> Any:
         self.born += 1
@@ -137,11 +137,19 @@ class Processes:
         self.crew.close()
 
 
-def start(given: Any) -> Callable[[Request], Answer]:
-    """What an actor's process answers with."""
-    problem, library, settings, seed = given
-    engine = engines.native_engine(library) if library else engines.engine("python")
-    actor = Actor(flat(problem), engine, settings, seed)
+def means(problem: Problem, s: Settings) -> Means[Any]:
+    """Where actors are."""
+    if s.pool == "ray":
+        return Cluster(start, problem, s.address, JAX_PLATFORMS="cpu")
+    return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
+
+
+def start(given: Any, problem: Problem) -> Callable[[Request], Answer]:
+    """What an actor elsewhere answers with. On another machine, which has no such library, the
+    engine is what is there.
+    """
+    library, settings, seed = given
+    actor = Actor(flat(problem), _engine(library), settings, seed)
 
     def work(request: Request) -> Answer:
         begin = time.process_time()
@@ -151,7 +159,7 @@ def start(given: Any) -> Callable[[Request], Answer]:
     return work
 
 
-if __name__ == "__main__":
-    from recurra.mapping.learn import actors  # what is sent must be of the module's own name
-
-    answer_until_gone(int(sys.argv[1]), actors.start)
+def _engine(library: Path | None) -> Engine:
+    if library is None:
+        return engines.engine("python")
+    return engines.native_engine(library) if library.exists() else engines.engine()

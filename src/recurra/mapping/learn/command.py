@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from recurra.mapping.engines import Which, engine
 from recurra.mapping.learn.settings import PRESETS, Planning, Settings
 from recurra.mapping.search import Search, solver
 from recurra.memory.problem import Solution
+from recurra.supervised.cluster import checked
+from recurra.supervised.crew import Where
 
 AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy": "none"}
 
@@ -41,6 +44,10 @@ class Train:
     """Of all random numbers."""
     actors: int | None = None
     """So many processes play; by default the preset's, of which small has none."""
+    pool: Where | None = None
+    """Where they are: here, in turns; in processes; or on the machines of a cluster, by ray."""
+    address: str | None = None
+    """With --pool ray: of the cluster, say 10.0.0.1:6379; if left out, a Ray of its own here."""
     demonstrate: float | None = None
     """Part of the time that the default solver shows what to do; 0: none."""
     fast_size: str | None = None
@@ -73,7 +80,8 @@ class Train:
         def solve(search: Search) -> None:
             play_and_learn(search, s, checkpoint)
 
-        answer = solve(problem, self.seconds, self.seed, told, chosen)
+        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+            answer = solve(problem, self.seconds, self.seed, told, chosen)
         (self.folder / "answer.json").write_text(solution_to_json(problem, answer))
         share = answer.reward(problem) / total
         if self.json:
@@ -86,10 +94,11 @@ class Train:
     def settings(self) -> Settings:
         """By the preset and the options."""
         s = replace(PRESETS[self.preset], planning=AGENTS[self.agent])
-        if self.actors is not None:
-            if self.actors < 1:
-                raise RecurraError(f"somebody must play, not {self.actors} actors")
-            s = replace(s, actors=self.actors, pool="processes")
+        if self.actors is not None and self.actors < 1:
+            raise RecurraError(f"somebody must play, not {self.actors} actors")
+        s = replace(s, actors=self.actors or s.actors, address=self.address)
+        s = replace(s, pool=self.pool or ("processes" if self.actors else s.pool))
+        checked(s.pool, s.address)
         if self.demonstrate is not None:
             if not 0 <= self.demonstrate < 1:
                 raise RecurraError(

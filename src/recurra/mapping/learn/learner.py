@@ -20,7 +20,7 @@ from recurra.errors import RecurraError
 from recurra.mapping.engines import Engine
 from recurra.mapping.flat import Flat
 from recurra.mapping.learn.acting import Played, reference, shown
-from recurra.mapping.learn.actors import Actors, Here, Processes, Request
+from recurra.mapping.learn.actors import Actors, Elsewhere, Here, Request
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import NEVER, planner
 from recurra.mapping.learn.replay import Batch, Pool, Replay, Segment
@@ -62,7 +62,7 @@ class Learner:
         self.actors: Actors = (
             Here(flat, engine, s, seed)
             if s.pool == "turns"
-            else Processes(flat.problem, engine.library, s, seed)
+            else Elsewhere(flat.problem, engine.library, s, seed)
         )
         self.plan = planner(s) if s.planning == "learned" else None  # of old states
         self.train = trainer(s)

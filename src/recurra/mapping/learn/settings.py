@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from recurra.supervised.crew import Where
 
 Planning = Literal["learned", "true", "none"]
 """A search with the learned dynamics (MuZero), one with the game itself (AlphaZero), or none."""
@@ -43,8 +45,9 @@ class Settings:
     segment: int = 15
     """Decisions of each of them per answer"""
     actors: int = 1
-    pool: Literal["turns", "processes"] = "turns"
-    """Actors act in the learner's process, so that a run can be repeated; or in their own"""
+    pool: Where = "turns"
+    address: str | None = field(default=None, repr=False)
+    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
     patience: float = 600.0
     """Seconds after which a silent actor's process is replaced"""
 

@@ -6,18 +6,19 @@ Returns go to the end of the episode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
-from recurra.nest.agents.actors import Answer, Task, Where
+from recurra.nest.agents.actors import Answer, Task
 from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
 from recurra.nest.agents.walker import Walker, example
 from recurra.nest.agents.world import Floats, World
+from recurra.supervised.crew import Where
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Settings:
     rounds: int = 5000
     actors: int = 4
     pool: Where = "processes"
+    address: str | None = field(default=None, repr=False)
+    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
     batch: int = 32
     """Episodes of a gradient"""
     hidden: tuple[int, ...] = (256, 256)

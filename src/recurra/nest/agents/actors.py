@@ -2,31 +2,33 @@
 
 An actor is told weights and answers with arrays: episodes, transitions, gradients. A pool has so
 many of them, each with one request at a time, so none runs far ahead of the learner. A process that
-dies, or does not answer, is replaced by another one with other random numbers (`supervised.py`).
-`python -m recurra.nest.agents.actors FD` is such a process.
+dies, or does not answer, is replaced by another one with other random numbers (`supervised/`), on
+this machine or, through Ray, on those of a cluster.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.agents.world import World, opened
-from recurra.supervised import Crew, Say, answer_until_gone, environment
+from recurra.supervised import processes
+from recurra.supervised.cluster import Cluster
+from recurra.supervised.crew import Crew, Means, Say
 
 Answer = Mapping[str, NDArray[Any]]
-Where = Literal["processes", "turns"]
-"""Actors are processes; or they act in the learner's own, one after the other: slower, but a run
-can be repeated."""
 
 PATIENCE_S = 120.0  # the longest that an answer may take
+QUEUE_S = 600.0  # on a cluster, where an actor may have to wait for room, and for our package
+ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
+    "JAX_PLATFORMS": "cpu"
+}
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,17 @@ class Pool(Protocol):
 
 
 def pool(kind: Callable[[World, Task], Actor], world: World, settings: Any) -> Pool:
-    """`settings` has actors, pool, seed."""
+    """`settings` has actors, pool, address, seed."""
     tasks = [
         Task(kind, settings, who, settings.actors, (settings.seed, who))
         for who in range(settings.actors)
     ]
-    return Turns(world, tasks) if settings.pool == "turns" else Processes(world, tasks)
+    if settings.pool == "turns":
+        return Turns(world, tasks)
+    if settings.pool == "ray":
+        cluster = Cluster(start, world, settings.address, **ALONE)
+        return Elsewhere(cluster, tasks, patience=QUEUE_S)
+    return Processes(world, tasks)
 
 
 class Turns:
@@ -118,31 +125,26 @@ class Turns:
         self.asked.clear()
 
 
-class Processes:
-    """Actors that are processes; the world lies in files that all of them map."""
+class Elsewhere:
+    """Actors that do not act in this process, watched by a crew."""
 
     def __init__(
         self,
-        world: World,
+        means: Means[Any],
         tasks: list[Task],
         *,
         say: Say | None = None,
         patience: float = PATIENCE_S,
     ) -> None:
         self.tasks = tasks
-        self.folder = tempfile.TemporaryDirectory(prefix="recurra-")
-        world.save(Path(self.folder.name))
         self.lives = [-1] * len(tasks)
         self.steps = 0
-        alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        env = environment(JAX_PLATFORMS="cpu", **alone)
-        self.crew = Crew(__name__, len(tasks), self._given, patience=patience, env=env, say=say)
+        self.crew = Crew(means, len(tasks), self._given, patience=patience, say=say)
 
-    def _given(self, who: int) -> tuple[str, Task]:
+    def _given(self, who: int) -> Task:
         self.lives[who] += 1
         task = self.tasks[who]
-        seed = (*task.seed, self.steps, self.lives[who])
-        return self.folder.name, replace(task, seed=seed)
+        return replace(task, seed=(*task.seed, self.steps, self.lives[who]))
 
     def begin(self, weights: Any) -> None:
         self.crew.ask_idle(_arrays(weights))
@@ -161,17 +163,26 @@ class Processes:
 
     def close(self) -> None:
         self.crew.close()
+
+
+class Processes(Elsewhere):
+    """Actors that are processes; the world lies in files that all of them map."""
+
+    def __init__(self, world: World, tasks: list[Task], **options: Any) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="recurra-")
+        world.save(Path(self.folder.name))
+        super().__init__(processes.Processes(start, self.folder.name, **ALONE), tasks, **options)
+
+    def close(self) -> None:
+        super().close()
         self.folder.cleanup()
+
+
+def start(task: Task, shared: str | World) -> Callable[[Any], Answer]:
+    """What an actor elsewhere answers with; the world is in a folder, or is brought by Ray."""
+    world = shared if isinstance(shared, World) else opened(Path(shared))
+    return task.kind(world, task).work
 
 
 def _arrays(weights: Any) -> Answer:
     return {name: np.asarray(w) for name, w in weights.items()}
-
-
-def _start(given: tuple[str, Task]) -> Callable[[Any], Answer]:
-    folder, task = given
-    return task.kind(opened(Path(folder)), task).work
-
-
-if __name__ == "__main__":
-    answer_until_gone(int(sys.argv[1]), _start)

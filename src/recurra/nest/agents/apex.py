@@ -6,17 +6,18 @@ with each transition, which is its priority until the learner knows better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from recurra.nest.agents.actors import Answer, Task, Where
+from recurra.nest.agents.actors import Answer, Task
 from recurra.nest.agents.dqn import double_q, example
 from recurra.nest.agents.learning import Distributed, State, trainer
 from recurra.nest.agents.memory import Memory
 from recurra.nest.agents.policy import Weights, heads
 from recurra.nest.agents.world import Floats, World, greedy_or_any, masked
+from recurra.supervised.crew import Where
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Settings:
     rounds: int = 20_000
     actors: int = 4
     pool: Where = "processes"
+    address: str | None = field(default=None, repr=False)
+    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
     batch: int = 32
     """Episodes of an answer"""
     take_every: int = 4

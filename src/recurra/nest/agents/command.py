@@ -7,8 +7,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -26,6 +26,8 @@ from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.problem import Problem
 from recurra.nest.table import Table, load, tabulate
 from recurra.nest.target import Target, target
+from recurra.supervised.cluster import checked
+from recurra.supervised.crew import Where
 
 if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
@@ -41,7 +43,8 @@ class Train:
     Everything that an episode can reach is measured first, once per size, and kept in the folder;
     the folder also gets curve.jsonl and policy.safetensors, for recurra tune --policy.
 
-    Example: recurra tune train --folder runs/nest --tables 40
+    Examples: recurra tune train --folder runs/nest --tables 40
+    recurra tune train --learner apex --pool ray --address 10.0.0.1:6379 --actors 16
     """
 
     folder: Path = Path("runs/nest")
@@ -57,6 +60,11 @@ class Train:
     """What is learnt from: dynamic programming on the tables, or the agents' own steps."""
     actors: int | None = None
     """Of apex, ppo, a3c and impala: how many act; by default 4."""
+    pool: Where | None = None
+    """Where they act: in processes of this machine, as is usual; on the machines of a cluster, by
+    ray; or here, in turns, as those of ppo do."""
+    address: str | None = None
+    """With --pool ray: of the cluster, say 10.0.0.1:6379; if left out, a Ray of its own here."""
     resume: bool = False
     """Go on from the folder's checkpoint."""
     actions: Literal["full", "paper"] = "paper"
@@ -77,7 +85,8 @@ class Train:
         rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
-        report = self.train(tables[len(held_out) :], held_out, on)
+        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+            report = self.train(tables[len(held_out) :], held_out, on)
         print(json.dumps(report) if self.json else _told(report))
         return 0
 
@@ -90,6 +99,7 @@ class Train:
                 facts=f"--tables {self.tables} --depth {self.depth} --rounds {self.rounds} "
                 f"--actors {self.actors} --seed {self.seed}",
             )
+        checked(self.pool, self.address)
         assert self.settings.rounds
 
     def rules(self) -> Actions:
@@ -200,7 +210,8 @@ class Train:
     @property
     def settings(self) -> Any:
         """The learner's own, with what was given."""
-        return settings_of(self.learner, self.rounds, self.actors, self.seed)
+        given = dict(rounds=self.rounds, actors=self.actors, pool=self.pool, address=self.address)
+        return settings_of(self.learner, {**given, "seed": self.seed})
 
     def learn(self, learnt: list[Table], tell: Tell) -> None:
         """Runs the learner, which tells some forty policies."""
@@ -214,7 +225,8 @@ class Train:
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
-        options += f" --actors {settings.actors}" if hasattr(settings, "actors") else ""
+        if hasattr(settings, "actors"):
+            options += f" --actors {settings.actors} --pool {settings.pool}"
         names = ("learnt", "choosing", "telling")
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
         return {
@@ -224,16 +236,17 @@ class Train:
         }
 
 
-def settings_of(learner: str, rounds: int | None, actors: int | None, seed: int) -> Any:
+def settings_of(learner: str, options: Mapping[str, Any]) -> Any:
     """The learner's own settings, with what was given."""
-    given = {"rounds": rounds, "actors": actors, "seed": seed}
     kind = importlib.import_module(f"recurra.nest.agents.{learner}").Settings
-    if actors is not None and not hasattr(kind, "actors"):
+    given = {name: value for name, value in options.items() if value is not None}
+    if strange := [name for name in given if not hasattr(kind, name)]:
         raise RecurraError(
-            f"the learner {learner} has no actors", facts=f"--actors {actors}",
+            f"the learner {learner} has no actors",
+            facts=" ".join(f"--{name} {given[name]}" for name in strange),
             hint="apex, ppo, a3c and impala have",
-        )  # fmt: skip
-    return kind(**{name: value for name, value in given.items() if value is not None})
+        )
+    return kind(**given)
 
 
 @contextmanager

@@ -6,18 +6,18 @@ by how much likelier it has become since, at most by 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from recurra.nest.agents.actors import Where
 from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
 from recurra.nest.agents.walker import Walker, example
 from recurra.nest.agents.world import Floats, World
+from recurra.supervised.crew import Where
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Settings:
     rounds: int = 5000
     actors: int = 4
     pool: Where = "processes"
+    address: str | None = field(default=None, repr=False)
+    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
     batch: int = 32
     """Episodes of an answer"""
     hidden: tuple[int, ...] = (256, 256)

@@ -93,8 +93,8 @@ class Distributed(Learner):
     """A learner whose episodes are acted by others. `settings` has actors and pool, too."""
 
     def __init__(self, world: World, settings: Any, kind: Callable[[World, Task], Actor]) -> None:
+        self.actors = pool(kind, world, settings)  # before JAX has threads: Ray forks
         super().__init__(world, settings)
-        self.actors = pool(kind, world, settings)
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "actors": self.actors.state()}

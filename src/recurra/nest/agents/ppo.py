@@ -6,19 +6,19 @@ critic's generalised advantages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.actors import Where
 from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.walker import Walker, example, joined
 from recurra.nest.agents.world import Floats, World
+from recurra.supervised.crew import Where
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Settings:
     rounds: int = 600
     actors: int = 4
     pool: Where = "turns"
+    address: str | None = field(default=None, repr=False)
+    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
     batch: int = 64
     """Episodes of an answer"""
     hidden: tuple[int, ...] = (256, 256)
