@@ -59,14 +59,14 @@ def settle(issuer: Streams) -> KernelError | None:
 
 def broken(program: Sequence[Task], driver: Any) -> tuple[str, ...]:
     """What went wrong among those that ran, which are the first of the program. Workspaces are
-    memory that is written."""
-    tasks = [program[k] for k in range(len(driver.ran))]
+    memory that is written, and that no barrier knows of."""
+    happened = events(driver.spans)
+    spaces = [Task("k") for _ in driver.ran]
     for ran in driver.ran:
-        if ran.kernel.workspace:
-            task = tasks[ran.ticket]
-            given = Segment(ran.kernel.parameters[-1], ran.kernel.workspace)
-            tasks[ran.ticket] = replace(task, writes=(*task.writes, given))
-    return violations(tasks, events(driver.spans)) + tuple(driver.misuses)
+        if size := ran.kernel.workspace:
+            spaces[ran.ticket] = Task("k", writes=(Segment(ran.kernel.parameters[-1], size),))
+    found = violations(program[: len(driver.ran)], happened) + violations(spaces, happened)
+    return (*found, *driver.misuses)
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -270,7 +270,7 @@ def test_what_the_driver_refuses_goes_to_streams_and_is_said(call: str) -> None:
     assert not broken([x.task for x in CHAIN] * 4, driver)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_fault_at_every_call_with_graphs(seed: int) -> None:
     """While a graph is made it is a refusal; else nothing more is issued."""
     parts = segments(seed, known=2, count=7)

@@ -56,6 +56,7 @@ TORCH = Extension(
         "torch_module.cpp",
         "engine.hpp",
         "operators.hpp",
+        "places.hpp",
         "prediction.hpp",
         "rows.hpp",
         "stretches.hpp",

@@ -5,10 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <torch/library.h>
 
-#include <frameobject.h>
-
 #include "engine.hpp"
 #include "operators.hpp"
+#include "places.hpp"
 #include "stretches.hpp"
 
 namespace nb = nanobind;
@@ -94,38 +93,6 @@ class WithoutPython {
 void drain() {
   const WithoutPython free;
   engine->drain();
-}
-
-// The innermost place that is not in torch's own modules.
-Place place() {
-  const nb::gil_scoped_acquire acquire;
-  static std::unordered_map<const void*, bool> of_torch;  // by code, which is kept
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  Place found;
-  while (frame && !found.code) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    auto [known, missing] = of_torch.try_emplace(code, false);
-    if (missing) {
-      const char* file = PyUnicode_AsUTF8(code->co_filename);
-      known->second = file && std::strstr(file, "/torch/") != nullptr;
-      Py_INCREF(code);  // so that its address is never another's
-    }
-    if (!known->second) found = {code, PyFrame_GetLasti(frame)};
-    Py_DECREF(code);
-    PyFrameObject* back = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
-  return found;
-}
-
-std::string told_place(const Place& place) {
-  if (!place.code) return "an unknown line";
-  const nb::gil_scoped_acquire acquire;
-  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(place.code));
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, place.at));
 }
 
 [[noreturn]] void raise(const Failure& why) {
@@ -344,7 +311,6 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const WithoutPython free;
   std::unique_lock lock(front);
-  const auto entered = Clock::now();
   if (program && ++program->operators >= Program::kMost) {
     account();
     choose(seconds_now());
@@ -354,6 +320,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     lock.unlock();
     return plainly(op, keys, stack);
   }
+  const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   auto known = kinds.find(&op.schema());
   if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
   const Kind& kind = known->second;
