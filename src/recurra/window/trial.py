@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 LEAST, MOST = 2, 6  # stretches each way
-LOST = 3  # with the window, all of them slower: no more stretches
+LOST = 3  # with the window, most of them slower, and the best one too: no more stretches
 CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
 HOPELESS = 1.5  # times slower: one stretch each way is enough
 PAUSE = {False: 20, True: 4}  # times what an examination took: on is doubted sooner than off
@@ -67,7 +67,7 @@ class Trial:
                 self._decide(False, now)
             return
         mostly = 3 * self._won >= 2 * self._count[True]
-        never = self._won == 0 and self._count[True] >= LOST and self.gain < 1
+        never = not mostly and self._count[True] >= LOST and self.gain < 1
         if self.gain * CLEAR < 1 or never or self._count[True] == MOST:
             self._decide(self.gain >= WORTH and mostly, now)
 

@@ -16,7 +16,7 @@ inline double seconds_now() {
 
 // What a program, known by how its blocks begin, has shown; and its present stretch.
 struct Program {
-  static constexpr int kOperators = 256, kMost = 512;  // of a stretch; without an end of a block
+  static constexpr int kOperators = 256, kMost = 1280;  // of a stretch; without an end of a block
   static constexpr int kStrange = 8;                     // stretches of new shapes: it never ends
 
   Trial trial;

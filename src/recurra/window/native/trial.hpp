@@ -48,7 +48,7 @@ class Trial {
       return;
     }
     const bool mostly = 3 * won_ >= 2 * on_;
-    const bool never = won_ == 0 && on_ >= kLost && gain_ < 1;
+    const bool never = !mostly && on_ >= kLost && gain_ < 1;
     if (gain_ * kClear < 1 || never || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
   }
 
