@@ -78,10 +78,11 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
-        if self._stretch.straight and self._outer is None:
+        stretch = self._stretch
+        if stretch.straight and self._outer is None:
             with self._order:
-                if self._stretch.straight:
-                    return self._straight(kernel, args, kwargs)
+                if stretch.straight:
+                    return self._straight(stretch, kernel, args, kwargs)
         if self._outer is not None:
             return self._outer.launch(kernel, *args, **kwargs)
         wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
@@ -176,12 +177,21 @@ class Executor:
         of."""
         if self._outer is not None:
             return self._outer.drain()
+        if self._idle():
+            return None
         self.settle()
         with self._crew.lock:
             errors = self._crew.spoilt.untold()
         if errors:
             raise _first(errors)
         return None
+
+    def _idle(self) -> bool:
+        """Whether launches run one by one, here, and there is nothing to wait for, tell or do."""
+        stretch, crew = self._stretch, self._crew
+        if not stretch.straight or stretch.timed or self._inside or crew.launches:
+            return False
+        return crew.spoilt.nothing() and not stretch.over(waited=True)
 
     def settle(self) -> None:
         """Returns when everything launched is done, failed or not."""
@@ -226,7 +236,11 @@ class Executor:
                     then()
 
     def _straight(
-        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        stretch: Stretch,
+        kernel: Wrapper | Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Launch:
         """One kernel after the other, in the order of their launches; the order is held."""
         if self._inside or self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
@@ -239,8 +253,9 @@ class Executor:
         finally:
             self._inside = False
         self.counts.without_window += 1
-        stretch = self._stretch
-        stretch.ran(kernel, args, kwargs)
+        stretch.count += 1
+        if stretch.timed:
+            stretch.keep(kernel, args, kwargs)
         if stretch.count & 31 == 0 and stretch.over(waited=False):
             self._next_stretch()
         return RAN
@@ -267,7 +282,9 @@ class Executor:
         args, kwargs = launch.arguments
         self.counts.without_window += 1
         self._crew.settle(launch, None, cause)
-        self._stretch.ran(launch.wrapper, args, kwargs)
+        self._stretch.count += 1
+        if self._stretch.timed:
+            self._stretch.keep(launch.wrapper, args, kwargs)
         if cause is not None or self._stretch.over(waited=False):
             self._next_stretch()
         if isinstance(cause, KeyboardInterrupt):

@@ -27,6 +27,10 @@ class Spoilt:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
+    def nothing(self) -> bool:
+        """Whether all memory is good, and nobody is left to be told anything."""
+        return not (self._parts or self._untold)
+
     def blame(self, reads: Iterable[Segment]) -> KernelError | None:
         """Why what is read is not there, if it is not."""
         reads = tuple(reads)

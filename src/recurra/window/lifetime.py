@@ -7,19 +7,30 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from recurra.window.executor import Executor
 
-_alive: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+class Lives(Protocol):
+    """What has kernels in flight: an executor, or streams."""
+
+    def stop(self) -> Sequence[BaseException]: ...
+    def before_fork(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
+    def after_fork_in_child(self) -> None: ...
+
+
+_alive: weakref.WeakSet[Lives] = weakref.WeakSet()
 _entered = threading.local()
-_forking: list[Executor] = []
+_forking: list[Lives] = []
 
 
-def born(executor: Executor) -> None:
+def born(one: Lives) -> None:
     """It will be drained before the interpreter ends, and before a fork."""
-    _alive.add(executor)
+    _alive.add(one)
 
 
 def entered(executor: Executor) -> Executor | None:

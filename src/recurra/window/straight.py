@@ -56,11 +56,9 @@ class Stretch:
         self.called.clear()
         self.count, self.since, self.before = 0, time.perf_counter(), 0.0
 
-    def ran(self, wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """One more launch, while they run one by one."""
-        self.count += 1
-        if self.timed:
-            self.called.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
+    def keep(self, wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What was called, while launches run one by one and are timed."""
+        self.called.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
 
     def stop(self) -> None:
         """Nothing is launched for a while: that time is not counted."""

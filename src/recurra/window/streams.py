@@ -1,37 +1,56 @@
-"""Kernels in program order → streams of a GPU; natively, by a thin driver that can be a stub.
+"""Kernels in program order → streams of a GPU, by one native thread; the driver can be a stub.
 
-    issuer = Streams(stub())
-    issuer.launch(task, Kernel(..), keep=(a, b, c))  # returns at once
-    issuer.settle()  # waits for the end
+    with Streams(stub()) as issuer:
+        issuer.launch(task, GpuKernel(..), keep=(a, b, c))  # returns at once
+        issuer.segment([Launch(task, kernel), ..])  # a graph, where it came before
+        issuer.settle()  # waits for the end
 
 Who follows another kernel is put behind it on its stream; what it must follow on other streams it
-waits for there, by events. The host waits only where the window is full, and at the end. What a
-kernel touches is kept alive until it is done.
+waits for there, by events. The thread that issues waits only where the window is full, and callers
+where the queue is. What a kernel touches is kept alive until it is done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recurra.window import lifetime
 from recurra.window.core import check_size
 from recurra.window.faults import KernelError
 from recurra.window.native.build import STREAMS
 from recurra.window.native.twin import load
 from recurra.window.task import Task, WindowError
 
+_never: list[object] = []  # what kernels hold whose end is not known: a driver failed
+
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """`function` is CUDA's handle; parameters are eight bytes each. `us` is for the stub."""
+    """`function` is CUDA's handle; parameters are eight bytes each. `us` is for the stub.
+
+    A kernel that asks for `workspace` bytes is given their address as one more parameter. Nobody
+    else has them while it runs.
+    """
 
     function: int = 0
     grid: tuple[int, int, int] = (1, 1, 1)
     block: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
     parameters: tuple[int, ...] = ()
+    workspace: int = 0
     us: float = 1.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel touches, the kernel, and what lives until it is done."""
+
+    task: Task
+    kernel: GpuKernel
+    keep: object = None
 
 
 def stub(folder: Path | None = None) -> Any:
@@ -52,55 +71,149 @@ def cuda(folder: Path | None = None) -> Any:
 
 
 class Streams:
-    """Issues kernels to at most `streams` streams; at most `slots` of them are in flight."""
+    """Issues kernels to at most `streams` streams; at most `slots` of them are in flight.
+
+    graphs  segments that are remembered, each as a graph of the driver's; none with 0
+    queue   launches that the caller may be ahead of the thread that issues
+    """
 
     def __init__(
-        self, driver: Any, slots: int = 32, streams: int = 8, *, folder: Path | None = None
+        self,
+        driver: Any,
+        slots: int = 32,
+        streams: int = 8,
+        *,
+        graphs: int = 16,
+        queue: int = 256,
+        folder: Path | None = None,
     ):
         check_size(slots, 1)
-        if streams < 1:
-            raise WindowError(f"{streams} streams", facts="kernels run on at least one")
+        for count, what in ((streams, "streams"), (queue, "launches in the queue")):
+            if count < 1:
+                raise WindowError(f"{count} {what}", facts="kernels need at least one")
+        if graphs < 0:
+            raise WindowError(f"{graphs} graphs", hint="graphs=0 is without them")
         native = load(folder, STREAMS)
         self._kernel: Any = native.Kernel
-        self._issuer: Any = native.Issuer(driver, slots, streams)
+        self._issuer: Any = native.Issuer(driver, slots, streams, graphs, queue)
         self._kept: dict[int, object] = {}
+        self._tidy_at = queue
+        self._state = "open"
+        lifetime.born(self)
 
     def launch(self, task: Task, kernel: GpuKernel, keep: object = None) -> int:
         """The next kernel of the program; its ticket. `keep` lives until it is done.
 
-        Raises KernelError if the driver has failed, now or before: then it does not run.
+        Raises KernelError if the driver has failed before: then it does not run.
         """
-        ticket: int | None = self._issuer.issue(task, self._native(kernel))
-        if self._issuer.failed():
-            if ticket is None and (held := self._issuer.held()):
-                self._kept.setdefault(max(held), keep)  # it may run: only its end is unknown
-            raise KernelError(self._failure())
-        assert ticket is not None
-        self._kept[ticket] = keep
-        return ticket
+        return self.segment((Launch(task, kernel, keep),))[0]
+
+    def segment(self, launches: Sequence[Launch]) -> range:
+        """The next kernels of the program; their tickets. They are one launch of the driver's where
+        such kernels, with such edges between them, came before; whatever their parameters are."""
+        if not launches:
+            return range(0)
+        kernels = [self._native(launch.kernel) for launch in launches]
+        first: int | None = self._issuer.offer([launch.task for launch in launches], kernels)
+        if first is None:
+            raise self._why_not(launches[0])
+        tickets = range(first, first + len(launches))
+        self._kept.update(zip(tickets, (launch.keep for launch in launches), strict=True))
+        if len(self._kept) >= self._tidy_at:
+            self._tidy()
+            self._tidy_at = 2 * len(self._kept) + 256
+        return tickets
 
     def retire(self) -> None:
-        """Lets go of what is done, without waiting for anything."""
+        """Lets go of what is done, without waiting for kernels."""
         self._issuer.retire()
-        held = set(self._issuer.held())
-        self._kept = {ticket: kept for ticket, kept in self._kept.items() if ticket in held}
+        self._tidy()
 
     def settle(self) -> None:
-        """Waits for the end of all that was issued. Raises KernelError if the driver has failed."""
+        """Waits for the end of all that was launched. Raises KernelError if the driver has
+        failed."""
         self._issuer.settle()
-        self.retire()
-        if self._issuer.failed():
-            raise KernelError(self._failure())
+        self._tidy()
+        if self._state != "forked" and self._issuer.failed():
+            raise self._failure()
+
+    def close(self) -> None:
+        """Settles, and gives everything back to the driver. Nothing can be launched any more."""
+        if errors := self.stop():
+            raise errors[0]
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        errors = self.stop()
+        if errors and kind is None:
+            raise errors[0]
+
+    def __del__(self) -> None:
+        if hasattr(self, "_state"):
+            self.stop()  # before what is kept goes
 
     def held(self) -> tuple[int, ...]:
         """Tickets of kernels whose memory is kept."""
         return tuple(self._issuer.held())
 
-    def _failure(self) -> str:
-        return f"the driver failed: {self._issuer.failure()}"
+    @property
+    def graphs(self) -> dict[str, int]:
+        """Segments by what became of them."""
+        return self._issuer.counts()
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{name} {count}" for name, count in self.graphs.items())
+        refusal = self._issuer.refusal()
+        return f"graphs: {counted}" + (f"; the driver refuses: {refusal}" if refusal else "")
+
+    # for lifetime.py
+
+    def stop(self) -> list[KernelError]:
+        """Like `close`, but gives the error."""
+        if self._state != "open":
+            return []
+        self._state = "closed"
+        self._issuer.close()
+        self._tidy()
+        if self._kept:
+            _never.append(self._kept)
+        return [self._failure()] if self._issuer.failed() else []
+
+    def before_fork(self) -> None:
+        """Nothing is in flight from here on, and no thread is there."""
+        self._issuer.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        self._issuer.in_parent()
+
+    def after_fork_in_child(self) -> None:
+        """Of no use: a driver's context does not come along."""
+        self._issuer.in_child()
+        self._state = "forked"
+
+    def _tidy(self) -> None:
+        before = tuple(self._kept)  # others may launch meanwhile
+        held = set(self._issuer.held())
+        for ticket in before:
+            if ticket not in held:
+                self._kept.pop(ticket, None)
+
+    def _why_not(self, launch: Launch) -> WindowError:
+        if self._state == "open":
+            return self._failure()
+        return WindowError(
+            f"kernel {launch.task.name} is launched on streams that are {self._state}",
+            facts="a GPU's context does not come along" if self._state == "forked" else "",
+            hint="launch inside `with Streams(cuda()) as issuer:`",
+        )
+
+    def _failure(self) -> KernelError:
+        return KernelError(f"the driver failed: {self._issuer.failure()}")
 
     def _native(self, kernel: GpuKernel) -> Any:
         made = self._kernel()
-        for name in ("function", "grid", "block", "shared", "parameters", "us"):
+        for name in ("function", "grid", "block", "shared", "parameters", "workspace", "us"):
             setattr(made, name, getattr(kernel, name))
         return made

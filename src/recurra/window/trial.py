@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 
 LEAST, MOST = 2, 6  # stretches each way
-LOST = 3  # with the window, all of them slower: no more stretches
+LOST = 3  # with the window, most of them slower, and the best one too: no more stretches
 CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
+HOPELESS = 1.5  # times slower: one stretch each way is enough
 PAUSE = {False: 20, True: 4}  # times what an examination took: on is doubted sooner than off
 LOSS = 50  # times what it lost
 FIRST = {False: 0.5, True: 0.1}  # seconds
@@ -58,11 +59,15 @@ class Trial:
             self._won += rate < self._last_off
         else:
             self._last_off = rate
-        if self._count[True] != self._count[False] or self._count[True] < LEAST:
+        if self._count[True] != self._count[False]:
             return
         self.gain = self._best[False] / self._best[True]
+        if self._count[True] < LEAST:
+            if self.gain * HOPELESS < 1:
+                self._decide(False, now)
+            return
         mostly = 3 * self._won >= 2 * self._count[True]
-        never = self._won == 0 and self._count[True] >= LOST and self.gain < 1
+        never = not mostly and self._count[True] >= LOST and self.gain < 1
         if self.gain * CLEAR < 1 or never or self._count[True] == MOST:
             self._decide(self.gain >= WORTH and mostly, now)
 

@@ -37,12 +37,17 @@ STREAMS = Extension(
     "_recurra_streams",
     (
         "streams_module.cpp",
+        "cuda_driver.hpp",
         "driver.hpp",
         "from_python.hpp",
+        "graphs.hpp",
         "issuer.hpp",
+        "issuing_thread.hpp",
         "rows.hpp",
+        "segment.hpp",
         "stub_driver.hpp",
         "window.hpp",
+        "workspaces.hpp",
     ),
 )
 TORCH = Extension(
@@ -51,6 +56,7 @@ TORCH = Extension(
         "torch_module.cpp",
         "engine.hpp",
         "operators.hpp",
+        "places.hpp",
         "prediction.hpp",
         "rows.hpp",
         "stretches.hpp",
@@ -100,10 +106,10 @@ def _linked(extension: Extension) -> list[str]:
     return [*words, f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{root / 'lib'}"]
 
 
-def build_stress(folder: Path, sanitizer: str) -> Path:
-    """Compiles stress.cpp with a sanitizer, such as thread or address."""
+def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:
+    """Compiles stress.cpp, or stress_streams.cpp, with a sanitizer, such as thread or address."""
     arguments = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread"]
-    return cxx.build(folder / f"stress-{sanitizer}", [*arguments, str(HERE / "stress.cpp")])
+    return cxx.build(folder / f"{program}-{sanitizer}", [*arguments, str(HERE / f"{program}.cpp")])
 
 
 def _root(package: str) -> Path:

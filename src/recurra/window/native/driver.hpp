@@ -1,13 +1,10 @@
-// The few functions of a GPU driver that launches need, and the one of CUDA, found when it is run:
-// nothing of CUDA is there when this is compiled.
+// The few functions of a GPU driver that launches need: CUDA's (cuda_driver.hpp), or a stub's
+// (stub_driver.hpp). Statuses are CUDA's: 0 is success.
 #pragma once
-
-#include <dlfcn.h>
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
+#include <span>
 #include <vector>
 
 namespace recurra {
@@ -17,18 +14,26 @@ struct Kernel {
   std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
   unsigned shared = 0;
   std::vector<std::uint64_t> parameters;  // eight bytes each
+  std::uint64_t workspace = 0;            // bytes of it, whose address is one more parameter
   double us = 1;                          // for the stub: how long it runs
+
+  bool operator==(const Kernel&) const = default;
 };
 
-// Statuses are CUDA's: 0 is success.
 struct Driver {
-  using Handle = void*;  // of a stream, of an event
+  using Handle = void*;
+  using Address = std::uint64_t;
   static constexpr int kFine = 0, kNotReady = 600;
 
   Driver() = default;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
+
+  virtual int enter() = 0;  // a thread begins to call the others
+  virtual int allocate(Address* memory, std::uint64_t bytes) = 0;
+  virtual int release(Address memory) = 0;
+
   virtual int stream_create(Handle* stream) = 0;
   virtual int stream_destroy(Handle stream) = 0;
   virtual int event_create(Handle* event) = 0;
@@ -37,57 +42,17 @@ struct Driver {
   virtual int event_query(Handle event) = 0;
   virtual int stream_wait(Handle stream, Handle event) = 0;
   virtual int launch(const Kernel& kernel, std::uint64_t ticket, Handle stream) = 0;
-};
 
-class CudaDriver : public Driver {
- public:
-  CudaDriver() {
-    library_ = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library_) throw std::runtime_error(dlerror());
-    find(init_, "cuInit"), find(stream_create_, "cuStreamCreate");
-    find(stream_destroy_, "cuStreamDestroy_v2"), find(event_create_, "cuEventCreate");
-    find(event_destroy_, "cuEventDestroy_v2"), find(event_record_, "cuEventRecord");
-    find(event_query_, "cuEventQuery"), find(stream_wait_, "cuStreamWaitEvent");
-    find(launch_, "cuLaunchKernel");
-    if (const int status = init_(0)) {
-      throw std::runtime_error("cuInit gives " + std::to_string(status));
-    }
-  }
-
-  int stream_create(Handle* s) override { return stream_create_(s, kNonBlocking); }
-  int stream_destroy(Handle s) override { return stream_destroy_(s); }
-  int event_create(Handle* e) override { return event_create_(e, kWithoutTiming); }
-  int event_destroy(Handle e) override { return event_destroy_(e); }
-  int event_record(Handle e, Handle s) override { return event_record_(e, s); }
-  int event_query(Handle e) override { return event_query_(e); }
-  int stream_wait(Handle s, Handle e) override { return stream_wait_(s, e, 0); }
-  int launch(const Kernel& k, std::uint64_t, Handle s) override {
-    std::vector<void*> parameters;
-    for (const std::uint64_t& p : k.parameters) parameters.push_back(const_cast<std::uint64_t*>(&p));
-    return launch_(reinterpret_cast<Handle>(k.function), k.grid[0], k.grid[1], k.grid[2],
-                   k.block[0], k.block[1], k.block[2], k.shared, s, parameters.data(), nullptr);
-  }
-
- private:
-  static constexpr unsigned kNonBlocking = 1, kWithoutTiming = 2;
-
-  template <class F>
-  void find(F*& f, const char* name) {
-    f = reinterpret_cast<F*>(dlsym(library_, name));
-    if (!f) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
-  }
-
-  void* library_;  // stays loaded
-  int (*init_)(unsigned) = nullptr;
-  int (*stream_create_)(Handle*, unsigned) = nullptr;
-  int (*stream_destroy_)(Handle) = nullptr;
-  int (*event_create_)(Handle*, unsigned) = nullptr;
-  int (*event_destroy_)(Handle) = nullptr;
-  int (*event_record_)(Handle, Handle) = nullptr;
-  int (*event_query_)(Handle) = nullptr;
-  int (*stream_wait_)(Handle, Handle, unsigned) = nullptr;
-  int (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                 Handle, void**, void**) = nullptr;
+  // A graph is made of nodes; what is made of it by `instantiate` can be launched, again and again,
+  // one launch after the other. Nodes belong to the graph, which must live as long.
+  virtual int graph_create(Handle* graph) = 0;
+  virtual int graph_destroy(Handle graph) = 0;
+  virtual int graph_add(Handle* node, Handle graph, std::span<const Handle> after,
+                        const Kernel& kernel) = 0;
+  virtual int instantiate(Handle* runnable, Handle graph) = 0;
+  virtual int runnable_destroy(Handle runnable) = 0;
+  virtual int runnable_set(Handle runnable, Handle node, const Kernel& kernel) = 0;
+  virtual int runnable_launch(Handle runnable, std::uint64_t first, Handle stream) = 0;
 };
 
 }  // namespace recurra

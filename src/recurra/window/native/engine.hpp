@@ -125,18 +125,13 @@ class Engine {
   void offer(const Accesses& accesses, Call& call, double tiny_us) {
     const double us = call.us->load(std::memory_order_relaxed);
     auto lock = locked();
-    if (us < tiny_us && join(accesses, call, us)) return;
+    const Word upstream = window_.upstream_of(accesses);
+    if (us < tiny_us && join(upstream, accesses, call, us)) return;
     while (window_.crowded()) help(lock, kReady | kRoom, &by_callers);
-    if (spare_.empty()) {
-      spare_.push_back(decltype(bundles_){{0, {}}}.extract(0));
-    }
-    auto node = std::move(spare_.back());
-    spare_.pop_back();
-    node.key() = *window_.offer(accesses);
-    Bundle& bundle = node.mapped();
-    bundle.us = us;
-    std::swap(bundle.next(), call);
-    bundles_.insert(std::move(node));
+    auto& bundle = bundles_[index(window_.enter(accesses, upstream))];
+    if (!bundle) bundle = spare();
+    bundle->us = us;
+    std::swap(bundle->next(), call);
     backlog_us_ += us;
     publish();
     wake();
@@ -235,8 +230,18 @@ class Engine {
     const unsigned before = state_.load(std::memory_order_relaxed);
     const unsigned now = (window_.any_ready() ? kReady : 0u) | (window_.empty() ? kEmpty : 0u) |
                          (window_.crowded() ? 0u : kRoom) | (closing_ ? kClosing : 0u);
-    if ((now & kReady) && !(before & kReady)) ready_since_ = Clock::now();
+    const bool looked_for = (now & kReady) && !(before & kReady) && !threads_.empty();
+    if (looked_for) ready_since_ = Clock::now();
     state_.store(now, std::memory_order_release);
+  }
+
+  static std::size_t index(int slot) { return static_cast<std::size_t>(slot); }
+
+  std::unique_ptr<Bundle> spare() {
+    if (spare_.empty()) return std::make_unique<Bundle>();
+    auto bundle = std::move(spare_.back());
+    spare_.pop_back();
+    return bundle;
   }
 
   // A sleeping worker is woken if there is enough to do; a sleeping caller always.
@@ -248,12 +253,12 @@ class Engine {
     hired_.notify_one();
   }
 
-  bool join(const Accesses& accesses, Call& call, double us) {
-    const std::optional<Word> before = window_.only_before(accesses);
-    if (!before) return false;
-    Bundle& bundle = bundles_.find(*before)->second;
+  bool join(Word upstream, const Accesses& accesses, Call& call, double us) {
+    const int before = window_.only_before(upstream);
+    if (before < 0) return false;
+    Bundle& bundle = *bundles_[index(before)];
     if (bundle.us + us > kLongestBundle || bundle.count == kMostCalls) return false;
-    window_.extend(*before, accesses);
+    window_.extend(before, accesses);
     bundle.us += us;
     backlog_us_ += us;
     std::swap(bundle.next(), call);
@@ -290,39 +295,42 @@ class Engine {
   }
 
   bool run_one(std::unique_lock<std::mutex>& lock) {
-    const std::optional<Word> ticket = window_.take();
-    if (!ticket) return false;
-    auto bundle = bundles_.extract(*ticket);
-    backlog_us_ -= bundle.mapped().us;
+    const int slot = window_.take_slot();
+    if (slot < 0) return false;
+    auto bundle = std::move(bundles_[index(slot)]);
+    backlog_us_ -= bundle->us;
     publish();
-    for (std::size_t k = 0; k < bundle.mapped().count; ++k) {
-      run_call(lock, bundle.mapped().calls[k]);
-    }
-    window_.retire(*ticket);
+    lock.unlock();
+    run_all(*bundle);
+    bundle->clear();  // the last owner of a tensor frees it without our lock
+    lock = locked();
+    spare_.push_back(std::move(bundle));
+    window_.retire_slot(slot);
     if (window_.empty()) backlog_us_ = 0;
     publish();
     wake();
-    lock.unlock();
-    bundle.mapped().clear();  // the last owner of a tensor frees it without our lock
-    lock = locked();
-    spare_.push_back(std::move(bundle));
     return true;
   }
 
-  void run_call(std::unique_lock<std::mutex>& lock, Call& call) {
-    std::shared_ptr<const Failure> why;
-    if (!spoilt_.empty()) why = blame(call.arguments);
-    const bool first = !why;
-    lock.unlock();
-    if (!why) why = run(call);
-    lock = locked();
-    if (why) spoil(call, why, first);
-  }
-
-  static std::shared_ptr<const Failure> run(Call& call) {
+  void run_all(Bundle& bundle) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::AutoGradMode no_gradients(false);
+    for (std::size_t k = 0; k < bundle.count; ++k) {
+      Call& call = bundle.calls[k];
+      std::shared_ptr<const Failure> before, why;
+      if (spoiling_) {
+        const auto lock = locked();
+        before = blame(call.arguments);
+      }
+      why = before ? before : run(call);
+      if (!why) continue;
+      const auto lock = locked();
+      spoil(call, why, !before);
+    }
+  }
+
+  static std::shared_ptr<const Failure> run(Call& call) {
     try {
       const auto begin = Clock::now();
       call.op->callBoxed(&call.arguments);
@@ -426,8 +434,8 @@ class Engine {
   std::atomic<double> wake_us_{50}, hand_us_{5};
   Window window_;
   int size_;
-  std::unordered_map<Word, Bundle> bundles_;
-  std::vector<std::unordered_map<Word, Bundle>::node_type> spare_;
+  std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
+  std::vector<std::unique_ptr<Bundle>> spare_;
   std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

@@ -1,114 +1,172 @@
 // Kernels in program order -> streams of a GPU. The host never waits for a kernel, unless the
 // window is full: who must follow another is put behind it on its stream, or waits there for its
-// event. Not synchronised: one thread issues.
+// event. A segment that came before is one graph. Not synchronised: one thread issues.
 #pragma once
 
 #include <bit>
 #include <memory>
 #include <optional>
 
-#include "driver.hpp"
-#include "window.hpp"
+#include "graphs.hpp"
+#include "workspaces.hpp"
 
 namespace recurra {
 
 class Issuer {
  public:
-  Issuer(std::shared_ptr<Driver> driver, int slots, int streams)
-      : driver_(std::move(driver)), slots_(slots), most_(static_cast<std::size_t>(streams)) {}
-
-  ~Issuer() {
-    for (const Stream& s : streams_) driver_->stream_destroy(s.handle);
-    for (Driver::Handle e : events_) driver_->event_destroy(e);
-  }
+  Issuer(std::shared_ptr<Driver> driver, int slots, int streams, std::size_t graphs)
+      : driver_(std::move(driver)),
+        slots_(slots),
+        most_(static_cast<std::size_t>(streams)),
+        graphs_(*driver_, graphs),
+        workspaces_(*driver_) {}
 
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
-  // The next kernel of the program; its ticket, or nothing if the driver failed: see `failure`.
-  std::optional<Word> issue(const Accesses& accesses, const Kernel& kernel) {
-    while (!failed() && busy_ == all()) retire();
-    if (failed()) return std::nullopt;
-    const int slot = std::countr_zero(~busy_);
-    const Word upstream = writes_.hits(accesses.reads, slots_) |
-                          reads_.hits(accesses.writes, slots_) |
-                          writes_.hits(accesses.writes, slots_);
-    const Word ticket = next_;
-    at_ = ticket;
-    const int stream = stream_for(upstream);
-    if (stream < 0 || !wait(stream, upstream) || !prepare(slot)) return std::nullopt;
-    if (!fine(driver_->launch(kernel, ticket, streams_[index(stream)].handle), "launch")) {
-      return std::nullopt;
+  // The next kernels of the program, of which the first has this ticket. Several are a segment, or
+  // more where they are many. If the driver fails the rest is not issued: see `failure`.
+  void issue(Word first, std::span<Launch> launches) {
+    while (!launches.empty() && !failed()) {
+      const std::size_t count = std::min<std::size_t>(launches.size(), kSlots);
+      issue_piece(first, launches.first(count));
+      first += count;
+      launches = launches.subspan(count);
     }
-    hold(slot, stream, ticket, accesses);  // it runs: whatever fails from here on
-    const Driver::Handle handle = streams_[index(stream)].handle;
-    if (!fine(driver_->event_record(event_[slot], handle), "event record")) return std::nullopt;
-    recorded_ |= Word{1} << slot;
-    return ticket;
   }
 
   // Lets go of what is done, without waiting. What has no event, or a broken one, is kept for ever.
   void retire() {
     for (Word left = busy_ & recorded_; left && !broken_; left &= left - 1) {
       const int slot = std::countr_zero(left);
-      at_ = ticket_[slot];
-      const int status = driver_->event_query(event_[slot]);
+      at_ = slot_[slot].first;
+      const int status = driver_->event_query(slot_[slot].event);
       if (status == Driver::kNotReady) continue;
-      if (!fine(status, "event query")) {
-        broken_ = true;
-        return;
-      }
-      release(slot);
+      broken_ = !fine(status, "event query");
+      if (!broken_) release(slot);
+    }
+    if (!broken_) fine(workspaces_.tidy(oldest(busy_)), "release");
+  }
+
+  // Gives everything back, but what may still be used. Nothing is issued any more.
+  void close() {
+    graphs_.clear();
+    if (!busy_) {
+      for (Stream& s : streams_) workspaces_.leave(s.workspace);
+      workspaces_.tidy(oldest(0));
+    }
+    for (const Stream& s : streams_) driver_->stream_destroy(s.handle);
+    for (const Slot& s : slot_) {
+      if (s.event) driver_->event_destroy(s.event);
     }
   }
 
-  // Returns when all that was issued, and whose end can be known, is done.
-  void settle() {
-    while ((busy_ & recorded_) && !broken_) retire();
-  }
-
-  // Tickets of kernels whose memory must be kept.
-  std::vector<Word> held() const {
-    std::vector<Word> found;
+  // The first ticket and the number of kernels of each slot: their memory must be kept.
+  std::vector<std::pair<Word, Word>> held() const {
+    std::vector<std::pair<Word, Word>> found;
     for (Word left = busy_; left; left &= left - 1) {
-      found.push_back(ticket_[std::countr_zero(left)]);
+      const Slot& slot = slot_[std::countr_zero(left)];
+      found.push_back({slot.first, slot.count});
     }
     return found;
   }
 
-  bool failed() const { return status_ != Driver::kFine; }
-  std::string failure() const {
-    return what_ + " of kernel " + std::to_string(failed_at_) + " gives " + std::to_string(status_);
+  // The oldest kernel in flight whose end can be known, or the greatest word.
+  Word awaited() const { return broken_ ? ~Word{0} : oldest(busy_ & recorded_); }
+
+  bool fine(int status, const char* what) {
+    if (status == Driver::kFine) return true;
+    if (!failed()) {
+      status_ = status;
+      failure_ = std::string(what) + " of kernel " + std::to_string(at_) + " gives " +
+                 std::to_string(status);
+    }
+    return false;
   }
+  bool failed() const { return status_ != Driver::kFine; }
+  const std::string& failure() const { return failure_; }
+  const Graphs& graphs() const { return graphs_; }
 
  private:
   struct Stream {
     Driver::Handle handle;
     int last = -1;  // the slot of the last kernel on it, while that is in flight
     Word used = 0;  // when
+    Workspace workspace{};
+  };
+  struct Slot {
+    Word first = 0, count = 0;  // tickets
+    int stream = 0;
+    Graph* graph = nullptr;
+    Driver::Handle event = nullptr;  // is used again
   };
 
   static std::size_t index(int k) { return static_cast<std::size_t>(k); }
   Word all() const { return slots_ == kSlots ? ~Word{0} : (Word{1} << slots_) - 1; }
+  Word oldest(Word some) const {
+    Word first = ~Word{0};
+    for (; some; some &= some - 1) first = std::min(first, slot_[std::countr_zero(some)].first);
+    return first;
+  }
 
-  bool fine(int status, const char* what) {
-    if (status == Driver::kFine) return true;
-    if (!failed()) status_ = status, what_ = what, failed_at_ = at_;
-    return false;
+  void issue_piece(Word first, std::span<Launch> launches) {
+    Graph* graph = launches.size() > 1 ? graphs_.ready(launches) : nullptr;
+    if (graph) {
+      place(first, launches.size(), together(launches), graph, [&](Stream& s) {
+        return fine(driver_->runnable_launch(graph->runnable, first, s.handle), "graph launch");
+      });
+      return;
+    }
+    for (Launch& l : launches) {
+      if (failed()) return;
+      place(first, 1, l.accesses, nullptr, [&](Stream& s) {
+        return grant(s, l.kernel, first) &&
+               fine(driver_->launch(l.kernel, first, s.handle), "launch");
+      });
+      ++first;
+    }
+  }
+
+  bool grant(Stream& stream, Kernel& kernel, Word ticket) {
+    if (!kernel.workspace) return true;
+    const int status = workspaces_.grant(stream.workspace, kernel.workspace, ticket);
+    kernel.parameters.push_back(stream.workspace.address);
+    return fine(status, "workspace");
+  }
+
+  // What `go` launches follows what it must, and takes a slot.
+  template <class Go>
+  void place(Word first, Word count, const Accesses& accesses, Graph* graph, Go go) {
+    at_ = first;
+    while (!failed() && busy_ == all()) retire();
+    at_ = first;
+    if (failed()) return;
+    const int slot = std::countr_zero(~busy_);
+    const Word upstream = writes_.hits(accesses.reads, slots_) |
+                          reads_.hits(accesses.writes, slots_) |
+                          writes_.hits(accesses.writes, slots_);
+    const int stream = stream_for(upstream);
+    if (stream < 0 || !wait(stream, upstream) || !prepare(slot)) return;
+    if (!go(streams_[index(stream)])) return;
+    hold(slot, stream, accesses, {first, count, stream, graph, slot_[slot].event});
+    const Driver::Handle handle = streams_[index(stream)].handle;
+    if (fine(driver_->event_record(slot_[slot].event, handle), "event record")) {
+      recorded_ |= Word{1} << slot;
+    }
   }
 
   // That of a kernel which it follows, if nothing is behind that; else one with nothing in flight,
   // a new one, or the one that was used longest ago.
   int stream_for(Word upstream) {
-    int idle = -1, oldest = 0;
+    int idle = -1, longest = 0;
     for (int k = 0; k < static_cast<int>(streams_.size()); ++k) {
       const int last = streams_[index(k)].last;
       if (last >= 0 && (upstream >> last & 1)) return k;
       if (last < 0 && idle < 0) idle = k;
-      if (streams_[index(k)].used < streams_[index(oldest)].used) oldest = k;
+      if (streams_[index(k)].used < streams_[index(longest)].used) longest = k;
     }
     if (idle >= 0) return idle;
-    if (streams_.size() == most_) return oldest;
+    if (streams_.size() == most_) return longest;
     Driver::Handle handle = nullptr;
     if (!fine(driver_->stream_create(&handle), "stream create")) return -1;
     streams_.push_back({handle});
@@ -117,29 +175,24 @@ class Issuer {
 
   bool wait(int stream, Word upstream) {
     for (; upstream; upstream &= upstream - 1) {
-      const int slot = std::countr_zero(upstream);
-      if (stream_of_[slot] == stream) continue;  // streams keep their order
+      const Slot& slot = slot_[std::countr_zero(upstream)];
+      if (slot.stream == stream) continue;  // streams keep their order
       const Driver::Handle handle = streams_[index(stream)].handle;
-      if (!fine(driver_->stream_wait(handle, event_[slot]), "stream wait")) return false;
+      if (!fine(driver_->stream_wait(handle, slot.event), "stream wait")) return false;
     }
     return true;
   }
 
-  // A slot has an event, which is used again.
   bool prepare(int slot) {
-    if (event_[slot]) return true;
-    if (!fine(driver_->event_create(&event_[slot]), "event create")) return false;
-    events_.push_back(event_[slot]);
-    return true;
+    return slot_[slot].event || fine(driver_->event_create(&slot_[slot].event), "event create");
   }
 
-  void hold(int slot, int stream, Word ticket, const Accesses& accesses) {
-    ++next_;
+  void hold(int slot, int stream, const Accesses& accesses, const Slot& what) {
     busy_ |= Word{1} << slot;
-    ticket_[slot] = ticket;
-    stream_of_[slot] = stream;
+    slot_[slot] = what;
+    if (what.graph) ++what.graph->in_flight;
     streams_[index(stream)].last = slot;
-    streams_[index(stream)].used = ticket + 1;
+    streams_[index(stream)].used = what.first + 1;
     reads_.put(slot, accesses.reads);
     writes_.put(slot, accesses.writes);
   }
@@ -149,23 +202,23 @@ class Issuer {
     recorded_ &= ~(Word{1} << slot);
     reads_.clear(slot);
     writes_.clear(slot);
-    Stream& stream = streams_[index(stream_of_[slot])];
+    if (slot_[slot].graph) --slot_[slot].graph->in_flight;
+    Stream& stream = streams_[index(slot_[slot].stream)];
     if (stream.last == slot) stream.last = -1;
   }
 
   std::shared_ptr<Driver> driver_;
   int slots_;
   std::size_t most_;
+  Graphs graphs_;
+  Workspaces workspaces_;
   Rows reads_, writes_;
-  Word busy_ = 0, recorded_ = 0, next_ = 0, at_ = 0, failed_at_ = 0;
-  Word ticket_[kSlots] = {};
-  int stream_of_[kSlots] = {};
-  Driver::Handle event_[kSlots] = {};
+  Word busy_ = 0, recorded_ = 0, at_ = 0;
+  Slot slot_[kSlots] = {};
   std::vector<Stream> streams_;
-  std::vector<Driver::Handle> events_;
   bool broken_ = false;
   int status_ = Driver::kFine;
-  std::string what_;
+  std::string failure_;
 };
 
 }  // namespace recurra

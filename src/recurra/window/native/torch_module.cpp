@@ -5,10 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <torch/library.h>
 
-#include <frameobject.h>
-
 #include "engine.hpp"
 #include "operators.hpp"
+#include "places.hpp"
 #include "stretches.hpp"
 
 namespace nb = nanobind;
@@ -36,8 +35,8 @@ struct Settings {
 };
 
 // How the operators of this block run at present: to learn which program it is, without the window
-// but looked at, through the window, or not even seen.
-enum class Mode { meets, aside, window, out };
+// but looked at, through the window, not even seen but timed, or not even seen.
+enum class Mode { meets, aside, window, timed, out };
 
 struct Counts {
   std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
@@ -94,38 +93,6 @@ class WithoutPython {
 void drain() {
   const WithoutPython free;
   engine->drain();
-}
-
-// The innermost place that is not in torch's own modules.
-Place place() {
-  const nb::gil_scoped_acquire acquire;
-  static std::unordered_map<const void*, bool> of_torch;  // by code, which is kept
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  Place found;
-  while (frame && !found.code) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    auto [known, missing] = of_torch.try_emplace(code, false);
-    if (missing) {
-      const char* file = PyUnicode_AsUTF8(code->co_filename);
-      known->second = file && std::strstr(file, "/torch/") != nullptr;
-      Py_INCREF(code);  // so that its address is never another's
-    }
-    if (!known->second) found = {code, PyFrame_GetLasti(frame)};
-    Py_DECREF(code);
-    PyFrameObject* back = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
-  return found;
-}
-
-std::string told_place(const Place& place) {
-  if (!place.code) return "an unknown line";
-  const nb::gil_scoped_acquire acquire;
-  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(place.code));
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, place.at));
 }
 
 [[noreturn]] void raise(const Failure& why) {
@@ -280,15 +247,20 @@ void plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* sta
 }
 
 // How the next stretch of this program runs. If it is off, operators do not come here any more,
-// until a block begins when it is to be examined again.
-void choose(double now) {
+// until a block begins when it is to be examined again. Nor in a block that `begins`, if those
+// before it were alike: then its time is enough.
+void choose(double now, bool begins) {
   if (engine->any_spoilt()) return;
   if (program->off(now)) {
     mode = Mode::out;
     ++counts.off;
-    c10::impl::tls_set_dispatch_key_included(kKey, false);
   } else {
     mode = program->next(now) ? Mode::window : Mode::aside;
+    const bool timed = mode == Mode::aside && begins && program->seen && program->alike;
+    if (timed) mode = Mode::timed, program->believe();
+  }
+  if (mode == Mode::out || mode == Mode::timed) {
+    c10::impl::tls_set_dispatch_key_included(kKey, false);
   }
   counts.gain = program->trial.gain();
   counts.predicted = program->predicted;
@@ -314,7 +286,8 @@ void meet(const c10::OperatorHandle& op, const Stack* stack) {
   if (++met < kMeets) return;
   if (programs.size() > kPrograms) programs.clear();
   program = &programs[beginning];
-  choose(seconds_now());
+  program->block = {};
+  choose(seconds_now(), true);
 }
 
 void weigh(Learned& learned) {
@@ -322,13 +295,19 @@ void weigh(Learned& learned) {
     learned.epoch = program->epoch;
     learned.weight = std::max(learned.us.load(), 0.1);
   }
-  program->work += learned.weight;
+  program->met(learned.weight);
 }
 
-// A known operator in a stretch without the window, which is timed. What we do is not counted.
+// A known operator in a stretch without the window, which is timed. What we do is not counted. It
+// is predicted what the window would gain, once.
 void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
                const Touched& touched, const Kind& kind, Learned& learned,
                Clock::time_point entered) {
+  ++counts.inlined;
+  if (program->seen) {
+    program->aside += std::chrono::duration<double>(Clock::now() - entered).count();
+    return plainly(op, keys, stack);
+  }
   const std::vector<at::Tensor> writes = kept(touched.writes);
   const double end = prediction.launch(touched.reads, touched.writes, learned.us, threads,
                                        kOverhead);
@@ -336,7 +315,6 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   plainly(op, keys, stack);
   const auto after = Clock::now();
   learn_from(learned.us, std::chrono::duration<double, std::micro>(after - begin).count());
-  ++counts.inlined;
   note(kind, stack, writes, end);
   program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
 }
@@ -344,16 +322,18 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const WithoutPython free;
   std::unique_lock lock(front);
-  const auto entered = Clock::now();
   if (program && ++program->operators >= Program::kMost) {
     account();
-    choose(seconds_now());
+    choose(seconds_now(), false);
   }
+  if (program) ++program->block.operators;
   if (mode == Mode::meets) meet(op, stack);
-  if (mode == Mode::out || (mode == Mode::meets && !c10::GradMode::is_enabled())) {
+  const bool unseen = mode == Mode::out || mode == Mode::timed;
+  if (unseen || (mode == Mode::meets && !c10::GradMode::is_enabled())) {
     lock.unlock();
     return plainly(op, keys, stack);
   }
+  const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   auto known = kinds.find(&op.schema());
   if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
   const Kind& kind = known->second;
@@ -458,6 +438,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("leave", [] { included.reset(); });
   m.def("account", [] {
     const WithoutPython free;
+    if (program && (mode == Mode::aside || mode == Mode::window)) program->end_block();
     account();
   });
   m.def("drain", [] { if (engine) drain(); });

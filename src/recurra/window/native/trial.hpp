@@ -9,6 +9,7 @@ class Trial {
  public:
   static constexpr int kLeast = 2, kMost = 6, kLost = 3;       // stretches each way; lost
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
+  static constexpr double kHopeless = 1.5;                      // times slower: one each way
   static constexpr double kPause = 20, kSoon = 4;               // times what was spent: off, on
   static constexpr double kLoss = 50, kLongest = 600;           // times what was lost; seconds
 
@@ -40,10 +41,14 @@ class Trial {
     } else {
       last_off_ = rate;
     }
-    if (on_ != off_ || on_ < kLeast) return;
+    if (on_ != off_) return;
     gain_ = best_off_ / best_on_;
+    if (on_ < kLeast) {
+      if (gain_ * kHopeless < 1) decide(false, now);
+      return;
+    }
     const bool mostly = 3 * won_ >= 2 * on_;
-    const bool never = won_ == 0 && on_ >= kLost && gain_ < 1;
+    const bool never = !mostly && on_ >= kLost && gain_ < 1;
     if (gain_ * kClear < 1 || never || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
   }
 

@@ -42,21 +42,33 @@ class Window {
     if (crowded()) {
       fifo_.push_back({ticket, accesses});
     } else {
-      enter(ticket, accesses);
+      enter(ticket, accesses, upstream_of(accesses));
     }
     return ticket;
   }
 
+  // The same where there is room, once `upstream_of` is known, and who retired since; its slot.
+  int enter(const Accesses& accesses, Word upstream) {
+    return enter(next_++, accesses, upstream & busy_);
+  }
+
   // The oldest ready task, now executing.
   std::optional<Word> take() {
-    if (!ready_) return std::nullopt;
+    const int slot = take_slot();
+    if (slot < 0) return std::nullopt;
+    return ticket_[slot];
+  }
+
+  // Its slot, or -1.
+  int take_slot() {
+    if (!ready_) return -1;
     int oldest = std::countr_zero(ready_);
     for (Word left = ready_ & (ready_ - 1); left; left &= left - 1) {
       const int slot = std::countr_zero(left);
       if (ticket_[slot] < ticket_[oldest]) oldest = slot;
     }
     run(oldest);
-    return ticket_[oldest];
+    return oldest;
   }
 
   // This very task, if it is ready.
@@ -66,17 +78,15 @@ class Window {
     return slot >= 0;
   }
 
-  // The one task that a newcomer must follow, if it has not started and nothing else waits.
-  std::optional<Word> only_before(const Accesses& a) const {
-    if (!fifo_.empty()) return std::nullopt;
-    const Word upstream = upstream_of(a);
-    if (std::popcount(upstream) != 1 || (upstream & executing_)) return std::nullopt;
-    return ticket_[std::countr_zero(upstream)];
+  // The slot of the one task that a newcomer must follow, if it has not started and nothing else
+  // waits, or -1.
+  int only_before(Word upstream) const {
+    const bool alone = fifo_.empty() && std::popcount(upstream) == 1 && !(upstream & executing_);
+    return alone ? std::countr_zero(upstream) : -1;
   }
 
   // More accesses of a task that has not started: who comes later follows them, too.
-  void extend(Word ticket, const Accesses& more) {
-    const int slot = find(busy_ & ~executing_, ticket);
+  void extend(int slot, const Accesses& more) {
     reads_.put(slot, more.reads);
     writes_.put(slot, more.writes);
   }
@@ -84,7 +94,11 @@ class Window {
   // An executing task is done; false if there is none of this ticket.
   bool retire(Word ticket) {
     const int slot = find(executing_, ticket);
-    if (slot < 0) return false;
+    if (slot >= 0) retire_slot(slot);
+    return slot >= 0;
+  }
+
+  void retire_slot(int slot) {
     const Word bit = Word{1} << slot;
     executing_ &= ~bit;
     busy_ &= ~bit;
@@ -96,7 +110,6 @@ class Window {
       if (!upstream_[other]) ready_ |= Word{1} << other;
     }
     fill();
-    return true;
   }
 
   std::vector<Slot> slots() const {
@@ -144,20 +157,21 @@ class Window {
   // FIFO -> free slots, in order: all that a task may depend on is in the window or done.
   void fill() {
     while (!fifo_.empty() && !crowded()) {
-      enter(fifo_.front().ticket, fifo_.front().accesses);
+      const Waiting& first = fifo_.front();
+      enter(first.ticket, first.accesses, upstream_of(first.accesses));
       fifo_.pop_front();
     }
   }
 
-  void enter(Word ticket, const Accesses& accesses) {
+  int enter(Word ticket, const Accesses& accesses, Word upstream) {
     const int slot = std::countr_zero(~busy_);
-    const Word upstream = upstream_of(accesses);  // empty lanes never hit
     upstream_[slot] = upstream;
     ticket_[slot] = ticket;
     reads_.put(slot, accesses.reads);
     writes_.put(slot, accesses.writes);
     busy_ |= Word{1} << slot;
     if (!upstream) ready_ |= Word{1} << slot;
+    return slot;
   }
 
   Word all() const { return size_ == kSlots ? ~Word{0} : (Word{1} << size_) - 1; }
