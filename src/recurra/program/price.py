@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
+from recurra.ir.types import Tuple
+from recurra.memory.plan import Plan
+from recurra.ops.samples import Samples
 from recurra.program.launch import items_ns
 from recurra.program.lower import ChunkLoop, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
@@ -22,15 +25,27 @@ def program_ns(program: Program, prices: Prices) -> float:
 
 
 def moves_ns(program: Program, prices: Prices) -> float:
-    """Every swapped point is written and read once in a step of the main loop."""
+    """Every swapped point is written and read once in a step of the main loop, and rows of it as
+    often as samples are taken."""
     if program.swap is None:
         return 0.0
     plan, main = program.plan, program.main
     steps = main.hi - main.lo if main is not None else 1
     stores = (s for s in plan.stores.values() if s.room)
-    bytes_ = sum(s.nbytes(plan.sizes) for s in stores)
+    bytes_ = 2 * steps * sum(s.nbytes(plan.sizes) for s in stores)
     price = prices.disk if program.swap.tier == "disk" else prices.host
-    return 2 * bytes_ * steps * price
+    return (bytes_ + _taken(plan)) * price
+
+
+def _taken(plan: Plan) -> int:
+    """Bytes of all samples that the host takes."""
+    found = (n for n in plan.graph.nodes.values() if isinstance(n.op, Samples))
+    return sum(
+        x.nbytes(plan.sizes) * n.domain.points(plan.sizes)
+        for n in found
+        if isinstance(n.type, Tuple)
+        for x in n.type.items
+    )
 
 
 def _launches_ns(items: Iterable[HostItem]) -> float:
