@@ -28,7 +28,7 @@ from recurra.ir.types import Type
 from recurra.lang.dims import Index
 from recurra.lang.functions import constant, like, output, uniform
 from recurra.lang.tensor import RecurrentTensor
-from recurra.program.slow import Disk, Host
+from recurra.program.slow import Disk, Filed, Host, Slow
 from recurra.session import Context
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
@@ -151,14 +151,18 @@ def _traffic(backend: str) -> float:
 def _moved(tier: str, told: Callable[[str], None]) -> float:
     """A byte moved to where swapped stores are, or back: the least of some runs, by the clock."""
     told(tier)
-    x = np.ones(POINT, np.uint8)
-    there = Disk("what is moved", POINTS_MOVED, POINT, None) if tier == "disk" else Host()
+    x, backend = np.ones(POINT, np.uint8), backend_of("numpy")
+    there: Slow = Host(backend)
+    if tier == "disk":
+        file = Disk("what is moved", POINTS_MOVED, POINT, None)
+        there = Filed(backend, file, np.empty_like(x))
     taken: list[float] = []
     for _ in range(RUNS):
         since = time.perf_counter_ns()
-        for move in (there.write, there.read):
-            for k in range(POINTS_MOVED):
-                move(k, x)
+        for k in range(POINTS_MOVED):
+            there.put(k, x)
+        for k in range(POINTS_MOVED):
+            there.get(k)
         taken.append(float(time.perf_counter_ns() - since))
     there.close()
     return min(taken) / (2 * POINT * POINTS_MOVED)

@@ -43,8 +43,8 @@ class Train:
     Everything that an episode can reach is measured first, once per size, and kept in the folder;
     the folder also gets curve.jsonl and policy.safetensors, for recurra tune --policy.
 
-    Examples: recurra tune train --folder runs/nest --tables 40
-    recurra tune train --learner apex --pool ray --address 10.0.0.1:6379 --actors 16
+    Example: recurra tune train --folder runs/nest --tables 40
+    Or: recurra tune train --learner apex --pool ray --address 10.0.0.1:6379 --actors 16
     """
 
     folder: Path = Path("runs/nest")
