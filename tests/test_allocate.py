@@ -114,4 +114,4 @@ def test_an_answer_that_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def all_at_zero(problem: Problem) -> Solution:
     answer = pack(replace(problem, fast_size=2**20))
-    return Solution(tuple(p and replace(p, offset=0) for p in answer.placements))
+    return Solution(tuple(p and p._replace(offset=0) for p in answer.placements))

@@ -194,7 +194,7 @@ def test_pinned_memory_of_the_host() -> None:
     np.testing.assert_array_equal(out, [[0, 1, 2, 3], [8, 9, 10, 11]])
     p = learner("jax", swap=Swap("host", least=0))
     want = p.run(seed=1)["loss"]
-    p.execution.backend.pinned = True  # pyright: ignore[reportAttributeAccessIssue]
+    p.execution.backend = backend
     assert p.run(seed=1)["loss"].tobytes() == want.tobytes()
 
 

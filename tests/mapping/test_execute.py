@@ -263,7 +263,7 @@ def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> 
 
 def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "mapping", "--only", "play"]) == 2
-    assert "its parts are solve, execute" in capsys.readouterr().err
+    assert "its parts are solve, steps, execute" in capsys.readouterr().err
 
 
 # What a disk may do

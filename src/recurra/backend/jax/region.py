@@ -121,7 +121,7 @@ class JaxBackend:
     def __init__(self, pinned: bool | None = None) -> None:
         """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""
         self.machine = JaxMachine()
-        self.pinned = jax.default_backend() != "cpu" if pinned is None else pinned
+        self._pinned = pinned
         self.known: dict[tuple[int, str], tuple[Plan, Any]] = {}  # jitted regions of plans
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
@@ -216,6 +216,11 @@ class JaxBackend:
 
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
+
+    @property
+    def pinned(self) -> bool:
+        """Is what is put aside in pinned memory?"""
+        return jax.default_backend() != "cpu" if self._pinned is None else self._pinned
 
     def aside(self, x: Any) -> Any:
         if not self.pinned:
