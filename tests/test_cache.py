@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import cache, executable
+from recurra import cache, executable, fitting
+from recurra.bench.ppo import ours as ppo
+from recurra.bench.ppo.work import Work
 from recurra.ops.control import Foreign
 
 ROOT = Path(__file__).parents[1]
@@ -172,3 +174,49 @@ def test_a_program_compiles_to_the_same_texts_in_every_process() -> None:
         out = subprocess.check_output([sys.executable, "-c", code], text=True, env=env)
         found.append(json.loads(out))
     assert found[0] == found[1]
+
+
+STARTS = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_cache
+print(test_cache.program().run(seed=3)["norm"].tolist())
+"""
+
+
+def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
+    """XLA cannot write what it has read: a third start would miss functions."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+    }
+    env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    env |= {"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    found: list[str] = []
+    for folder in ("first", "other", "other"):
+        here = {"RECURRA_CACHE": str(tmp_path / folder)}
+        code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
+        found.append(subprocess.check_output(code, text=True, env=env | here))
+    assert found[0] == found[1] == found[2]
+    kept = {k: sorted(p.name for p in tmp_path.glob(f"{k}/*/*")) for k in ("first", "other")}
+    assert kept["other"] == ["program"]
+    assert len(kept["first"]) > 1
+
+
+def test_how_a_program_was_made_to_fit_is_remembered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(B=64, T=50)
+    most = ppo.program(work, 2).memory.nbytes
+    first = ppo.program(work, 2, memory=most * 3 // 4)
+    told = first.compiled.stages.decisions[-1]
+    assert "by " in told
+    monkeypatch.setattr(fitting, "chosen", no_passes)
+    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    again = ppo.program(work, 2, memory=most * 3 // 4)
+    assert again.source == first.source
+    assert again.compiled.stages.decisions[-1] == told
+    assert again.memory.nbytes <= most * 3 // 4
+    with pytest.raises(AssertionError, match="compiled again"):
+        ppo.program(work, 2, memory=most * 2 // 3)

@@ -93,14 +93,14 @@ class Executable:
         options = aimed(replace(self.backend.target, prices=of_machine), options)
         options["workers"] = workers
         self.target: Target = options["target"]
-        kept = self.kept(graph, options)
+        self.kept = self.entry(graph, options)
         self.compiled: Compiled = cache.program(
-            kept, lambda: compile_graph(graph, self.sizes, **options)
+            self.kept, lambda: compile_graph(graph, self.sizes, **options)
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
 
-    def kept(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
+    def entry(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
         """Where the compiled program is kept, with its regions; None: it is not."""
         asked, caching = config(), getattr(self.backend, "cached", None)
         if asked.cache is None or asked.watches or caching is None or options["workers"] > 1:

@@ -10,6 +10,7 @@ Of those that fit, the one is taken that the cost model finds cheapest.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,26 +61,42 @@ def fitted(make: Make, options: Options) -> Executable:
     if asked is None:
         return make(given)
     budget = parse(asked)
-    first = way(make, given, {}, budget)
+    first = make(given)
+    return remembered(make, given, first, budget) or chosen(make, given, first, budget)
+
+
+def remembered(make: Make, given: Options, first: Executable, budget: int) -> Executable | None:
+    """What was chosen before, where programs are kept (RECURRA_CACHE)."""
+    found = first.kept and first.kept.get(f"memory-{budget}", pickle.loads)
+    if not found:
+        return None
+    more, line = found
+    best = make({**given, **more}) if more else first
+    best.compiled.stages.decisions.append(line)
+    return best
+
+
+def chosen(make: Make, given: Options, start: Executable, budget: int) -> Executable:
+    """The cheapest of the ways that fit, the first one as it is."""
+    first = way(start, {}, budget)
     if first.peak <= budget:
-        return told(first, budget, [])
+        return told(start, first, budget, [])
     tried, fits = [first], list[Way]()
-    for several in (again(given), away(given, first.program.compiled.plan)):
+    for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
-            tried.append(way(make, given, more, budget))
+            tried.append(way(make({**given, **more}), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
                 fits.append(tried[-1])
                 break
     if fits:
         best = min(fits, key=lambda w: w.ns)
-        return told(best, budget, [w for w in fits if w is not best])
+        return told(start, best, budget, [w for w in fits if w is not best])
     expect_room(min(tried, key=lambda w: w.peak).program.memory, budget, here())
     raise AssertionError("what does not fit is refused")
 
 
-def way(make: Make, given: Options, more: Options, budget: int) -> Way:
+def way(program: Executable, more: Options, budget: int) -> Way:
     """Its regions are compiled, to know what they take, only if the rest fits."""
-    program = make({**given, **more})
     peak = between_launches(program)
     peak = program.memory.nbytes if peak <= budget else peak
     return Way(program, more, peak, program_ns(program.compiled.program, program.target.prices))
@@ -122,9 +139,13 @@ def away(given: Options, plan: Plan) -> Iterator[dict[str, Any]]:
         yield {"held": HELD[-1], "swap": Swap(least=LEAST)}
 
 
-def told(best: Way, budget: int, others: Iterable[Way]) -> Executable:
-    """A line of `decisions` says what was chosen, and what else would have fitted."""
+def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Executable:
+    """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,
+    where programs are, with the one that was tried first.
+    """
     line = f"memory: {best.peak:,} of {budget:,} B {f'by {best}' if best.more else 'as it is'}"
     line += "".join(f"; {w} would take {w.ns / best.ns:.3g} times as long" for w in others)
     best.program.compiled.stages.decisions.append(line)
+    if start.kept:
+        start.kept.put(f"memory-{budget}", pickle.dumps((dict(best.more), line)))
     return best.program

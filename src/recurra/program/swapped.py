@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
@@ -57,10 +57,8 @@ class Mover:
     def __init__(self) -> None:
         self.moves: deque[Move] = deque(maxlen=MOVES)
         self.stores: list[Paged] = []
-
-    @cached_property
-    def thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
+        self.closing = finalize(self, closed, self.thread, self.stores)
 
     def move(self, store: str, point: int, out: bool, copy: Callable[[], Any]) -> Future[Any]:
         def timed() -> Any:
@@ -84,12 +82,14 @@ class Mover:
         return self.stores[-1]
 
     def close(self) -> None:
-        """Nothing is moved any more."""
-        if not self.stores:
-            return
-        self.thread.shutdown(cancel_futures=True)
-        for s in self.stores:
-            s.there.close()
+        """Nothing is moved any more; a run that is never ended is closed as the process ends."""
+        self.closing()
+
+
+def closed(thread: ThreadPoolExecutor, stores: list[Paged]) -> None:
+    thread.shutdown(cancel_futures=True)
+    for s in stores:
+        s.there.close()
 
 
 @dataclass

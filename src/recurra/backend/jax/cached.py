@@ -6,9 +6,11 @@ import hashlib
 import os
 import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import jax
+import jax.monitoring
 from jax.experimental import serialize_executable
 
 from recurra.backend.jax.region import JaxBackend
@@ -55,8 +57,10 @@ class CachedJax(JaxBackend):
         found = self.kept.get(name, _load)
         if found is not None:
             return found
+        before = _hits()
         made = self.lowered(plan, region).compile()
-        self.kept.put(name, pickle.dumps(serialize_executable.serialize(made)))
+        if _hits() == before:  # XLA leaves code out where it writes what it has read
+            self.kept.put(name, pickle.dumps(serialize_executable.serialize(made)))
         return made
 
 
@@ -67,6 +71,23 @@ def place() -> str:
     config: Any = jax.config
     told += [config.jax_enable_x64, config.jax_default_matmul_precision]
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+
+
+@cache
+def _listening() -> list[str]:
+    """What JAX found in a cache of its own, from the first call on."""
+    found: list[str] = []
+
+    def heard(event: str, **_: object) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            found.append(event)
+
+    jax.monitoring.register_event_listener(heard)
+    return found
+
+
+def _hits() -> int:
+    return len(_listening())
 
 
 def _load(data: bytes) -> Callable[..., Any]:
