@@ -24,7 +24,6 @@ from recurra.mapping.solvers import LEARNERS, SOLVERS, solver_of
 from recurra.mapping.solvers.exact import prove
 from recurra.mapping.validate import InvalidSolution, validate, violations
 from recurra.memory.problem import Placement, Problem, Solution, nothing
-from recurra.memory.problem_text import problem_from_csv
 
 randoms = st.integers(0, 2**32).map(Random)
 PYTHON = engines.engine("python")
@@ -54,38 +53,6 @@ def answered(name: str, problem: Problem) -> list[int]:
     assert reward in ([told[-1] if told else 0] if name != "prod" else [0, *told])
     assert answer.reward(problem) <= bound(problem).reward
     return told
-
-
-@settings(max_examples=60)
-@given(randoms)
-def test_bounds_bound_what_is_optimal(random: Random) -> None:
-    problem = random_problem(random, 5, random.randint(2, 9))
-    if len(problem.buffers) > 7:
-        return
-    best, proved = exact(problem)
-    assert proved
-    reward = validate(problem, best)
-    lp, milp = bound(problem, "lp").reward, bound(problem, "milp").reward
-    assert reward <= milp <= lp + 1 <= problem_most(problem) + 1
-
-
-def test_bounds_do_not_depend_on_the_unit() -> None:
-    text = "id,lower,upper,size\na,0,2,6\nb,0,2,6\nc,1,3,6\nd,2,3,6\n"
-    packing = problem_from_csv(text, 12)
-    assert exact(packing)[0].reward(packing) == bound(packing).reward == 3
-    larger = replace(packing, buffers=tuple(replace(b, benefit=10**9) for b in packing.buffers))
-    assert bound(larger).reward == pytest.approx(3 * 10**9, abs=4000)
-
-
-def problem_most(problem: Problem) -> int:
-    """Everything wherever it gains, by trying."""
-    total = 0
-    for t, uses in enumerate(problem.uses):
-        none = problem.latency(t, [False] * len(uses))
-        total += max(
-            none - problem.latency(t, inside) for inside in product([False, True], repeat=len(uses))
-        )
-    return total
 
 
 @settings(max_examples=40)

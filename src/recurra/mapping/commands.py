@@ -19,6 +19,7 @@ from recurra.mapping.engines import Engine, Which
 from recurra.memory.problem import Problem, ProblemError, Solution
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+PROVING = 30.0  # seconds for the bound, at the least
 
 
 def nbytes(text: str) -> int:
@@ -56,7 +57,7 @@ class Solve:
     engine: Which = "auto"
     """auto: the native one where it is built."""
     bound: bool = True
-    """Compute an upper bound of the reward."""
+    """Compute an upper bound of the reward, in as many seconds again; in 30 if they are less."""
     out: Path | None = None
     """Write the solution, as JSON."""
     html: Path | None = None
@@ -94,7 +95,7 @@ class Solve:
         from recurra.mapping.simulate import simulate, speedup
         from recurra.memory.problem_text import solution_to_json
 
-        most = bound(problem) if self.bound else None
+        most = bound(problem, seconds=max(PROVING, self.seconds)) if self.bound else None
         limit = most and most.reward
         _write(self.out, lambda: solution_to_json(problem, solution).encode())
         _write(self.html, lambda: page(problem, solution, curve, limit).encode())

@@ -1,0 +1,90 @@
+"""When a copy takes place, as columns of a linear program.
+
+A copy of an operand ends before its step, one of an output begins after it: one end of its window
+is fixed. The other is told by columns, nearest first: the k-th says that the window goes at least
+as far as its k-th step; the first is c, that there is a copy at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from recurra.mapping.flat import Flat, Ints
+
+NARROW = 3  # windows of at most so many steps are counted to the last picosecond
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The windows that a copy may have: [first, end) of steps, the nearest first; all else holds.
+
+    The last one stands for those that are longer, too: their far side is at `limit`.
+    """
+
+    buffer: int
+    backwards: bool  # an operand's: the far side is where it begins
+    near: int  # the fixed side: the last step of an operand's copy, the first of an output's
+    far: Ints  # the far steps
+    columns: Ints
+    limit: int  # the farthest step there may be
+
+    def taken(self) -> Iterator[tuple[int, int]]:
+        """Steps, and the column that says that the window has them; the nearest first."""
+        away = -1 if self.backwards else 1
+        for s in range(self.near, int(self.far[-1]) + away, away):
+            k = max(0, (s - int(self.far[0])) * away)
+            yield s, int(self.columns[k])
+
+
+def nearest(f: Flat, until: Ints, i: int) -> int:
+    """The far step of the shortest window in which buffer i can be copied."""
+    t, demand = int(f.at[i]), int(f.demand[i])
+    if f.output[i]:
+        return max(t + 1, int(np.searchsorted(until, until[t + 1] + demand)) - 1)
+    return min(t - 1, int(np.searchsorted(until, until[t] - demand, "right")) - 1)
+
+
+def crossings(copies: list[Copy]) -> list[list[int]]:
+    """Columns of which one at most is 1: their copies share a step and the next; no set twice."""
+    across: dict[int, list[int]] = {}
+    for copy in copies:
+        for s, column in copy.taken():
+            if s != copy.near:
+                across.setdefault(s if copy.backwards else s - 1, []).append(column)
+    found = {tuple(sorted(columns)): columns for columns in across.values() if len(columns) > 1}
+    return list(found.values())
+
+
+class Bandwidth:
+    """What copies must move within a window of steps, whichever windows they have."""
+
+    def __init__(self, f: Flat, until: Ints, copies: list[Copy]) -> None:
+        self.until = until
+        counts = [len(x.far) for x in copies]
+        ends = [np.append(x.far[:-1], x.limit) for x in copies]
+        far = np.concatenate(ends) if ends else np.zeros(0, int)
+        back = np.repeat(np.array([x.backwards for x in copies], bool), counts)
+        near = np.repeat(np.array([x.near for x in copies], int), counts)
+        self.first, self.end = np.where(back, far, near), np.where(back, near, far) + 1
+        self.demand = np.repeat(f.demand[[x.buffer for x in copies]], counts)
+        self.column = np.concatenate([x.columns for x in copies]) if copies else far
+        self.new = np.zeros(len(far), bool)  # the first window of a copy
+        self.new[np.cumsum([0, *counts])[:-1]] = True
+        self.spare = until[self.end] - until[self.first] - self.demand  # time that it has too much
+        widest = (np.flatnonzero(self.new)[1:] - 1, [len(far) - 1] if len(far) else [])
+        widest = np.concatenate(widest).astype(int)
+        self.reach = np.repeat(self.first[widest], counts), np.repeat(self.end[widest], counts)
+
+    def within(self, a: int, b: int) -> tuple[Ints, Ints]:
+        """Columns and coefficients of what is moved in the steps [a, b), at the least."""
+        some = np.flatnonzero((self.reach[0] < b) & (self.reach[1] > a))
+        first, end = np.maximum(self.first[some], a), np.minimum(self.end[some], b)
+        inside = np.maximum(self.until[np.maximum(end, first)] - self.until[first], 0)
+        inside = np.maximum(inside - self.spare[some], 0)
+        before = np.where(self.new[some], 0, np.append(0, inside[:-1]))
+        change = inside - before
+        moved = change != 0
+        return self.column[some][moved], change[moved]
