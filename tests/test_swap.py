@@ -327,3 +327,20 @@ def test_the_thread_ends_with_the_run() -> None:
     assert p.execution.mover is not None
     with pytest.raises(RuntimeError, match="after shutdown"):
         p.execution.mover.move("o", 0, True, lambda: None)
+
+
+LEFT = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_swap
+steps = test_swap.learner(swap=test_swap.SMALL, chunk=1).execution.steps(0)
+next(steps)
+"""
+
+
+def test_a_run_that_is_never_ended_ends_with_the_process() -> None:
+    here = Path(__file__).parent
+    env = {**os.environ, "PYTHONPATH": str(here.parent / "src")}
+    code = [sys.executable, "-c", LEFT.format(tests=str(here))]
+    done = subprocess.run(code, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -24,6 +24,7 @@ from recurra.mapping.learn.acting import Lanes, decided, reference, shown, wishe
 from recurra.mapping.learn.actors import Elsewhere, Request
 from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import Train
+from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import Learner
 from recurra.mapping.learn.network import initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import Forest, Plan, mctx_module, planner
@@ -174,13 +175,61 @@ def test_what_is_drawn_is_what_was_played() -> None:
 def test_old_pieces_go() -> None:
     f = flat(playable(1))
     lanes, pool = Lanes(f, PYTHON, reference(f, PYTHON), 2, 16), Pool()
-    last: Any = None
-    for k in range(5):
+    every: list[Any] = []
+    for k in range(30):
         last, _ = lanes.play(at_random(np.random.default_rng(k)), 4)
-        pool.add(last, 3)
-    assert len(pool) == 3
-    assert pool.pieces is not None
-    assert np.array_equal(pool.pieces.action[1:], last.action)
+        every.append(last)
+        most = 3 if k < 20 else 8
+        pool.add(last, most)
+        if k == 25:
+            assert pool.pieces is not None
+            pool.set(pool.pieces)
+        assert pool.pieces is not None
+        kept = [x for pieces in every for x in pieces.seen.numbers][-len(pool) :]
+        assert len(pool) == min(2 * k + 2, 3 + 2 * max(0, k - 19), most)
+        assert np.array_equal(pool.pieces.seen.numbers, np.stack(kept))
+        assert np.array_equal(pool.pieces.action[-2:], last.action)
+
+
+def test_games_begin_somewhere_in_the_best_one() -> None:
+    begun = 0
+    for k in range(12):
+        problem = playable(k)
+        f, random = flat(problem), np.random.default_rng(k)
+        lanes = Lanes(f, PYTHON, reference(f, PYTHON), 3, 16, again=1.0)
+        for _ in range(60):
+            before = [list(x) for x in lanes.actions]
+            most, best = lanes.best
+            _, ended = lanes.play(at_random(random), 1, random)
+            for game in ended:
+                assert validate(problem, game.solution) == game.reward <= lanes.best[0]
+            for lane, (old, new) in enumerate(zip(before, lanes.actions, strict=True)):
+                if new[:-1] != old:  # another game
+                    begun += bool(new)
+                    assert lane or not new
+                    bests = [best, *(g.actions for g in ended if g.reward > most)]
+                    assert tuple(new) in [x[: len(new)] for x in bests]
+    assert begun > 20
+
+
+def test_long_games_are_played_by_fewer_at_once() -> None:
+    s = Settings(buffers=100, lanes=16, updates=8)
+    assert s.fitted(100) == s
+    assert (s.fitted(400).lanes, s.fitted(400).updates) == (4, 2)
+    assert (s.fitted(9000).lanes, s.fitted(9000).updates) == (2, 1)
+    assert s.fitted(400).fitted(400) == s.fitted(400)
+
+
+def test_demonstrations_are_games_and_the_last_is_the_best() -> None:
+    for k in range(6):
+        problem = playable(k)
+        search = Search(problem, 2.0, k, None, PYTHON)
+        games = demonstrations(search, replace(TINY, demonstrate=0.2))
+        rewards = [g.reward for g in games]
+        assert rewards == sorted(rewards)
+        assert [validate(problem, g.solution) for g in games] == rewards
+        game = Game(flat(problem))
+        assert rewards[-1] >= game.play([1] * len(problem.buffers))
 
 
 @pytest.mark.parametrize("search", ["gumbel", "classic"])
@@ -229,7 +278,8 @@ def test_planners_keep_to_the_rules(planning: Any) -> None:
     lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), surroundings(f)
     weights, plan = initial(s, near, 0), planner(s)
     for k in range(12):
-        found = plan(weights, near, lanes.seen, jax.random.key(k), 1.0)
+        heat = np.linspace(0, 1, s.lanes, dtype=np.float32)[:, None]
+        found = plan(weights, near, lanes.seen, jax.random.key(k), heat)
         rows = np.arange(s.lanes)
         assert legal(lanes.seen)[rows, np.asarray(found.action)].all()
         assert not np.asarray(found.policy)[~legal(lanes.seen)].any()

@@ -51,10 +51,17 @@ def reference(flat: Flat, engine: Engine) -> Ints:
 
 
 class Lanes:
-    """Games side by side; a lane's next game follows on the one that is over."""
+    """Games side by side; a lane's next game follows on the one that is over.
 
-    def __init__(self, flat: Flat, engine: Engine, expected: Ints, count: int, cells: int) -> None:
-        self.flat, self.cells, self.expected = flat, cells, expected
+    `again`: the part of these that begins somewhere in the best game so far. The first lane's games
+    always begin at the start.
+    """
+
+    def __init__(
+        self, flat: Flat, engine: Engine, expected: Ints, count: int, cells: int, again: float = 0.0
+    ) -> None:
+        self.flat, self.cells, self.expected, self.again = flat, cells, expected, again
+        self.best: tuple[int, tuple[int, ...]] = (-1, ())  # reward and decisions of a whole game
         self.games = [engine.game(flat) for _ in range(count)]
         self.actions: list[list[int]] = [[] for _ in range(count)]
         for g in self.games:
@@ -65,14 +72,17 @@ class Lanes:
     def _view(self) -> View:
         return view(self.games, [len(x) for x in self.actions], self.cells)
 
-    def play(self, decide: Decide, count: int) -> tuple[Segment, list[Played]]:
-        """So many decisions of each game, and the games that ended."""
+    def play(
+        self, decide: Decide, count: int, random: np.random.Generator | None = None
+    ) -> tuple[Segment, list[Played]]:
+        """So many decisions of each game, and the games that ended; `random` says where games
+        begin."""
         rows: list[tuple[View, Plan, Any, Any]] = []
         ended: list[Played] = []
         for _ in range(count):
             plan = Plan(*(np.asarray(x) for x in decide(self.seen)))
             before = self.seen
-            steps = [self._step(k, int(a), ended) for k, a in enumerate(plan.action)]
+            steps = [self._step(k, int(a), ended, random) for k, a in enumerate(plan.action)]
             rewards, discounts = zip(*steps, strict=True)
             self.seen = self._view()
             rows.append((before, plan, rewards, discounts))
@@ -88,7 +98,9 @@ class Lanes:
             value=np.stack(values, 1).astype(np.float32),
         ), ended
 
-    def _step(self, lane: int, action: int, ended: list[Played]) -> tuple[float, float]:
+    def _step(
+        self, lane: int, action: int, ended: list[Played], random: np.random.Generator | None
+    ) -> tuple[float, float]:
         """Reward and discount; a game that is over is told, and begun anew."""
         g, done = self.games[lane], self.actions[lane]
         done.append(action)
@@ -98,22 +110,35 @@ class Lanes:
             return reward, 1.0
         if g.done:
             ended.append(Played(g.reward, len(done), tuple(done), g.solution()))
-        g.reset()
-        g.advance()
-        self.actions[lane] = []
+            self.best = max(self.best, (g.reward, tuple(done)), key=lambda x: x[0])
+        self._begin(lane, self._opening(lane, random))
         return reward, 0.0
 
+    def _opening(self, lane: int, random: np.random.Generator | None) -> Sequence[int]:
+        """What is decided already in a lane's next game."""
+        best = self.best[1]
+        if random is None or not lane or not best or random.random() >= self.again:
+            return ()
+        return best[: int(random.integers(len(best)))]
+
+    def _begin(self, lane: int, decisions: Sequence[int]) -> None:
+        """A new game, in which this was decided."""
+        g = self.games[lane]
+        g.reset()
+        g.advance()
+        for action in decisions:
+            stepped(g, action, self.expected)
+        self.actions[lane] = list(decisions)
+
     def state(self) -> dict[str, Any]:
-        """The decisions of each game that is not over."""
-        return {str(k): np.array(x, np.int8) for k, x in enumerate(self.actions)}
+        """The decisions of each game that is not over, and of the best one."""
+        lanes = {str(k): np.array(x, np.int8) for k, x in enumerate(self.actions)}
+        return {**lanes, "best": np.array(self.best[1], np.int8), "reward": self.best[0]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        for k, g in enumerate(self.games):
-            self.actions[k] = state[str(k)].tolist()
-            g.reset()
-            g.advance()
-            for action in self.actions[k]:
-                stepped(g, action, self.expected)
+        self.best = (int(state["reward"]), tuple(state["best"].tolist()))
+        for k in range(len(self.games)):
+            self._begin(k, state[str(k)].tolist())
         self.seen = self._view()
 
 

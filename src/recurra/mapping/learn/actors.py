@@ -54,7 +54,8 @@ class Actor:
     def __init__(self, flat: Flat, engine: Engine, s: Settings, seed: tuple[int, ...]) -> None:
         expected = reference(flat, engine)
         self.settings, self.random = s, np.random.default_rng(seed)
-        self.lanes = Lanes(flat, engine, expected, s.lanes, s.cells)
+        self.lanes = Lanes(flat, engine, expected, s.lanes, s.cells, s.again)
+        self.warmth = np.linspace(s.coolest, 1.0, s.lanes, dtype=np.float32)[:, None]
         self.near = surroundings(flat)
         self.forest = Forest(flat, s.cells, expected, self.lanes.games)
         self.plan = planner(s)
@@ -64,9 +65,10 @@ class Actor:
 
         def decide(seen: View) -> Plan:
             key = jax.random.key(int(self.random.integers(2**32)))
-            return self.plan(weights, self.near, seen, key, request.heat, self.forest.number)
+            return self.plan(weights, self.near, seen, key, heat, self.forest.number)
 
-        pieces, ended = self.lanes.play(decide, self.settings.segment)
+        heat = np.float32(request.heat) * self.warmth
+        pieces, ended = self.lanes.play(decide, self.settings.segment, self.random)
         return Answer(pieces, ended, 0.0)
 
 

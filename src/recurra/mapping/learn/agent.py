@@ -9,16 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from recurra.mapping.learn.acting import Played, decided, wishes_of
 from recurra.mapping.learn.actors import ActorsLost
+from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import Learner
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.search import Search
-from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import Solution
 
 SAVE_EVERY = 20  # rounds
-APART = 0.002  # of all there is to gain: a search's last answers hardly differ, one is enough
 
 
 def play_and_learn(search: Search, s: Settings, checkpoint: Path | None = None) -> None:
@@ -29,6 +26,7 @@ def play_and_learn(search: Search, s: Settings, checkpoint: Path | None = None) 
     game.reset()
     if not game.advance():
         return  # no choice anywhere
+    s = s.fitted(len(search.flat.size))
     seed = int(search.random.integers(2**31))
     learner = Learner(search.flat, search.engine, s, seed)
     if checkpoint is not None and checkpoint.exists():
@@ -52,22 +50,3 @@ def _learn(search: Search, learner: Learner, checkpoint: Path | None) -> None:
         search.elsewhere = learner.elsewhere
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:
             learner.save(checkpoint)
-
-
-def demonstrations(search: Search, s: Settings) -> list[Played]:
-    """Games towards the default solver's answers, and evolution's; the best last."""
-    if not s.demonstrate:
-        return []
-    seconds = s.demonstrate * search.seconds / 2
-    answers: list[Solution] = []
-    for name in ("default", "evolution"):
-        seed, told = int(search.random.integers(2**31)), list[Solution]()
-        solve = solver_of(name)
-        solve(search.problem, seconds, seed, lambda *x, told=told: told.append(x[2]), search.engine)
-        answers += told[-s.shown :]
-    games = [decided(search.flat, search.engine, wishes_of(x)) for x in answers]
-    kept: list[Played] = []
-    for game in sorted(games, key=lambda g: -g.reward):
-        if not kept or kept[-1].reward - game.reward > APART * search.scale:
-            kept.append(game)
-    return kept[: s.shown // 2][::-1]

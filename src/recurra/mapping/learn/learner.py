@@ -22,10 +22,10 @@ from recurra.mapping.flat import Flat
 from recurra.mapping.learn.acting import Played, reference, shown
 from recurra.mapping.learn.actors import Actors, Elsewhere, Here, Request
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
-from recurra.mapping.learn.planning import NEVER, planner
+from recurra.mapping.learn.planning import NEVER, Plan, planner
 from recurra.mapping.learn.replay import Batch, Pool, Replay, Segment
 from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import Surroundings, legal, surroundings
+from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
 from recurra.nest.agents.learning import keep, resumed
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
@@ -107,9 +107,20 @@ class Learner:
         pool = pools[int(self.random.integers(len(pools)))]
         lane = int(self.random.integers(len(pool)))
         old = pool.piece(lane)
-        key = jax.random.key(int(self.random.integers(2**32)))
-        fresh = self.plan(self.weights, self.near, old.seen, key, self.heat)
-        self._renew(pool, lane, np.asarray(fresh.policy), np.asarray(fresh.value), old)
+        self._renew(pool, lane, *self._planned(old.seen), old)
+
+    def _planned(self, seen: View) -> tuple[Any, Any]:
+        """Policies and values of a piece's states, as many at once as actors have: one program."""
+        assert self.plan is not None
+        at, width = np.arange(len(seen.index)), self.settings.lanes
+        heat = np.full((width, 1), self.heat, np.float32)
+        found: list[Plan] = []
+        for start in range(0, len(at), width):
+            key = jax.random.key(int(self.random.integers(2**32)))
+            some = np.resize(at[start : start + width], width)
+            found.append(self.plan(self.weights, self.near, seen.at(some), key, heat, 0))
+        policy, value = (np.concatenate([np.asarray(p[k]) for p in found]) for k in (1, 2))
+        return policy[: len(at)], value[: len(at)]
 
     def _renew(self, pool: Pool, lane: int, policy: Any, value: Any, old: Segment) -> None:
         assert pool.pieces is not None

@@ -28,6 +28,7 @@ from recurra.mapping.observation import GRID
 
 NEVER = -1e9  # the logit of what is not legal
 LOST = -1.0  # what an action that is not legal costs: all there is to gain
+LEAST_HEAT = 1e-4
 
 
 class Plan(NamedTuple):
@@ -39,7 +40,7 @@ class Plan(NamedTuple):
 
 
 Planner = Callable[..., Plan]
-"""(weights, surroundings, states, random key, temperature, number of a forest)"""
+"""(weights, surroundings, states, random key, temperature: one, or [B, 1], number of a forest)"""
 
 
 def mctx_module() -> Any:
@@ -70,7 +71,7 @@ def _chosen(
     """By the policy alone."""
     found = predict(w, represent(s, w, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
-    action = jax.random.categorical(key, logits / heat)
+    action = jax.random.categorical(key, logits / jnp.maximum(heat, LEAST_HEAT))
     return Plan(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
 
 

@@ -6,7 +6,7 @@ New pieces push the oldest out; demonstrations are apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ class Pool:
     """Pieces in the order in which they came."""
 
     pieces: Segment | None = None
+    _room: Segment | None = field(default=None, repr=False)  # `pieces` are the last of those here
+    _end: int = 0
 
     def __len__(self) -> int:
         return 0 if self.pieces is None else len(self.pieces.action)
@@ -52,12 +54,26 @@ class Pool:
         assert self.pieces is not None, "there are pieces"
         return _map(lambda x: x[k], self.pieces)
 
+    def set(self, pieces: Segment) -> None:
+        """These in place of all others."""
+        self.pieces, self._room, self._end = pieces, None, 0
+
     def add(self, new: Segment, most: int) -> None:
         """Keeps the last `most` pieces."""
-        if self.pieces is None:
-            self.pieces = _map(lambda x: np.asarray(x)[-most:], new)
-        else:
-            self.pieces = _map(lambda a, b: np.concatenate([a, b])[-most:], self.pieces, new)
+        new = _map(lambda x: np.asarray(x)[-most:], new)
+        count = len(new.action)
+        if self._room is None or self._end + count > len(self._room.action):
+            self._move(new, most)
+        first, self._end = self._end, self._end + count
+        self.pieces = _map(lambda room, x: _put(room, x, first, most), self._room, new)
+
+    def _move(self, new: Segment, most: int) -> None:
+        """Into new room, for twice as many as are kept: each piece is moved once or not at all."""
+        count = 2 * most + len(new.action)
+        self._room = _map(lambda x: np.empty((count, *x.shape[1:]), x.dtype), new)
+        self._end = min(len(self), most)
+        if self.pieces is not None:
+            _map(lambda room, x: _put(room, x[-most:], 0, most), self._room, self.pieces)
 
 
 class Replay:
@@ -95,7 +111,14 @@ class Replay:
         for name, pool in (("own", self.own), ("shown", self.shown)):
             if name in state:
                 x = dict(state[name])
-                pool.pieces = Segment(View(**x.pop("seen")), **x)
+                pool.set(Segment(View(**x.pop("seen")), **x))
+
+
+def _put(room: Any, x: Any, first: int, most: int) -> Any:
+    """Writes x from row `first` on; the last `most` rows that are written."""
+    end = first + len(x)
+    room[first:end] = x
+    return room[max(0, end - most) : end]
 
 
 def _named(pieces: Segment) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recurra.supervised.crew import Where
@@ -27,6 +27,10 @@ class Settings:
     final_temperature: float = 0.15
     temperature_decay: int = 2000
     """Updates until it is final"""
+    coolest: float = 0.0
+    """The part of it with which the first of the games side by side is played; the last has all"""
+    again: float = 0.5
+    """Of an actor's games, the part that begins somewhere in the best of its own games so far"""
     noise_fraction: float = 0.25
     noise_alpha: float = 0.3
     """Classic: Dirichlet noise on the policy at the root"""
@@ -42,6 +46,8 @@ class Settings:
 
     lanes: int = 16
     """Games that an actor plays at once"""
+    buffers: int = 2000
+    """In larger programs, whose games are long, fewer are played at once, with fewer updates"""
     segment: int = 15
     """Decisions of each of them per answer"""
     actors: int = 1
@@ -72,6 +78,14 @@ class Settings:
     rounds: int = 1_000_000
     """At most so many answers of actors"""
 
+    def fitted(self, buffers: int) -> Settings:
+        """For a program with so many buffers."""
+        if buffers <= self.buffers:
+            return self
+        part = self.buffers / buffers
+        lanes, updates = max(2, int(part * self.lanes)), max(1, int(part * self.updates))
+        return replace(self, lanes=lanes, updates=updates, buffers=buffers)
+
 
 PAPER = Settings(
     search="classic",
@@ -79,11 +93,14 @@ PAPER = Settings(
     temperature=1.0,
     final_temperature=0.2,
     temperature_decay=400_000,
+    coolest=1.0,
+    again=0.0,
     noise_alpha=0.03,
     cells=32768,
     patch=2,
     channels=(32, 64, 64, 128),
     hidden=512,
+    buffers=20_000,
     actors=8,
     pool="processes",
     batch=512,

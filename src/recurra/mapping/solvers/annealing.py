@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from recurra.mapping.search import Search, solver
 
 HOT, COLD = 3e-3, 1e-5  # temperatures, of all that there is to gain
+Wishes = NDArray[Any]
 
 
 @solver
 def solve(search: Search) -> None:
     """From NoCopy wherever it can be."""
+    anneal(search, np.ones(len(search.flat.size), np.uint8), HOT)
+
+
+def anneal(search: Search, wishes: Wishes, hot: float) -> Wishes:
+    """Uses the whole budget, from the game that these preferences play; those of the best game."""
     game, random = search.engine.game(search.flat), search.random
     count = len(search.flat.size)
-    wishes = np.ones(count, np.uint8)
-    reward = game.play(wishes)
+    best = wishes
+    reward = most = game.play(wishes)
     search.offer(reward, game.solution)
     while search.running():
         new = wishes.copy()
@@ -28,7 +37,10 @@ def solve(search: Search) -> None:
         game.reset()
         gained = game.play(new)
         search.offer(gained, game.solution)
-        cooled = HOT * (COLD / HOT) ** min(1.0, search.spent / search.seconds)
+        cooled = hot * (COLD / hot) ** min(1.0, search.spent / search.seconds)
         bear = -np.log(random.random()) * cooled * search.scale
         if gained >= reward - bear:
             wishes, reward = new, gained
+        if gained > most:
+            best, most = new, gained
+    return best
