@@ -10,7 +10,7 @@ import numpy as np
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call
 from recurra.program.machine import Machine
-from recurra.program.sampled import samplers, taken
+from recurra.program.sampled import Sampler, samplers
 from recurra.program.shards import Shards
 from recurra.program.swapped import Paged
 from recurra.program.walk import State, Walk
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def called(
-    plan: Plan, backend: Backend, walk: Walk, shards: Shards | None, statement: str
+    plan: Plan, backend: Backend, walk: Walk, shards: Shards | None, statement: str, seed: int
 ) -> Callable[..., tuple[Any, ...]]:
     """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
@@ -32,6 +32,7 @@ def called(
         k for k, s in zip(kept, homes, strict=True) if s.room and statement in samplers(plan, s)
     ]
     stored = [k for k in kept if k not in rows]
+    sampler = Sampler(plan, node, seed) if rows else None
 
     def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
         state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
@@ -63,6 +64,7 @@ def called(
         return tuple(map(mesh.spread, shards.apart(node, results)))
 
     def take(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-        return (backend.lent(taken(plan, node, *operands(times, given))),)
+        assert sampler is not None
+        return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
 
-    return take if rows else call
+    return call if sampler is None else take

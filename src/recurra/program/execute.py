@@ -195,7 +195,7 @@ class Execution:
         variables) as a Step gave them: the main loop goes on from there. `native` outputs are
         arrays of the backend, where they lie.
         """
-        run = _Run(self, inputs or {}, resume)
+        run = _Run(self, inputs or {}, resume, seed)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
         self.mover = run.mover
         try:
@@ -211,11 +211,13 @@ Resume = tuple[int, Mapping[str, Any]]
 class _Run:
     """The state of one run, as the generated host code sees it."""
 
-    def __init__(self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None):
+    def __init__(
+        self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None, seed: int
+    ):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
-        self.around = execution.around
+        self.around, self.seed = execution.around, seed
         wanted = {source(self.plan, n) for n, s in self.plan.stores.items() if s.given}
         if wanted != set(inputs):
             raise RecurraError(
@@ -465,7 +467,7 @@ class _Run:
         return tuple(self.around(s, f) if self.around else f for s, f in made.items())
 
     def call(self, statement: str) -> Callable[..., Any]:
-        return called(self.plan, self.backend, self.walk, self.shards, statement)
+        return called(self.plan, self.backend, self.walk, self.shards, statement, self.seed)
 
 
 def _mesh(backend: Any) -> Mesh:

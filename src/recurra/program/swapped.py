@@ -10,8 +10,9 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from recurra.program.lower import Program
 
 MOVES = 4096  # of which a run keeps when they were
+POLL = 5e-4  # seconds
 
 
 def swapped(program: Program) -> str:
@@ -61,8 +63,19 @@ class Mover:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
         self.closing = finalize(self, closed, self.thread, self.stores)
 
-    def move(self, store: str, point: int, out: bool, copy: Callable[[], Any]) -> Future[Any]:
+    def move(
+        self,
+        store: str,
+        point: int,
+        out: bool,
+        copy: Callable[[], Any],
+        when: Callable[[], None] | None = None,
+    ) -> Future[Any]:
+        """A copy by the thread, which first waits by `when`."""
+
         def timed() -> Any:
+            if when is not None:
+                when()
             since = time.perf_counter()
             made = copy()
             self.moves.append(Move(store, point, out, since, time.perf_counter()))
@@ -88,9 +101,19 @@ class Mover:
 
 
 def closed(thread: ThreadPoolExecutor, stores: list[Paged]) -> None:
+    for early in (e for s in stores for e in s.early.values()):
+        early.wanted.set()
     thread.shutdown(cancel_futures=True)
     for s in stores:
         s.there.close()
+
+
+@dataclass(frozen=True)
+class Early:
+    """Samples that are taken before they are asked for, with their numbers."""
+
+    made: Future[tuple[np.ndarray, np.ndarray]]
+    wanted: Event
 
 
 @dataclass
@@ -113,6 +136,7 @@ class Paged:
         self.here: dict[int, Any] = {}  # those in memory, the one used last at the end
         self.writes: dict[int, Future[Any]] = {}  # of points in memory, done or not
         self.ahead: dict[int, Future[Any]] = {}  # points that are read
+        self.early: dict[str, Early] = {}  # samples, by the calls that will ask for them
         self.out: set[int] = set()  # points that have been written
         self.last, self.way = 0, 0
 
@@ -121,6 +145,7 @@ class Paged:
 
     def __getitem__(self, k: int) -> Any:
         """A point, read if it is not in memory; zeros if nobody has written it."""
+        self.settle()
         x = self.here.pop(k, None)
         if x is None:
             if k not in self.ahead:
@@ -134,6 +159,7 @@ class Paged:
 
     def __setitem__(self, k: int, x: Any) -> None:
         """A launch has made a point: it is written while the program goes on."""
+        self.drop()
         self.here.pop(k, None)
         self.here[k] = x
         self.out.add(k)
@@ -142,22 +168,57 @@ class Paged:
 
     def taken(self, k: int) -> Any:
         """A point that a launch changes: what is still written of it is written first."""
+        self.drop()
         x = self[k]
         if k in self.writes:
             self.writes.pop(k).result()
         return x
+
+    # ---- samples
+
+    def samples(self, call: str, take: Callable[[], np.ndarray], numbers: np.ndarray) -> np.ndarray:
+        """What the thread took early for a call, if these are the numbers, or takes now."""
+        early = self.early.pop(call, None)
+        if early is not None:
+            early.wanted.set()
+            known, found = early.made.result()
+            if np.array_equal(known, numbers):
+                return found
+        return self.mover.move(self.name, 0, False, take).result()
+
+    def take_early(
+        self,
+        call: str,
+        take: Callable[[], tuple[np.ndarray, np.ndarray]],
+        before: Callable[[], np.ndarray | None],
+    ) -> None:
+        """Samples for the next call, taken when those `before` are let go of, or at the call."""
+        wanted = Event()
+
+        def when() -> None:
+            while before() is not None and not wanted.wait(POLL):
+                pass
+
+        self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)
+
+    def settle(self) -> None:
+        """What is taken early is there before points come or go."""
+        for early in self.early.values():
+            early.wanted.set()
+        wait(early.made for early in self.early.values())
+
+    def drop(self) -> None:
+        """What was taken early may be another one now."""
+        self.settle()
+        self.early.clear()
 
     def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
         """Row `rows[j]` of point `points[j]`, counted over the `lead` first axes: [j, *row]."""
         out = aligned((len(points), *self.shape[lead:]), self.dtype)
         order = np.lexsort((rows, points))  # as they lie there
         cuts = np.flatnonzero(np.diff(points[order])) + 1
-
-        def found() -> None:
-            for mine in np.split(order, cuts) if len(order) else ():
-                self.some(int(points[mine[0]]), rows[mine], mine, out)
-
-        self.mover.move(self.name, int(points.min(initial=0)), False, found).result()
+        for mine in np.split(order, cuts) if len(order) else ():
+            self.some(int(points[mine[0]]), rows[mine], mine, out)
         return out
 
     def some(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
@@ -173,6 +234,7 @@ class Paged:
     def blank(self, k: int) -> Any:
         """Memory that a launch may fill with a point: of the one used longest ago, if there is none
         left."""
+        self.drop()
         self.stale(k)
         if k in self.here:
             return self.let_go(k)
