@@ -136,7 +136,7 @@ class Executor:
         if self._outer is not None:
             return self._outer.called(name, since, *reads)
         seconds = self._crew.ran(name, since)
-        if self.policy == "learn" and not self._stretch.straight:
+        if self.policy == "learn" and self._stretch.timed:  # either way: stretches do equal work
             kind = Outside(name)
             self.judgement.durations.learn(kind, seconds)
             self._stretch.launched.append((Task(name, segments(reads)), kind))
