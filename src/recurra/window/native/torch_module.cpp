@@ -58,7 +58,7 @@ int threads = 1;
 std::unordered_map<const void*, Kind> kinds;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
 std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
-Call draft;  // these two are used again
+auto draft = std::make_unique<Call>();  // these two are used again
 Accesses segments;
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
@@ -219,25 +219,25 @@ double tiny() {
 void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& kind,
            Learned& learned) {
   accesses(touched);
-  draft.clear();
-  draft.op = &*kind.op;
-  draft.us = &learned.us;
-  draft.where = place();
-  for (const at::Tensor* t : touched.writes) draft.writes.push_back(*t);
-  draft.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
+  draft->clear();
+  draft->op = &*kind.op;
+  draft->us = &learned.us;
+  draft->where = place();
+  for (const at::Tensor* t : touched.writes) draft->writes.push_back(*t);
+  draft->arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
                          std::make_move_iterator(stack->end()));
   stack->resize(base);
   if (kind.mutates) {
-    for (std::size_t k = 0; k < kind.returns; ++k) stack->push_back(draft.writes[k]);
+    for (std::size_t k = 0; k < kind.returns; ++k) stack->push_back(draft->writes[k]);
   } else {
-    promise(learned, draft.outputs);
-    for (const at::Tensor& t : draft.outputs) {
+    promise(learned, draft->outputs);
+    for (const at::Tensor& t : draft->outputs) {
       if (t.numel()) segments.writes.push_back(segment_of(t));
       stack->push_back(t);
     }
   }
   ++counts.deferred;
-  engine->offer(segments, draft, tiny());
+  engine->offer(segments, draft, tiny(), !kind.mutates);
 }
 
 // The operator itself, as if nobody had looked.
@@ -319,6 +319,23 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
 }
 
+// What its schema says, looked up where it was found last.
+const Kind& kind_at(const c10::OperatorHandle& op) {
+  struct Line {
+    const void* schema = nullptr;
+    const Kind* kind = nullptr;
+  };
+  static Line lines[256];
+  const void* schema = &op.schema();
+  Line& line = lines[reinterpret_cast<std::uintptr_t>(schema) / alignof(c10::FunctionSchema) % 256];
+  if (line.schema != schema) {
+    auto known = kinds.find(schema);
+    if (known == kinds.end()) known = kinds.emplace(schema, kind_of(op)).first;
+    line = {schema, &known->second};
+  }
+  return *line.kind;
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const WithoutPython free;
   std::unique_lock lock(front);
@@ -334,9 +351,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return plainly(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
-  auto known = kinds.find(&op.schema());
-  if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
-  const Kind& kind = known->second;
+  const Kind& kind = kind_at(op);
   if (kind.way == Kind::views || kind.way == Kind::decomposes) {  // inner operators come here again
     ++counts.views;
     lock.unlock();
