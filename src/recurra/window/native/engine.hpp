@@ -51,10 +51,26 @@ struct Call {
   Tensors writes;                     // of the arguments
   Place where;                        // the line that called it
   std::atomic<double>* us = nullptr;  // what it took is learned here
+  unsigned floats = 0;                // rounding, and what becomes of denormals, where it was called
 
   // The memory of its lists is used again.
   void clear() { arguments.clear(), outputs.clear(), writes.clear(); }
 };
+
+// How this thread computes with floats: torch.set_flush_denormal sets it for one thread only.
+inline unsigned float_modes() {
+#if defined(__x86_64__)
+  return __builtin_ia32_stmxcsr() & ~0x3fu;  // without what operations have left
+#else
+  return 0;
+#endif
+}
+
+inline void set_float_modes(unsigned modes) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(modes);
+#endif
+}
 
 // From the first to the last byte of a tensor, where every storage has numbers of its own: storages
 // lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
@@ -110,7 +126,13 @@ class Engine {
   }
 
   // A block begins or ends. Outside of blocks nobody looks for work.
-  void open(bool is) { open_ = is; }
+  void open(bool is) {
+    open_ = is;
+    if (is) ++changes_;
+  }
+
+  // How many threads an operator uses itself was changed; nothing is in flight.
+  void change() { ++changes_; }
 
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
@@ -318,11 +340,17 @@ class Engine {
   }
 
   void run_all(Bundle& bundle) {
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
-    const at::AutoDispatchBelowADInplaceOrView below;
+    // The modes of a thread that has none: whoever helps may be inside of autocast, or a transform.
+    const c10::impl::ForceDispatchKeyGuard usual(
+        c10::default_included_set - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
+        c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+            c10::DispatchKeySet(kKey));
     const c10::AutoGradMode no_gradients(false);
+    const unsigned mine = float_modes();
+    unsigned modes = mine;
     for (std::size_t k = 0; k < bundle.count; ++k) {
       Call& call = *bundle.calls[k];
+      if (call.floats != modes) set_float_modes(modes = call.floats);
       std::shared_ptr<const Failure> before, why;
       if (spoiling_) {
         const auto lock = locked();
@@ -333,6 +361,7 @@ class Engine {
       const auto lock = locked();
       spoil(call, why, !before);
     }
+    if (modes != mine) set_float_modes(mine);
   }
 
   // One time in four, at random: to look at the clock takes as long as to check for dependences.
@@ -408,11 +437,12 @@ class Engine {
   }
 
   void work() {
-    // OpenMP counts threads per thread: with another number sums of parts have other last bits.
-    at::init_num_threads();
+    unsigned known = changes_ - 1;
     auto lock = locked();
     bool found = false;
     while (!closing_) {
+      // OpenMP counts threads per thread: with another number sums of parts have other last bits.
+      if (known != changes_) known = changes_, at::init_num_threads();
       if (found && window_.any_ready()) learn_gently(hand_us_, us_since(ready_since_));
       found = false;
       if (run_one(lock)) {
@@ -439,6 +469,7 @@ class Engine {
   std::condition_variable hired_, done_;  // workers, callers
   std::atomic<unsigned> state_{kEmpty | kRoom};
   std::atomic<bool> open_{true}, spoiling_{false};
+  std::atomic<unsigned> changes_{0};
   int workers_asleep_ = 0, callers_asleep_ = 0;
   bool notified_ = false;
   Clock::time_point woken_at_, ready_since_;

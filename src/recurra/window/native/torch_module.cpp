@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <c10/core/DefaultDtype.h>
+#include <pthread.h>
 #include <torch/library.h>
 
 #include "engine.hpp"
@@ -144,6 +146,18 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
+// An operator runs with `front` held, in this thread. Transforms of functions put our key back:
+// what they call meanwhile is a part of it.
+class Alone {
+ public:
+  Alone() { thread_ = pthread_self(); }
+  ~Alone() { thread_ = 0; }
+  static bool part() { return thread_.load(std::memory_order_relaxed) == pthread_self(); }
+
+ private:
+  inline static std::atomic<pthread_t> thread_{0};
+};
+
 void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
                const Touched& touched) {
   ++counts.alone;
@@ -153,6 +167,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
       if (auto why = engine->spoilt(*t)) raise(*why);
     }
   }
+  const Alone here;
   const c10::impl::ExcludeDispatchKeyGuard without(kKey);
   op.redispatchBoxed(below(keys), stack);
 }
@@ -223,6 +238,7 @@ void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& k
   draft->op = &*kind.op;
   draft->us = &learned.us;
   draft->where = place();
+  draft->floats = float_modes();
   for (const at::Tensor* t : touched.writes) draft->writes.push_back(*t);
   draft->arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
                          std::make_move_iterator(stack->end()));
@@ -337,6 +353,7 @@ const Kind& kind_at(const c10::OperatorHandle& op) {
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (Alone::part()) return plainly(op, keys, stack);
   const WithoutPython free;
   std::unique_lock lock(front);
   if (program && ++program->operators >= Program::kMost) {
@@ -376,6 +393,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     known_shapes = mix(signature, (*stack)[base + k]);
   }
   if (!known_shapes) return run_alone(op, keys, stack, touched);
+  mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again
     drain();
     memory.clear();
@@ -457,6 +475,7 @@ NB_MODULE(_recurra_torch, m) {
     account();
   });
   m.def("drain", [] { if (engine) drain(); });
+  m.def("change", [] { if (engine) engine->change(); });
   m.def("finish", []() -> std::optional<std::string> {
     auto why = engine ? engine->end() : nullptr;
     return why ? std::optional(why->text) : std::nullopt;

@@ -46,6 +46,14 @@ READERS = (
     "share_memory_",
     "pin_memory",
 )
+# What operators look at when they run.
+SETTINGS = (
+    "set_default_dtype",
+    "set_default_tensor_type",
+    "set_float32_matmul_precision",
+    "set_num_threads",
+    "use_deterministic_algorithms",
+)
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
 _lock = threading.Lock()
@@ -129,6 +137,7 @@ def _block(
     block = Block()
     with _lock, ExitStack() as undo:
         undo.enter_context(_readers_wait(module))
+        undo.enter_context(_settings_wait(module))
         undo.enter_context(_not_compiled())
         module.begin(threads, slots, learn, TINY_US)
         _threads.append(me)
@@ -204,6 +213,30 @@ def _waiting(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
     def wait(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         _export(tensor, module)
         return method(tensor, *args, **kwargs)
+
+    return wait
+
+
+@contextmanager
+def _settings_wait(module: Any) -> Generator[None]:
+    """Inside, what was called before a setting is changed runs before."""
+    own = {name: getattr(torch, name) for name in SETTINGS}
+    for name, change in own.items():
+        setattr(torch, name, _changing(change, module))
+    try:
+        yield
+    finally:
+        for name, change in own.items():
+            setattr(torch, name, change)
+
+
+def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        module.drain()
+        try:
+            return change(*args, **kwargs)
+        finally:
+            module.change()
 
     return wait
 
