@@ -10,12 +10,16 @@ import pytest
 import torch
 from built import FOLDER
 from random_torch import bits
+from torch.autograd import forward_ad
 
 from recurra.window.native.build import TORCH, build
 from recurra.window.native.twin import load
 from recurra.window.torch.concurrent import SETTINGS, concurrent
 
-pytestmark = pytest.mark.needs_compiler
+pytestmark = [
+    pytest.mark.needs_compiler,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # transforms ask for TorchScript
+]
 Results = list[torch.Tensor]
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -139,6 +143,17 @@ def test_denormals_are_flushed_where_the_caller_flushes_them() -> None:
     assert float(small[0, 0] * 0.01) > 0  # nothing of it is left behind
 
 
+def test_derivatives_that_go_forward() -> None:
+    def program() -> Results:
+        with forward_ad.dual_level():
+            x = forward_ad.make_dual(in_flight(), in_flight() * 2)
+            y, dy = forward_ad.unpack_dual(torch.mm(x, x) * 2)
+            assert dy is not None
+            return [y + 0, dy + 0]
+
+    equal(program)
+
+
 TRANSFORMS: dict[str, Callable[[torch.Tensor], Results]] = {
     "jvp": lambda x: list(torch.func.jvp(lambda a: (a * a).sum(0), (x,), (x,))),
     "vmap": lambda x: [torch.func.vmap(lambda a: (a * 2).sum() + a.mean())(x)],
@@ -149,7 +164,6 @@ TRANSFORMS: dict[str, Callable[[torch.Tensor], Results]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, of its own
 def test_transforms_of_functions(name: str) -> None:
     """They put our dispatch key back where operators run alone; and who waits in one helps."""
     equal(lambda: TRANSFORMS[name](in_flight()))

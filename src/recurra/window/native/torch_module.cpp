@@ -113,6 +113,9 @@ void touch(Touched& touched, const at::Tensor& t, bool writes) {
   touched.any = true;
   touched.plain = touched.plain && plain(t);
   touched.gradient |= t.requires_grad();
+  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out.
+  const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
+  touched.plain = touched.plain && !carries;
   (writes ? touched.writes : touched.reads).push_back(&t);
 }
 
