@@ -81,27 +81,28 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
-        stretch, turn = self._stretch, self._turn
+        turn = self._turn
         try:
+            function = kernel.at_once  # pyright: ignore[reportFunctionMemberAccess]
             del turn.free
-        except AttributeError:  # another thread's turn, or a kernel of this one launches
-            pass
-        else:
-            try:
-                turn.holder = get_ident()
-                if stretch.direct and isinstance(kernel, Wrapper) and not kernel.threaded:
-                    kernel.function(*args, **kwargs)
-                    stretch.count = count = stretch.count + 1
-                    if count & 31 == 0 and stretch.over(waited=False):
-                        self._next_stretch()
-                    return RAN
-            except BaseException as cause:
-                return self._settle_straight(launch_of(kernel, args, kwargs), cause)
-            finally:
-                turn.holder = 0
-                turn.free = True
-                if turn.asleep:
-                    turn.call()
+        except AttributeError:  # a function; another thread's turn; a kernel of this one launches
+            return self._launch_otherwise(kernel, args, kwargs)
+        try:
+            turn.holder = get_ident()
+            stretch = self._stretch
+            if stretch.direct and function is not None:
+                function(*args, **kwargs)
+                stretch.count = count = stretch.count + 1
+                if count & 31 == 0 and stretch.over(waited=False):
+                    self._next_stretch()
+                return RAN
+        except BaseException as cause:
+            return self._settle_straight(launch_of(kernel, args, kwargs), cause)
+        finally:
+            turn.holder = 0
+            turn.free = True
+            if turn.asleep:
+                turn.call()
         return self._launch_otherwise(kernel, args, kwargs)
 
     def _launch_otherwise(
