@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from recurra.window.native.build import TORCH, build
 from recurra.window.native.twin import load
-from recurra.window.torch.concurrent import SETTINGS, concurrent
+from recurra.window.torch.concurrent import SETTERS, concurrent
 
 pytestmark = [
     pytest.mark.needs_compiler,
@@ -119,11 +119,38 @@ def test_how_many_threads_an_operator_uses_itself() -> None:
     equal(sums)
 
 
+IMAGES = torch.randn(4, 8, 30, 30, generator=GENERATOR)
+FILTERS = torch.randn(8, 8, 3, 3, generator=GENERATOR)
+
+
+def convolved() -> torch.Tensor:
+    return torch.nn.functional.conv2d(IMAGES * 2, FILTERS)
+
+
+def by_flags() -> Results:
+    with torch.backends.mkldnn.flags(enabled=False):
+        other = convolved()
+    return [other, convolved()]
+
+
+def by_assignment() -> Results:
+    torch.backends.mkldnn.enabled = False  # pyright: ignore[reportAttributeAccessIssue]
+    other = convolved()
+    torch.backends.mkldnn.enabled = True  # pyright: ignore[reportAttributeAccessIssue]
+    return [other, convolved()]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of TF32, which this processor does not have
+@pytest.mark.parametrize("program", [by_flags, by_assignment])
+def test_the_library_that_operators_use(program: Callable[[], Results]) -> None:
+    equal(program)
+
+
 def test_settings_are_given_back() -> None:
-    before = {name: getattr(torch, name) for name in SETTINGS}
+    before = [getattr(owner, name) for owner, name in SETTERS]
     with concurrent():
-        assert torch.set_num_threads is not before["set_num_threads"]
-    assert {name: getattr(torch, name) for name in SETTINGS} == before
+        assert torch.set_num_threads is not before[0]
+    assert [getattr(owner, name) for owner, name in SETTERS] == before
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere it cannot be set")

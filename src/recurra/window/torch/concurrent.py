@@ -46,13 +46,27 @@ READERS = (
     "share_memory_",
     "pin_memory",
 )
-# What operators look at when they run.
+# What operators look at when they run is set by these, whatever the public name, ..
 SETTINGS = (
-    "set_default_dtype",
-    "set_default_tensor_type",
-    "set_float32_matmul_precision",
-    "set_num_threads",
-    "use_deterministic_algorithms",
+    "_set_cpu_allow_fp16_reduced_precision_reduction",
+    "_set_default_dtype",
+    "_set_default_tensor_type",
+    "_set_deterministic_algorithms",
+    "_set_deterministic_fill_uninitialized_memory",
+    "_set_float32_matmul_precision",
+    "_set_fp32_precision_setter",
+    "_set_math_sdp_allow_fp16_bf16_reduction",
+    "_set_mkldnn_deterministic",
+    "_set_mkldnn_enabled",
+    "_set_nnpack_enabled",
+    "_set_onednn_allow_tf32",
+    "_set_qengine",
+)
+_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
+    (torch, "set_num_threads"),
+    (torch.backends.ContextProp, "__set__"),
+    *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
@@ -220,14 +234,14 @@ def _waiting(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
 @contextmanager
 def _settings_wait(module: Any) -> Generator[None]:
     """Inside, what was called before a setting is changed runs before."""
-    own = {name: getattr(torch, name) for name in SETTINGS}
-    for name, change in own.items():
-        setattr(torch, name, _changing(change, module))
+    own = [(owner, name, getattr(owner, name)) for owner, name in SETTERS]
+    for owner, name, change in own:
+        setattr(owner, name, _changing(change, module))
     try:
         yield
     finally:
-        for name, change in own.items():
-            setattr(torch, name, change)
+        for owner, name, change in own:
+            setattr(owner, name, change)
 
 
 def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
