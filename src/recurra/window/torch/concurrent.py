@@ -45,6 +45,15 @@ READERS = (
     "__reduce_ex__",
     "share_memory_",
     "pin_memory",
+    "apply_",
+    "map_",
+    "map2_",
+)
+_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+DOORS: tuple[tuple[Any, str], ...] = (  # functions that give memory away
+    (dlpack, "to_dlpack"),
+    (torch, "to_dlpack"),
+    *((_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned") if hasattr(_C, name)),
 )
 # What operators look at when they run is set by these, whatever the public name, ..
 SETTINGS = (
@@ -62,7 +71,6 @@ SETTINGS = (
     "_set_onednn_allow_tf32",
     "_set_qengine",
 )
-_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
 SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
     (torch, "set_num_threads"),
     (torch.backends.ContextProp, "__set__"),
@@ -210,12 +218,14 @@ def _readers_wait(module: Any) -> Generator[None]:
         data.__set__(tensor, value)
 
     setattr(kind, "data", property(data.__get__, set_data))  # noqa: B010
-    door: Any = dlpack
-    given, door.to_dlpack = door.to_dlpack, _waiting(door.to_dlpack, module)
+    given = [(owner, name, getattr(owner, name)) for owner, name in DOORS]
+    for owner, name, door in given:
+        setattr(owner, name, _waiting(door, module))
     try:
         yield
     finally:
-        door.to_dlpack = given
+        for owner, name, door in given:
+            setattr(owner, name, door)
         for name, method in own.items():
             if method is None:
                 delattr(kind, name)
