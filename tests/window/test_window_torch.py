@@ -120,6 +120,7 @@ READ: dict[str, Callable[[torch.Tensor], Any]] = {
     "copy": lambda x: copy.copy(x).tolist(),
     "dlpack": lambda x: torch.from_dlpack(x).tolist(),
     "to_dlpack": lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).tolist(),
+    "torch.to_dlpack": lambda x: torch.from_dlpack(torch.to_dlpack(x)).tolist(),
     "numpy's dlpack": lambda x: np.from_dlpack(x).tolist(),
     "data_ptr": lambda x: np.ctypeslib.as_array(pointer(x), (4,)).tolist(),
     "untyped_storage": lambda x: bytes(x.untyped_storage().tolist()),
@@ -130,6 +131,9 @@ READ: dict[str, Callable[[torch.Tensor], Any]] = {
     "index": lambda x: [10, 20, 30][int(x[0] * 0)],
     "mask": lambda x: x[x > -1e9].shape,
     "data": lambda x: with_data(x).tolist(),
+    "apply_": lambda x: (x + 1).apply_(lambda v: 2 * v).tolist(),
+    "map_": lambda x: (x + 1).map_(x * 2, lambda a, b: a + b).tolist(),
+    "map2_": lambda x: (x + 1).map2_(x * 2, x * 3, lambda a, b, c: a + b * c).tolist(),
 }
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from built import FOLDER
 
+from recurra.window import Executor, crew, straight
+from recurra.window.learning import Judgement
 from recurra.window.native.build import build
 from recurra.window.native.twin import load
+from recurra.window.straight import Stretch
 from recurra.window.trial import LOSS, Trial
+from recurra.window.wrapper import Wrapper
 
 
 def run(trial: Trial, until: float, on: float, off: float, now: float = 0.0) -> tuple[float, ...]:
@@ -65,6 +70,32 @@ def test_one_lucky_stretch_is_not_enough() -> None:
         trial.done(way, seconds, 1.0, now)
     assert not trial.examining
     assert not trial.next(now)
+
+
+def test_what_the_program_does_itself_counts_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is asked between launches: in order is as much work as through the window."""
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], thread_time=lambda: now[0])
+    monkeypatch.setattr(crew, "time", clock)
+    monkeypatch.setattr(straight, "time", clock)
+
+    def takes(seconds: float) -> None:
+        now[0] += seconds
+
+    launches = 4
+    judgement = Judgement(1, 8)
+    judgement.predicted = 2.0  # a trial decides
+    stretch = Stretch(judgement, launches, launches, since=0.0)
+    with Executor(1, 8, native=False, stretch=stretch) as run:
+        while judgement.trial.examining and now[0] < 1000.0:
+            since = now[0]
+            takes(3.0)
+            run.called("the world", since)
+            for _ in range(launches):
+                run.launch(Wrapper("kernel", takes, lambda s: (), lambda s: (), kind="k"), 0.5)
+            run.drain()
+        assert judgement.trial.gain == pytest.approx(1.0)
+        assert run.straight
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from recurra.bench import machine
 from recurra.bench.core import row_of
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare, progress
 from recurra.bench.pairs import interleaved, ratio
+from recurra.bench.window_cores import core_pair_rows
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.window import Executor, Task, copy, fill, matmul
@@ -60,6 +61,7 @@ def suite(_: None = None, quick: bool = False) -> list[Row]:
         progress(f"{others:.1f} cores are busy: no speed-up on two cores is taken")
         return rows
     with _one_thread_in_blas():
+        rows += [row_of(r) for r in in_worker(core_pair_rows, {"quick": quick}, threads=2)]
         rows += [row_of(r) for r in in_worker(core_rows, {"quick": quick}, threads=2)]
         rows += [row_of(r) for r in in_worker(compiled_rows, {"quick": quick}, threads=2)]
     if torch:

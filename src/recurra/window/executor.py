@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from threading import get_ident
 from typing import Any, Literal
 
 from recurra.fragments import table_html
@@ -21,11 +23,12 @@ from recurra.window import lifetime
 from recurra.window.access import segments
 from recurra.window.crew import Crew, window_of
 from recurra.window.faults import KernelError
-from recurra.window.launch import RAN, Launch, launch_of
+from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.learning import Judgement, Outside
 from recurra.window.native.twin import there
 from recurra.window.straight import Stretch
 from recurra.window.task import Task, WindowError, overlap
+from recurra.window.turn import Turn
 from recurra.window.wrapper import Wrapper, named
 
 
@@ -62,11 +65,11 @@ class Executor:
         self.judgement = self._stretch.judgement
         window = window_of(slots, queue, native=self.native)
         self._crew = crew = Crew(threads, window, self.judgement, record=record)
-        self.counts, self.spans, self.tasks = crew.counts, crew.spans, crew.tasks
+        self.spans, self.tasks = crew.spans, crew.tasks
+        self._before, self._stretch.seen = self._stretch.alone(), record
         self.events = crew.events
         self._own = int(patient)
-        self._inside = False  # a kernel runs without the window
-        self._order = threading.RLock()  # of kernels that run without the window
+        self._turn = Turn()  # of threads whose kernels run without the window
         self._outer: Executor | None = None
         lifetime.born(self)
 
@@ -78,9 +81,37 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
+        turn = self._turn
+        try:
+            function = kernel.at_once  # pyright: ignore[reportFunctionMemberAccess]
+            del turn.free
+        except AttributeError:  # a function; another thread's turn; a kernel of this one launches
+            return self._launch_otherwise(kernel, args, kwargs)
+        try:
+            turn.holder = get_ident()
+            stretch = self._stretch
+            if stretch.direct and function is not None:
+                function(*args, **kwargs)
+                stretch.count = count = stretch.count + 1
+                if count & 31 == 0 and stretch.over(waited=False):
+                    self._next_stretch()
+                return RAN
+        except BaseException as cause:
+            return self._settle_straight(launch_of(kernel, args, kwargs), cause)
+        finally:
+            turn.holder = 0
+            turn.free = True
+            if turn.asleep:
+                turn.call()
+        return self._launch_otherwise(kernel, args, kwargs)
+
+    def _launch_otherwise(
+        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Launch:
+        """Through the window; or at once, while that is timed or something is unusual about it."""
         stretch = self._stretch
         if stretch.straight and self._outer is None:
-            with self._order:
+            with self._turn:
                 if stretch.straight:
                     return self._straight(stretch, kernel, args, kwargs)
         if self._outer is not None:
@@ -122,7 +153,7 @@ class Executor:
             while not launch.done:
                 crew.help(lambda: launch.done, (launch,))
         elif learning and self.judgement.tiny(launch.kind) and crew.window.claim(ticket):
-            self.counts.inlined += 1
+            crew.counts.inlined += 1
             crew.run(ticket)
         crew.call(but=self._own)
         if learning and self._stretch.over(waited=False):
@@ -136,7 +167,7 @@ class Executor:
         if self._outer is not None:
             return self._outer.called(name, since, *reads)
         seconds = self._crew.ran(name, since)
-        if self.policy == "learn" and not self._stretch.straight:
+        if self.policy == "learn" and self._stretch.timed:  # either way: stretches do equal work
             kind = Outside(name)
             self.judgement.durations.learn(kind, seconds)
             self._stretch.launched.append((Task(name, segments(reads)), kind))
@@ -189,7 +220,7 @@ class Executor:
     def _idle(self) -> bool:
         """Whether launches run one by one, here, and there is nothing to wait for, tell or do."""
         stretch, crew = self._stretch, self._crew
-        if not stretch.straight or stretch.timed or self._inside or crew.launches:
+        if not stretch.straight or stretch.timed or self._turn.taken() or crew.launches:
             return False
         return crew.spoilt.nothing() and not stretch.over(waited=True)
 
@@ -205,11 +236,7 @@ class Executor:
 
     def _within(self) -> bool:
         """Whether this thread runs a kernel of ours."""
-        if threading.get_ident() in self._crew.held:
-            return True
-        if mine := self._inside and self._order.acquire(blocking=False):  # again
-            self._order.release()
-        return mine
+        return self._turn.mine() or threading.get_ident() in self._crew.held
 
     # without the window, while it does not pay
 
@@ -230,10 +257,9 @@ class Executor:
 
     def _after_straight(self, then: Callable[[], None]) -> None:
         """When what another thread runs without the window is over, if it does."""
-        if self._stretch.straight:
-            with self._order:
-                if not self._inside:
-                    then()
+        if self._stretch.straight and not self._turn.mine():
+            with self._turn:
+                then()
 
     def _straight(
         self,
@@ -242,17 +268,13 @@ class Executor:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Launch:
-        """One kernel after the other, in the order of their launches; the order is held."""
-        if self._inside or self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
+        """One kernel after the other, in the order of their launches; it is this thread's turn."""
+        if self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
             return self._straight_slowly(kernel, args, kwargs)
-        self._inside = True
         try:
             kernel.function(*args, **kwargs)
         except BaseException as cause:
             return self._settle_straight(launch_of(kernel, args, kwargs), cause)
-        finally:
-            self._inside = False
-        self.counts.without_window += 1
         stretch.count += 1
         if stretch.timed:
             stretch.keep(kernel, args, kwargs)
@@ -265,22 +287,17 @@ class Executor:
     ) -> Launch:
         """A part of a kernel, or what is recorded, told how many threads, or may touch anything."""
         launch = launch_of(kernel, args, kwargs)
-        if self._inside:
+        if self._turn.again():
             launch.wrapper.function(*args, **kwargs)
             launch.done, launch.arguments = True, ((), {})
             return launch
         self._crew.number(launch)
         self._crew.note("start", launch)
-        self._inside = True
-        try:
-            _, cause = self._crew.timed(launch, alone=launch.wrapper.threaded)
-        finally:
-            self._inside = False
+        _, cause = self._crew.timed(launch, alone=launch.wrapper.threaded)
         return self._settle_straight(launch, cause)
 
     def _settle_straight(self, launch: Launch, cause: BaseException | None) -> Launch:
         args, kwargs = launch.arguments
-        self.counts.without_window += 1
         self._crew.settle(launch, None, cause)
         self._stretch.count += 1
         if self._stretch.timed:
@@ -295,6 +312,8 @@ class Executor:
 
     def __enter__(self) -> Executor:
         self._outer = lifetime.entered(self)
+        if self._outer is not None:
+            self._stretch.direct = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -326,7 +345,7 @@ class Executor:
 
     def _no_stretch(self) -> None:
         """Launches find out that nothing can be launched any more."""
-        self._stretch = Stretch(self.judgement)
+        self._stretch = Stretch(self.judgement, ran=self._stretch.alone())
 
     # fork: see lifetime.py
 
@@ -342,14 +361,20 @@ class Executor:
 
     def after_fork_in_child(self) -> None:
         """Without workers, until the next launch; of no use if a kernel was running."""
-        running = bool(self._crew.launches or self._crew.held or self._inside)
+        running = bool(self._crew.launches or self._crew.held or self._turn.taken())
         self._crew.fresh()
-        self._order = threading.RLock()
+        self._turn = Turn()
         if running and self._crew.state == "open":
             self._crew.state = "forked"
             self._no_stretch()
 
     # showing
+
+    @property
+    def counts(self) -> Counts:
+        """How launches were run, until now."""
+        alone = self._stretch.alone() - self._before
+        return replace(self._crew.counts, without_window=alone)
 
     def rows(self) -> list[dict[str, object]]:
         """What was counted, for a table."""

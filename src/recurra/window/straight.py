@@ -15,7 +15,7 @@ Called = tuple[Wrapper, tuple[Any, ...], dict[str, Any]]
 RARELY = 1024  # launches between two looks at the clock, while nothing is examined
 
 
-@dataclass
+@dataclass(slots=True)
 class Stretch:
     """The present one. While launches run one by one and are timed, what was called is kept: what
     that touched is looked up when the time is over."""
@@ -25,11 +25,18 @@ class Stretch:
     most: int = MOST
     straight: bool = False  # launches run at once, one by one
     timed: bool = True
+    seen: bool = False  # what runs is recorded
+    direct: bool = False  # nobody looks at a launch at all
     launched: list[tuple[Task, Hashable]] = field(default_factory=list[tuple[Task, Hashable]])
     called: list[Called] = field(default_factory=list[Called])
     count: int = 0
+    ran: int = 0  # launches one by one, before it
     since: float = field(default_factory=time.perf_counter)
     before: float = 0.0  # seconds, until it was stopped
+
+    def alone(self) -> int:
+        """Launches that ran one by one, until now."""
+        return self.ran + (self.count if self.straight else 0)
 
     def over(self, *, waited: bool) -> bool:
         """Whether it ends here: `waited` says that nothing is in flight anyway."""
@@ -49,9 +56,10 @@ class Stretch:
         if self.timed and self.count >= self.least:
             kinds = self.launched + [_looked_up(*one) for one in self.called]
             self.judgement.ended(not self.straight, self.before + now - self.since, kinds, now)
-        on = self.judgement.next(now)
+        on, self.ran = self.judgement.next(now), self.alone()
         self.straight = healthy and not on
         self.timed = on or self.judgement.trial.examining
+        self.direct = self.straight and not self.timed and not self.seen
         self.launched.clear()
         self.called.clear()
         self.count, self.since, self.before = 0, time.perf_counter(), 0.0

@@ -11,7 +11,7 @@ A kernel that does not say both is a barrier.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from recurra.errors import Loc
@@ -38,6 +38,12 @@ class Wrapper:
     threaded: bool = False
     kind: Hashable = None
     loc: Loc | None = None
+    at_once: Callable[..., Any] | None = field(
+        init=False, repr=False, compare=False
+    )  # if that fits
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_once", None if self.threaded else self.function)
 
     def task(self, *args: Any, **kwargs: Any) -> Task:
         """What a launch with these arguments touches."""

@@ -51,10 +51,26 @@ struct Call {
   Tensors writes;                     // of the arguments
   Place where;                        // the line that called it
   std::atomic<double>* us = nullptr;  // what it took is learned here
+  unsigned floats = 0;                // rounding, and what becomes of denormals, where it was called
 
   // The memory of its lists is used again.
   void clear() { arguments.clear(), outputs.clear(), writes.clear(); }
 };
+
+// How this thread computes with floats: torch.set_flush_denormal sets it for one thread only.
+inline unsigned float_modes() {
+#if defined(__x86_64__)
+  return __builtin_ia32_stmxcsr() & ~0x3fu;  // without what operations have left
+#else
+  return 0;
+#endif
+}
+
+inline void set_float_modes(unsigned modes) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(modes);
+#endif
+}
 
 // From the first to the last byte of a tensor, where every storage has numbers of its own: storages
 // lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
@@ -110,7 +126,13 @@ class Engine {
   }
 
   // A block begins or ends. Outside of blocks nobody looks for work.
-  void open(bool is) { open_ = is; }
+  void open(bool is) {
+    open_ = is;
+    if (is) ++changes_;
+  }
+
+  // How many threads an operator uses itself was changed; nothing is in flight.
+  void change() { ++changes_; }
 
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
@@ -121,11 +143,11 @@ class Engine {
 
   // The next operator of the program. Runs others while the window is full. A tiny one joins the
   // one operator that it follows, if that has not started: they are handed over as one task. `call`
-  // is an empty one then.
-  void offer(const Accesses& accesses, Call& call, double tiny_us) {
-    const double us = call.us->load(std::memory_order_relaxed);
+  // is an empty one then. `fresh`: what it writes is new memory, which nothing in flight touches.
+  void offer(const Accesses& accesses, std::unique_ptr<Call>& call, double tiny_us, bool fresh) {
+    const double us = call->us->load(std::memory_order_relaxed);
     auto lock = locked();
-    const Word upstream = window_.upstream_of(accesses);
+    const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
     if (us < tiny_us && join(upstream, accesses, call, us)) return;
     while (window_.crowded()) help(lock, kReady | kRoom, &by_callers);
     auto& bundle = bundles_[index(window_.enter(accesses, upstream))];
@@ -183,7 +205,7 @@ class Engine {
     return why;
   }
 
-  std::atomic<std::uint64_t> by_workers{0}, by_callers{0}, joined{0};
+  std::atomic<std::uint64_t> by_workers{0}, by_callers{0}, joined{0};  // counted with the lock
 
  private:
   struct Spoilt {
@@ -193,16 +215,16 @@ class Engine {
 
   // Operators that are handed over as one.
   struct Bundle {
-    std::vector<Call> calls;  // the first `count` of them: the others were, and may be used again
+    std::vector<std::unique_ptr<Call>> calls;  // the first `count`: the others are used again
     std::size_t count = 0;
     double us = 0;  // expected
 
-    Call& next() {
-      if (count == calls.size()) calls.emplace_back();
+    std::unique_ptr<Call>& next() {
+      if (count == calls.size()) calls.push_back(std::make_unique<Call>());
       return calls[count++];
     }
     void clear() {
-      for (std::size_t k = 0; k < count; ++k) calls[k].clear();
+      for (std::size_t k = 0; k < count; ++k) calls[k]->clear();
       count = 0;
     }
   };
@@ -217,6 +239,11 @@ class Engine {
       pause();
     }
     return std::unique_lock(mutex_);
+  }
+
+  // The lock is held: one writer at a time.
+  static void count(std::atomic<std::uint64_t>& events) {
+    events.store(events.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
   static void pause() {
@@ -253,7 +280,7 @@ class Engine {
     hired_.notify_one();
   }
 
-  bool join(Word upstream, const Accesses& accesses, Call& call, double us) {
+  bool join(Word upstream, const Accesses& accesses, std::unique_ptr<Call>& call, double us) {
     const int before = window_.only_before(upstream);
     if (before < 0) return false;
     Bundle& bundle = *bundles_[index(before)];
@@ -262,7 +289,7 @@ class Engine {
     bundle.us += us;
     backlog_us_ += us;
     std::swap(bundle.next(), call);
-    ++joined;
+    count(joined);
     return true;
   }
 
@@ -270,7 +297,7 @@ class Engine {
   void help(std::unique_lock<std::mutex>& lock, unsigned events,
             std::atomic<std::uint64_t>* ran_by) {
     if (run_one(lock)) {
-      ++*ran_by;
+      count(*ran_by);
       return;
     }
     if (look(lock, events)) return;
@@ -313,11 +340,17 @@ class Engine {
   }
 
   void run_all(Bundle& bundle) {
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
-    const at::AutoDispatchBelowADInplaceOrView below;
+    // The modes of a thread that has none: whoever helps may be inside of autocast, or a transform.
+    const c10::impl::ForceDispatchKeyGuard usual(
+        c10::default_included_set - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
+        c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+            c10::DispatchKeySet(kKey));
     const c10::AutoGradMode no_gradients(false);
+    const unsigned mine = float_modes();
+    unsigned modes = mine;
     for (std::size_t k = 0; k < bundle.count; ++k) {
-      Call& call = bundle.calls[k];
+      Call& call = *bundle.calls[k];
+      if (call.floats != modes) set_float_modes(modes = call.floats);
       std::shared_ptr<const Failure> before, why;
       if (spoiling_) {
         const auto lock = locked();
@@ -328,17 +361,25 @@ class Engine {
       const auto lock = locked();
       spoil(call, why, !before);
     }
+    if (modes != mine) set_float_modes(mine);
+  }
+
+  // One time in four, at random: to look at the clock takes as long as to check for dependences.
+  static bool now_and_then() {
+    thread_local std::uint32_t dice = 1;
+    dice = 1664525 * dice + 1013904223;
+    return dice >> 30 == 0;
   }
 
   static std::shared_ptr<const Failure> run(Call& call) {
     try {
-      const auto begin = Clock::now();
+      const bool timed = now_and_then();
+      const auto begin = timed ? Clock::now() : Clock::time_point();
       call.op->callBoxed(&call.arguments);
       for (std::size_t k = 0; k < call.outputs.size(); ++k) {
         keep(call.outputs[k], call.arguments.at(k).toTensor());
       }
-      const double us = us_since(begin);
-      learn_from(*call.us, us);
+      if (timed) learn_from(*call.us, us_since(begin));
       return nullptr;
     } catch (const c10::Error& error) {
       return failure(call, error.what_without_backtrace());
@@ -396,15 +437,16 @@ class Engine {
   }
 
   void work() {
-    // OpenMP counts threads per thread: with another number sums of parts have other last bits.
-    at::init_num_threads();
+    unsigned known = changes_ - 1;
     auto lock = locked();
     bool found = false;
     while (!closing_) {
+      // OpenMP counts threads per thread: with another number sums of parts have other last bits.
+      if (known != changes_) known = changes_, at::init_num_threads();
       if (found && window_.any_ready()) learn_gently(hand_us_, us_since(ready_since_));
       found = false;
       if (run_one(lock)) {
-        ++by_workers;
+        count(by_workers);
       } else if (state_ & (kReady | kClosing)) {
         continue;
       } else if (look(lock, kReady | kClosing)) {
@@ -427,6 +469,7 @@ class Engine {
   std::condition_variable hired_, done_;  // workers, callers
   std::atomic<unsigned> state_{kEmpty | kRoom};
   std::atomic<bool> open_{true}, spoiling_{false};
+  std::atomic<unsigned> changes_{0};
   int workers_asleep_ = 0, callers_asleep_ = 0;
   bool notified_ = false;
   Clock::time_point woken_at_, ready_since_;

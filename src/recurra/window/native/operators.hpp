@@ -122,7 +122,9 @@ inline bool mix(std::uint64_t& h, const c10::IValue& v) {
 inline bool usual_modes() {
   constexpr c10::DispatchKeySet usual{kKey, c10::DispatchKey::BackendSelect,
                                       c10::DispatchKey::ADInplaceOrView};
-  return !(c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~usual.raw_repr());
+  const c10::impl::LocalDispatchKeySet now = c10::impl::tls_local_dispatch_key_set();
+  return !(now.included_.raw_repr() & ~usual.raw_repr()) &&
+         now.excluded_.has(c10::DispatchKey::AutocastCPU);
 }
 
 }  // namespace recurra

@@ -39,8 +39,10 @@ inline bool of_torch(PyCodeObject* code) {
 inline Place place() {
   const PyThreadState* thread = PyGILState_GetThisThreadState();
   const _PyInterpreterFrame* frame = thread ? thread->cframe->current_frame : nullptr;
-  while (frame && of_torch(frame->f_code)) frame = frame->previous;
+  static const PyCodeObject* last = nullptr;  // not torch's, and kept
+  while (frame && frame->f_code != last && of_torch(frame->f_code)) frame = frame->previous;
   if (!frame) return {};
+  last = frame->f_code;
   const auto words = frame->prev_instr - _PyCode_CODE(frame->f_code);
   return {frame->f_code, static_cast<int>(words * static_cast<long>(sizeof(_Py_CODEUNIT)))};
 }

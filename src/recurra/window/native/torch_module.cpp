@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <c10/core/DefaultDtype.h>
+#include <pthread.h>
 #include <torch/library.h>
 
 #include "engine.hpp"
@@ -58,7 +60,7 @@ int threads = 1;
 std::unordered_map<const void*, Kind> kinds;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
 std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
-Call draft;  // these two are used again
+auto draft = std::make_unique<Call>();  // these two are used again
 Accesses segments;
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
@@ -111,6 +113,9 @@ void touch(Touched& touched, const at::Tensor& t, bool writes) {
   touched.any = true;
   touched.plain = touched.plain && plain(t);
   touched.gradient |= t.requires_grad();
+  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out.
+  const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
+  touched.plain = touched.plain && !carries;
   (writes ? touched.writes : touched.reads).push_back(&t);
 }
 
@@ -144,6 +149,18 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
+// An operator runs with `front` held, in this thread. Transforms of functions put our key back:
+// what they call meanwhile is a part of it.
+class Alone {
+ public:
+  Alone() { thread_ = pthread_self(); }
+  ~Alone() { thread_ = 0; }
+  static bool part() { return thread_.load(std::memory_order_relaxed) == pthread_self(); }
+
+ private:
+  inline static std::atomic<pthread_t> thread_{0};
+};
+
 void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
                const Touched& touched) {
   ++counts.alone;
@@ -153,6 +170,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
       if (auto why = engine->spoilt(*t)) raise(*why);
     }
   }
+  const Alone here;
   const c10::impl::ExcludeDispatchKeyGuard without(kKey);
   op.redispatchBoxed(below(keys), stack);
 }
@@ -219,25 +237,26 @@ double tiny() {
 void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& kind,
            Learned& learned) {
   accesses(touched);
-  draft.clear();
-  draft.op = &*kind.op;
-  draft.us = &learned.us;
-  draft.where = place();
-  for (const at::Tensor* t : touched.writes) draft.writes.push_back(*t);
-  draft.arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
+  draft->clear();
+  draft->op = &*kind.op;
+  draft->us = &learned.us;
+  draft->where = place();
+  draft->floats = float_modes();
+  for (const at::Tensor* t : touched.writes) draft->writes.push_back(*t);
+  draft->arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
                          std::make_move_iterator(stack->end()));
   stack->resize(base);
   if (kind.mutates) {
-    for (std::size_t k = 0; k < kind.returns; ++k) stack->push_back(draft.writes[k]);
+    for (std::size_t k = 0; k < kind.returns; ++k) stack->push_back(draft->writes[k]);
   } else {
-    promise(learned, draft.outputs);
-    for (const at::Tensor& t : draft.outputs) {
+    promise(learned, draft->outputs);
+    for (const at::Tensor& t : draft->outputs) {
       if (t.numel()) segments.writes.push_back(segment_of(t));
       stack->push_back(t);
     }
   }
   ++counts.deferred;
-  engine->offer(segments, draft, tiny());
+  engine->offer(segments, draft, tiny(), !kind.mutates);
 }
 
 // The operator itself, as if nobody had looked.
@@ -319,7 +338,25 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
 }
 
+// What its schema says, looked up where it was found last.
+const Kind& kind_at(const c10::OperatorHandle& op) {
+  struct Line {
+    const void* schema = nullptr;
+    const Kind* kind = nullptr;
+  };
+  static Line lines[256];
+  const void* schema = &op.schema();
+  Line& line = lines[reinterpret_cast<std::uintptr_t>(schema) / alignof(c10::FunctionSchema) % 256];
+  if (line.schema != schema) {
+    auto known = kinds.find(schema);
+    if (known == kinds.end()) known = kinds.emplace(schema, kind_of(op)).first;
+    line = {schema, &known->second};
+  }
+  return *line.kind;
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (Alone::part()) return plainly(op, keys, stack);
   const WithoutPython free;
   std::unique_lock lock(front);
   if (program && ++program->operators >= Program::kMost) {
@@ -334,9 +371,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return plainly(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
-  auto known = kinds.find(&op.schema());
-  if (known == kinds.end()) known = kinds.emplace(&op.schema(), kind_of(op)).first;
-  const Kind& kind = known->second;
+  const Kind& kind = kind_at(op);
   if (kind.way == Kind::views || kind.way == Kind::decomposes) {  // inner operators come here again
     ++counts.views;
     lock.unlock();
@@ -361,6 +396,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     known_shapes = mix(signature, (*stack)[base + k]);
   }
   if (!known_shapes) return run_alone(op, keys, stack, touched);
+  mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again
     drain();
     memory.clear();
@@ -442,6 +478,7 @@ NB_MODULE(_recurra_torch, m) {
     account();
   });
   m.def("drain", [] { if (engine) drain(); });
+  m.def("change", [] { if (engine) engine->change(); });
   m.def("finish", []() -> std::optional<std::string> {
     auto why = engine ? engine->end() : nullptr;
     return why ? std::optional(why->text) : std::nullopt;

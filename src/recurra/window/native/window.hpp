@@ -35,6 +35,9 @@ class Window {
            writes_.hits(a.writes, size_);
   }
 
+  // The same, if it writes nothing that a task in the window touches.
+  Word before_reads(const Accesses& a) const { return writes_.hits(a.reads, size_); }
+
   // The next task of the program; nothing if the FIFO is full.
   std::optional<Word> offer(const Accesses& accesses) {
     if (full()) return std::nullopt;

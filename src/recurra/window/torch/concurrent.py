@@ -45,6 +45,36 @@ READERS = (
     "__reduce_ex__",
     "share_memory_",
     "pin_memory",
+    "apply_",
+    "map_",
+    "map2_",
+)
+_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+DOORS: tuple[tuple[Any, str], ...] = (  # functions that give memory away
+    (dlpack, "to_dlpack"),
+    (torch, "to_dlpack"),
+    *((_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned") if hasattr(_C, name)),
+)
+# What operators look at when they run is set by these, whatever the public name, ..
+SETTINGS = (
+    "_set_cpu_allow_fp16_reduced_precision_reduction",
+    "_set_default_dtype",
+    "_set_default_tensor_type",
+    "_set_deterministic_algorithms",
+    "_set_deterministic_fill_uninitialized_memory",
+    "_set_float32_matmul_precision",
+    "_set_fp32_precision_setter",
+    "_set_math_sdp_allow_fp16_bf16_reduction",
+    "_set_mkldnn_deterministic",
+    "_set_mkldnn_enabled",
+    "_set_nnpack_enabled",
+    "_set_onednn_allow_tf32",
+    "_set_qengine",
+)
+SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
+    (torch, "set_num_threads"),
+    (torch.backends.ContextProp, "__set__"),
+    *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
@@ -129,6 +159,7 @@ def _block(
     block = Block()
     with _lock, ExitStack() as undo:
         undo.enter_context(_readers_wait(module))
+        undo.enter_context(_settings_wait(module))
         undo.enter_context(_not_compiled())
         module.begin(threads, slots, learn, TINY_US)
         _threads.append(me)
@@ -187,12 +218,14 @@ def _readers_wait(module: Any) -> Generator[None]:
         data.__set__(tensor, value)
 
     setattr(kind, "data", property(data.__get__, set_data))  # noqa: B010
-    door: Any = dlpack
-    given, door.to_dlpack = door.to_dlpack, _waiting(door.to_dlpack, module)
+    given = [(owner, name, getattr(owner, name)) for owner, name in DOORS]
+    for owner, name, door in given:
+        setattr(owner, name, _waiting(door, module))
     try:
         yield
     finally:
-        door.to_dlpack = given
+        for owner, name, door in given:
+            setattr(owner, name, door)
         for name, method in own.items():
             if method is None:
                 delattr(kind, name)
@@ -204,6 +237,30 @@ def _waiting(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
     def wait(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         _export(tensor, module)
         return method(tensor, *args, **kwargs)
+
+    return wait
+
+
+@contextmanager
+def _settings_wait(module: Any) -> Generator[None]:
+    """Inside, what was called before a setting is changed runs before."""
+    own = [(owner, name, getattr(owner, name)) for owner, name in SETTERS]
+    for owner, name, change in own:
+        setattr(owner, name, _changing(change, module))
+    try:
+        yield
+    finally:
+        for owner, name, change in own:
+            setattr(owner, name, change)
+
+
+def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        module.drain()
+        try:
+            return change(*args, **kwargs)
+        finally:
+            module.change()
 
     return wait
 

@@ -1,0 +1,142 @@
+"""Turns: one thread at a time, again by the same, and nobody sleeps for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from recurra.window import Executor, WindowError, fill, kernel
+from recurra.window.turn import Turn
+
+
+def together(count: int, work: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_one_thread_at_a_time() -> None:
+    turn, inside, most = Turn(), [0], [0]
+
+    def work() -> None:
+        for k in range(300):
+            with turn:
+                inside[0] += 1
+                if k % 30 == 0:
+                    time.sleep(1e-4)  # another thread runs meanwhile
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    together(4, work)
+    assert most == [1]
+    assert not turn.taken()
+    assert turn.asleep == 0
+
+
+def test_again_by_who_has_it() -> None:
+    turn = Turn()
+    with turn:
+        assert turn.mine()
+        assert not turn.again()
+        with turn:
+            assert turn.again()
+        assert turn.mine()
+        seen: list[bool] = []
+        together(1, lambda: seen.append(turn.mine()))
+        assert seen == [False]
+    assert not turn.mine()
+    assert not turn.taken()
+
+
+def test_it_is_given_back_when_something_is_raised() -> None:
+    turn = Turn()
+    with pytest.raises(KeyError), turn:
+        raise KeyError
+    together(1, lambda: turn.take())
+    assert turn.taken()
+
+
+def off(threads: int = 2) -> Executor:
+    """An executor of which it is known that it does not pay."""
+    run = Executor(threads)
+    judgement = run.judgement
+    judgement.predicted = 1.0
+    judgement.trial.refuse(time.perf_counter())
+    judgement.trial.until = float("inf")
+    run._stretch.end(healthy=True)  # pyright: ignore[reportPrivateUsage]
+    assert run.straight
+    return run
+
+
+def test_launches_of_several_threads_run_one_by_one_while_it_is_off() -> None:
+    inside, most, ran = [0], [0], [0]
+
+    @kernel(reads=lambda: (), writes=lambda: ())
+    def alone() -> None:
+        inside[0] += 1
+        ran[0] += 1
+        if ran[0] % 50 == 0:
+            time.sleep(1e-4)
+        most[0] = max(most[0], inside[0])
+        inside[0] -= 1
+
+    with off() as run:
+
+        def work() -> None:
+            for _ in range(500):
+                run.launch(alone)
+            run.drain()
+
+        together(4, work)
+        assert (most, ran) == ([1], [2000])
+        assert run.counts.without_window == 2000
+
+
+def test_a_kernel_that_launches_and_one_that_waits_for_itself_while_it_is_off() -> None:
+    ran: list[str] = []
+
+    @kernel(reads=lambda: (), writes=lambda: ())
+    def outer() -> None:
+        run.launch(inner)
+        ran.append("outer")
+        with pytest.raises(WindowError, match="waits for the end of its own window"):
+            run.drain()
+
+    @kernel(reads=lambda: (), writes=lambda: ())
+    def inner() -> None:
+        ran.append("inner")
+
+    with off() as run:
+        run.launch(outer)
+        run.launch(inner)
+    assert ran == ["inner", "outer", "inner"]
+
+
+def test_a_kernel_with_threads_of_its_own_is_told_how_many_while_it_is_off() -> None:
+    told: list[int] = []
+
+    @kernel(reads=lambda: (), writes=lambda: (), threaded=True)
+    def wide(threads: int) -> None:
+        told.append(threads)
+
+    with off(3) as run:
+        run.launch(wide)
+    assert told == [3]
+
+
+def test_a_block_inside_of_one_that_is_off_is_a_part_of_it() -> None:
+    import numpy as np
+
+    x = np.zeros(4)
+    with off() as outer:
+        with off() as inner:
+            inner.launch(fill, 3.0, x)
+        assert inner.counts.without_window == 0
+        assert outer.counts.without_window == 1
+    assert x.tolist() == [3.0] * 4
