@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.random import Generator
 
 from recurra.mapping.keys import FEATURES, Floats, features, ordered
 from recurra.mapping.search import Search, solver
@@ -20,11 +23,6 @@ def solve(search: Search) -> None:
 def evolve(search: Search, until: float) -> Floats:
     """Uses this part of the budget; the priorities [S] of the best weights."""
     seen = features(search.flat)
-    return seen @ best_weights(search, until, seen)
-
-
-def best_weights(search: Search, until: float, seen: Floats) -> Floats:
-    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
     arranger = search.engine.arranger(search.flat)
     best, best_reward = first_weights(), -(2**62)
 
@@ -37,19 +35,27 @@ def best_weights(search: Search, until: float, seen: Floats) -> Floats:
         return reward
 
     place(best)
-    mean, deviation = best, START
-    while search.running(until):
-        noise = search.random.standard_normal((PAIRS, FEATURES))
+    evolution(best, place, search.random, lambda: search.running(until))
+    return seen @ best
+
+
+def evolution(
+    first: Floats, value: Callable[[Floats], float], random: Generator, running: Callable[[], bool]
+) -> Floats:
+    """Where evolution strategies went from the `first` weights, towards larger values."""
+    mean, deviation = first, START
+    while running():
+        noise = random.standard_normal((PAIRS, len(first)))
         noise = np.concatenate([noise, -noise])
-        rewards = np.empty(len(noise))
+        values = np.empty(len(noise))
         for k, x in enumerate(noise):
-            rewards[k] = place(mean + deviation * x)
-            if not search.running(until):
-                return best
-        ranks = rewards.argsort().argsort() / (len(noise) - 1) - 0.5
+            values[k] = value(mean + deviation * x)
+            if not running():
+                return mean
+        ranks = values.argsort().argsort() / (len(noise) - 1) - 0.5
         mean = mean + RATE * deviation * 2 * (ranks @ noise) / len(noise)
         deviation = max(LEAST, FADE * deviation)
-    return best
+    return mean
 
 
 def first_weights() -> Floats:
