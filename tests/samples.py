@@ -243,6 +243,8 @@ SAMPLES: list[Sample] = [
     s("value", expr=2 * t + T, known=((), 9), type="i32"),
     s("value", expr=t // 2 % 2, dtype="f32", known=((), 1.0), type="f32"),
     s("uniform", id=1, key=(Sym("b"),), counter=(t,), shape=(2, 3), type="f32"),
+    s("renumber", "i[2,3]", sizes=(2, 3), order=(1, 0), type="i32",
+      known=(([0, 1, 2, 3, 4, 5],), [0, 3, 1, 4, 2, 5])),
     s("permutation", id=4, size=12, at_=t, key=(Sym("b"),), type="i32"),
     s("uniform", id=2, counter=(Sym("b"), t), type="f32"),
     s("uniform", id=3, counter=(t,), dtype="f64", type="f64"),

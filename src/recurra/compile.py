@@ -26,10 +26,11 @@ from recurra.program.rotate import rotated
 from recurra.program.shards import Shards, shards
 from recurra.program.source import source
 from recurra.rewrite.accumulate import accumulate
+from recurra.rewrite.as_they_lie import as_they_lie
 from recurra.rewrite.asking import asked, open_questions
 from recurra.rewrite.attention import attended
 from recurra.rewrite.beside import side_by_side
-from recurra.rewrite.fetch import as_they_lie, fetch
+from recurra.rewrite.fetch import fetch
 from recurra.rewrite.fronts import fronts
 from recurra.rewrite.granularity import (
     Axes,

@@ -72,6 +72,9 @@ class Handles:
     def made(self, x: np.ndarray) -> Any:
         return self.handles(self.inner.made(x))
 
+    def lent(self, x: np.ndarray) -> Any:
+        return self.handles(self.inner.lent(x))
+
     def given(self, x: np.ndarray) -> Any:
         return self.handles(self.inner.given(x))
 

@@ -17,6 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from recurra.aligned import aligned
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import Entry, entries
@@ -27,7 +28,6 @@ DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 HELD = (*DTYPES, "i8")  # in what weights may be held
 MATRICES = ("emb", "head", "qkv", "o", "gate_up", "down")
 LEVELS = 127  # of 8 bits, to either side of 0
-LINE = 64  # bytes
 SLOW = 500_000_000  # bytes, above which reading is watched
 SHOWN = 4  # tensors named in a message; the others are counted
 
@@ -260,14 +260,6 @@ def _room(
                 dtype, ""
             ),
         ) from None
-
-
-def aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
-    """Room that begins at a cache line: a backend that wants that reads it where it lies."""
-    size = kind.itemsize * prod(shape)
-    room = np.empty(size + LINE, np.uint8)
-    first = -room.ctypes.data % LINE
-    return room[first : first + size].view(kind).reshape(shape)
 
 
 def free_bytes() -> int | None:

@@ -7,6 +7,7 @@ or a few more; who lands outside walks on until it is inside.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
@@ -64,19 +65,30 @@ def box(n: int) -> tuple[int, int]:
 def permuted(xp: Any, words: tuple[Array, Array], n: int, at: Array) -> Array:
     """The places of elements `at` (i32, 0 <= at < n)."""
     a, b = box(n)
-    x = at
-    for walk in range(a * b - n + 1):
-        left, right = x // b, x % b
-        for k in range(ROUNDS):
-            left = (left + _round(xp, words, right, 2 * k)) % a
-            right = (right + _round(xp, words, left, 2 * k + 1)) % b
-        y = left * b + right
-        x = xp.where(x >= n, y, x) if walk else y
-    return x
+
+    def both(k: Any, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = pair
+        left = (left + _round(xp, words, right, 2 * k)) % a
+        return left, (right + _round(xp, words, left, 2 * k + 1)) % b
+
+    def walked(walk: Any, x: Array) -> Array:
+        left, right = repeated(xp, ROUNDS, both, (x // b, x % b))
+        return xp.where((x >= n) | (walk == 0), left * b + right, x)
+
+    return repeated(xp, a * b - n + 1, walked, at)
 
 
-def _round(xp: Any, words: tuple[Array, Array], x: Array, k: int) -> Array:
+def _round(xp: Any, words: tuple[Array, Array], x: Array, k: Any) -> Array:
     """31 bits of x."""
     counter = xp.full((1,), k, dtype="uint32")
     bits = threefry(xp, *words, xp.asarray(x, dtype="uint32"), counter)[0]
     return xp.asarray(xp.bitwise_right_shift(bits, 1), dtype="int32")
+
+
+def repeated(xp: Any, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """The state after body(0, state), body(1, ..) ..; a loop where the namespace has loops."""
+    if times > 1 and (loop := getattr(xp, "repeated", None)):
+        return loop(times, body, state)
+    for k in range(times):
+        state = body(k, state)
+    return state

@@ -1,4 +1,4 @@
-"""samples: rows of what lies outside of fast memory, taken by the host."""
+"""Samples of what lies in another order than they are counted in, or outside of fast memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.op import Array
+from recurra.ir.expr import Expr
+from recurra.ir.op import Array, Elementwise
 from recurra.ops.control import Call
 
 FUNCTION = "samples"
@@ -42,6 +43,28 @@ class Samples(Call):
         order = self.order or tuple(range(len(sizes)))
         found = np.unravel_index(k, [sizes[a] for a in order])
         return tuple(found[order.index(a)] for a in range(len(sizes)))
+
+
+class Renumber(Elementwise):
+    """y = the number of a point, k its number where the axes are counted in `order`
+
+    Axes of these `sizes`; the last one counts fastest.
+    """
+
+    sizes: tuple[Expr | int, ...] = ()
+    order: tuple[int, ...] = ()
+
+    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
+        return self.at(env).eval(xp, *xs)
+
+    def apply(self, xp: Any, k: Array) -> Array:
+        found: dict[int, Array] = {}
+        for a in reversed(self.order):
+            found[a], k = k % self.sizes[a], k // self.sizes[a]
+        y = found[0]
+        for a in range(1, len(self.sizes)):
+            y = y * self.sizes[a] + found[a]
+        return y
 
 
 Call.table[FUNCTION] = Host()

@@ -63,6 +63,6 @@ def called(
         return tuple(map(mesh.spread, shards.apart(node, results)))
 
     def take(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-        return (backend.made(taken(plan, node, *operands(times, given))),)
+        return (backend.lent(taken(plan, node, *operands(times, given))),)
 
     return take if rows else call

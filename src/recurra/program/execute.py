@@ -60,6 +60,10 @@ class Backend(Protocol):
         """An array of this backend, of one that nobody else will ask for."""
         ...
 
+    def lent(self, x: np.ndarray) -> Any:
+        """The same for launches that only read it: where it lies, if they can read it there."""
+        ...
+
     def given(self, x: np.ndarray) -> Any:
         """What regions take of an array that a host call made, in memory of its own."""
         ...

@@ -17,6 +17,7 @@ from weakref import finalize
 
 import numpy as np
 
+from recurra.aligned import aligned
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory.store import Store
 from recurra.memory.swap import Swap
@@ -148,7 +149,7 @@ class Paged:
 
     def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
         """Row `rows[j]` of point `points[j]`, counted over the `lead` first axes: [j, *row]."""
-        out = np.zeros((len(points), *self.shape[lead:]), self.dtype)
+        out = aligned((len(points), *self.shape[lead:]), self.dtype)
         order = np.lexsort((rows, points))  # as they lie there
         cuts = np.flatnonzero(np.diff(points[order])) + 1
 
@@ -166,6 +167,8 @@ class Paged:
             out[to] = seen.reshape(-1, *out.shape[1:])[rows]
         elif k in self.out:
             self.there.rows(k, rows, to, out)
+        else:
+            out[to] = 0
 
     def blank(self, k: int) -> Any:
         """Memory that a launch may fill with a point: of the one used longest ago, if there is none

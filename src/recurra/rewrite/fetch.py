@@ -17,7 +17,6 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range, Tuple, Type
 from recurra.ops.control import Item
 from recurra.ops.indexing import Pick
-from recurra.ops.movement import Transpose
 from recurra.ops.samples import FUNCTION, Samples
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.unshuffle import flattened
@@ -98,22 +97,3 @@ def _by_host(graph: Graph, n: Node, of: Ref, own: list[Range]) -> Graph:
     for name, x in graph.nodes.items():
         nodes |= {y.name: y for y in made} if name == n.name else {name: x}
     return replace(graph, nodes=nodes)
-
-
-def as_they_lie(graph: Graph) -> Graph:
-    """The graph with samples that are counted in another order, in place of axes that are moved.
-
-    Rows whose own axes are moved are left as they are: they do not lie in one piece.
-    """
-    nodes = dict(graph.nodes)
-    for n in graph.nodes.values():
-        if isinstance(n.op, Samples):
-            (a, k), moved = n.args, graph[n.args[0].name]
-            rank = len(moved.type.shape)
-            points = n.op.lead(len(graph.read_type(k).shape), rank)
-            if not isinstance(moved.op, Transpose) or not graph.is_identity(a):
-                continue
-            if moved.op.order[points:] == (*range(points, rank),):
-                op = replace(n.op, order=moved.op.order[:points])
-                nodes[n.name] = replace(n, op=op, args=(moved.args[0], k))
-    return replace(graph, nodes=nodes).live()

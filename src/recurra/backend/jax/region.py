@@ -14,6 +14,7 @@ from jax import lax
 
 from recurra import processor
 from recurra.backend.jax.attention import attention
+from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.target import Target
@@ -31,7 +32,7 @@ from recurra.program.region import Region
 class JaxMachine:
     """Loops are fori_loops; stores are updated by dynamic slices, which XLA does in place."""
 
-    xp: Any = jnp
+    xp: Any = Names()
 
     def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(op := node.op, Cut) and not isinstance(
@@ -200,6 +201,9 @@ class JaxBackend:
 
     def made(self, x: np.ndarray) -> Any:
         return self.array(x)
+
+    def lent(self, x: np.ndarray) -> Any:
+        return jax.device_put(x)
 
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(x, copy=True)  # to let the launch take it over costs a quarter

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from recurra.backend.jax.names import Names
 from recurra.backend.jax.region import JaxBackend
 
 _handlers: list[Any] = []  # what is registered stays, and so does its code
@@ -33,7 +34,7 @@ class TunedJax(JaxBackend):
         self.choices: list[Any] = []
         self.door = door
         if jax.default_backend() == "cpu":
-            self.machine.xp = _Names(self)
+            self.machine.xp = _Asking(self)
         self.contraction = cache(self._contraction)
 
     @property
@@ -79,8 +80,8 @@ def _waited(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
     jax.block_until_ready(function(*arrays))
 
 
-class _Names:
-    """jax.numpy, with an einsum that asks first."""
+class _Asking(Names):
+    """Names, with an einsum that asks first."""
 
     def __init__(self, backend: TunedJax) -> None:
         self.backend = backend
@@ -91,9 +92,6 @@ class _Names:
             if found is not None:
                 return found(*xs)
         return jnp.einsum(labels, *xs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(jnp, name)
 
 
 @cache

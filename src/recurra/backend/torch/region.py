@@ -153,6 +153,9 @@ class TorchBackend:
     def made(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    def lent(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 

@@ -43,7 +43,6 @@ MB = 10**6
 BUDGET = 104 * MB  # above the runtime's own
 PROGRAM = "72MiB"  # of arrays; the rest is for code that grows with it, and what is read ahead
 TIGHT = {64: ("6MiB", 28 * MB), 128: ("32MiB", 52 * MB)}  # by side: where that is no restriction
-SHUFFLED = 260 * MB  # a minibatch of pictures is copied, and folded, at once
 SIDES, QUICK_SIDES = (64, 128, 256), (64,)
 SMALL = Work(side=16, B=2, T=4)
 FITS = Work(side=64, T=64)  # needs no help within PROGRAM
@@ -144,9 +143,9 @@ def used(make: str, work: Work, nbytes: int = 0) -> Used:
 
 
 @cache
-def own(make: str) -> int:
-    """Bytes of the runtime, its compiler, and next to no data."""
-    return used(make, SMALL).nbytes
+def own(make: str, work: Work = SMALL) -> int:
+    """Bytes of the runtime, the program's code, and next to no data."""
+    return used(make, work).nbytes
 
 
 def fit(mine: str, quick: bool) -> list[Row]:
@@ -177,16 +176,16 @@ def fit(mine: str, quick: bool) -> list[Row]:
 
 def shuffled(mine: str, quick: bool) -> list[Row]:
     """What samples hold that the host takes from elsewhere, and what that takes."""
-    small = replace(SMALL, epochs=2, minibatches=2)
+    small = replace(SMALL, **EPOCHS)
     agreed((mine,), small, replace(small, swap="disk"))
-    work = Work(side=64 if quick else 128, **EPOCHS)
-    kept = used(mine, work).nbytes - own(mine)
-    disk = used(mine, replace(work, swap="disk"), own(mine) + SHUFFLED)
-    ended = "killed" if used(mine, work, own(mine) + SHUFFLED).killed else "ends"
-    case = f"{work} on a disk, in {SHUFFLED / MB:.0f} MB"
+    work, base = Work(side=64 if quick else 128, **EPOCHS), own(mine, small)
+    kept = used(mine, work).nbytes - base
+    disk = used(mine, replace(work, swap="disk"), base + BUDGET)
+    ended = "killed" if used(mine, work, base + BUDGET).killed else "ends"
+    case = f"{work} on a disk, in {BUDGET / MB:.0f} MB"
     if disk.killed:
         return [without(case, "peak_mb", disk.name, "failed")]
-    rows = [_peak(case, disk.nbytes - own(mine), f"kept, {ended} in that", kept, 1.0)]
+    rows = [_peak(case, disk.nbytes - base, f"kept, {ended} in that", kept, 1.0)]
     moved = {tier: replace(work, swap=tier) for tier in SLOWER}
     return rows + timed(mine, "without", work, moved, 3 if quick else 6, SLOWER)
 
