@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,20 @@ import pytest
 
 from recurra import cli
 from recurra.mapping import engines, priorities
-from recurra.mapping.flat import flat
-from recurra.mapping.keys import Summary
-from recurra.mapping.lessons import Evolved, families_of
+from recurra.mapping.keys import FEATURES
 from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.priorities import Priorities, chosen, shipped
+from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.learned import place_by_weights
-from recurra.mapping.traits import TRAITS, crowd, highest, traits
 from recurra.mapping.validate import validate
 
 PYTHON = engines.engine("python")
 
 
 def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:
-    weights = np.arange(len(source) * TRAITS, dtype=float).reshape(-1, TRAITS)
-    families = np.append(families_of(names), "")
-    taught = np.array([families[:-1] == families[x] for x in source])
-    return Evolved(names, taught, weights, np.array(shares), [1] * len(names))
+    weights = np.arange(len(source) * FEATURES, dtype=float).reshape(-1, FEATURES)
+    return Evolved(names, np.array(source), weights, np.array(shares), [1] * len(names))
 
 
 def test_what_adds_most_to_other_families_comes_first() -> None:
@@ -72,7 +66,7 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_shipped_was_learnt_from_the_library() -> None:
     kept: Any = json.loads(priorities.SHIPPED.read_text())
     assert kept["learnt_from"] == list(LIBRARY)
-    assert shipped().shape == (priorities.CHOSEN, TRAITS)
+    assert shipped().shape == (priorities.CHOSEN, FEATURES)
     assert kept["made_by"].startswith("recurra map priorities --seconds")
     assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
     problem = instance("wavenet")
@@ -83,17 +77,13 @@ def test_what_is_shipped_was_learnt_from_the_library() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "made.json"
     words = ["map", "priorities", "--names", "ppo_step", "wavenet", "--engine", "python"]
-    effort = ["--seconds", "0.05", "--seeds", "1", "--groups", "2", "--together", "0.05"]
-    assert cli.main([*words, *effort, "--out", str(out)]) == 0
+    assert cli.main([*words, "--seconds", "0.05", "--seeds", "1", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert "of instance-wise search, held out" in told
     assert told.count("\n") == 3
     kept: Any = json.loads(out.read_text())
     assert kept["learnt_from"] == ["ppo_step", "wavenet"]
-    assert np.array(kept["weights"]).shape == (
-        3,
-        TRAITS,
-    )  # one for each group, and the first of all
+    assert np.array(kept["weights"]).shape == (3, FEATURES)  # one for each, and the first of all
     assert all(0 < x <= 1.5 for x in kept["curve"].values())
 
 
@@ -104,27 +94,3 @@ def test_wrong_wishes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "takes two families of them and a seed" in capsys.readouterr().err
     with pytest.raises(priorities.RecurraError, match="0 seeds"):
         Priorities(seeds=0)()
-
-
-def test_traits_do_not_depend_on_units() -> None:
-    problem = instance("ppo_step")
-    buffers = tuple(replace(b, size=2 * b.size) for b in problem.buffers)
-    larger = replace(problem, buffers=buffers, fast_size=2 * problem.fast_size)
-    assert np.allclose(traits(flat(problem)), traits(flat(larger)))
-    assert traits(flat(problem)).shape[1] == TRAITS
-
-
-def test_how_crowded_a_life_is() -> None:
-    random = np.random.default_rng(0)
-    values = random.random(100)
-    ends = np.sort(random.integers(0, 100, (2, 300)), axis=0)
-    assert highest(values, *ends).tolist() == [values[a : b + 1].max() for a, b in ends.T]
-    f = flat(instance("wavenet"))
-    s = Summary(f)
-    mean, most = crowd(s, s.size / f.problem.fast_size)
-    for k in range(0, len(mean), 37):
-        steps = range(s.first[k], s.last[k] + 1)
-        alive = [s.size[(s.first <= t) & (t <= s.last)].sum() for t in steps]
-        told = np.log(np.maximum(np.array(alive) / f.problem.fast_size, 0.1))
-        assert mean[k] == pytest.approx(told.mean())
-        assert most[k] == pytest.approx(told.max())

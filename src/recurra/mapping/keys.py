@@ -27,7 +27,6 @@ class Summary:
         self.benefit = np.bincount(flat.storage, np.maximum(benefit, 0), count)
         gain = flat.gain * flat.times[flat.at]
         gain = np.where(flat.table_at[flat.at] >= 0, np.maximum(benefit, 0), np.maximum(gain, 0))
-        self.gains = gain  # [N]
         self.gain = np.bincount(flat.storage, gain, count)
         self.first = self._folded(np.minimum, flat.at, none)
         ends = np.where(flat.output == 1, flat.life_end, flat.at)

@@ -1,14 +1,15 @@
-"""`recurra map priorities`: weights evolved for groups of models, chosen for the others.
+"""`recurra map priorities`: weights evolved for each model of the library, chosen for the others.
 
-A vector of weights is evolved for the programs of some families together ("resnet50_infer" and
-"resnet50_train" are of one), drawn by chance, and counts, when vectors are chosen, only for
-programs of the other families: what is chosen is good for programs that it has not seen. A program
-held out takes no part at all, nor does its family: neither the vectors that saw it nor its rewards.
+A vector of weights that was evolved for one program counts, when vectors are chosen, only for
+programs of other families ("resnet50_infer" and "resnet50_train" are of one): what is chosen is
+good for programs that it has not seen. A program held out takes no part at all, nor does its
+family: neither its vectors nor its rewards.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,29 +21,73 @@ from tyro.conf import arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.engines import Engine, Which, engine
-from recurra.mapping.keys import Floats
-from recurra.mapping.lessons import Effort, Evolved, evolved, families_of
+from recurra.mapping.flat import flat
+from recurra.mapping.keys import FEATURES, Floats, features, ordered
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.search import Search
 from recurra.mapping.solvers.learned import SECONDS, place_by_weights
-from recurra.mapping.traits import TRAITS
+from recurra.mapping.solvers.priority import best_weights, first_weights
 from recurra.memory.problem import ProblemError
 
 SHIPPED = Path(__file__).with_name("priorities.json")
-CHOSEN = 16  # vectors
+CHOSEN = 24  # vectors
 
 
 @cache
 def shipped() -> Floats:
-    """[CHOSEN, TRAITS] in the order in which they are tried."""
+    """[CHOSEN, FEATURES] in the order in which they are tried."""
     return np.array(json.loads(SHIPPED.read_text())["weights"])
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """Vectors for one program each, and what every vector gains for every program."""
+
+    names: Sequence[str]  # [P] programs
+    source: Any  # [V] the program that a vector was evolved for; -1: for none
+    weights: Floats  # [V, FEATURES]
+    shares: Floats  # [P, V] of the best found for the program
+    best: Sequence[int]  # [P] picoseconds
+
+    @property
+    def families(self) -> Any:
+        """[P]"""
+        return np.array([name.split("_")[0] for name in self.names])
+
+    def unseen(self, p: int) -> Any:
+        """[V] which vectors are of other families than program p."""
+        families = np.append(self.families, "")
+        return families[self.source] != families[p]
+
+
+def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
+    """Evolves weights for each program, `seconds` of CPU per seed; places all by all."""
+    weights, source = [first_weights()], [-1]
+    for p, name in enumerate(names):
+        for seed in range(seeds):
+            search = Search(instance(name), seconds, seed, None, engine)
+            weights.append(best_weights(search, 1.0, features(search.flat)))
+            source.append(p)
+            share = search.reward / search.scale
+            print(f"{name}, seed {seed}: {share:.4f}", file=sys.stderr, flush=True)
+    every = np.array(weights)
+    rewards = np.array([_placed(name, every, engine) for name in names])
+    best = rewards.max(axis=1)
+    return Evolved(names, np.array(source), every, rewards / best[:, None], best.tolist())
+
+
+def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
+    """Rewards of all vectors."""
+    f = flat(instance(name))
+    arranger, seen = engine.arranger(f), features(f)
+    return [arranger.arrange(ordered(seen @ w)) for w in weights]
 
 
 def chosen(found: Evolved, count: int, without: int = -1) -> list[int]:
     """Vectors, the one that adds most to the others first; programs like `without` held out."""
     families = found.families
     held_out = families == families[without] if without >= 0 else np.zeros(len(families), bool)
-    usable = ~found.taught[:, held_out].any(axis=1)
+    usable = np.array([not (s >= 0 and held_out[s]) for s in found.source])
     shares = np.array([np.where(found.unseen(p), found.shares[p], 0) for p in range(len(families))])
     shares = shares[~held_out]
     order, best = list[int](), np.zeros(len(shares))
@@ -77,13 +122,9 @@ class Priorities:
     names: Annotated[tuple[str, ...], arg(metavar="NAME ..")] = ()
     """Instances to learn from; all of the library if none is named."""
     seconds: float = 5.0
-    """CPU time of evolution for each of them and each seed: what others are measured by."""
-    seeds: int = 2
+    """CPU time of evolution for each of them and each seed."""
+    seeds: int = 3
     """How many times each, with random numbers 0, 1, .."""
-    groups: int = 40
-    """How many vectors are evolved, each for seven tenths of the families."""
-    together: float = 10.0
-    """CPU time of each of these."""
     engine: Which = "auto"
     """auto: the native one where it is built."""
     out: Path | None = None
@@ -93,8 +134,7 @@ class Priorities:
         names = self.names or tuple(LIBRARY)
         self.check(names)
         chosen_engine = engine(self.engine)
-        effort = Effort(self.seconds, self.seeds, self.groups, self.together)
-        found = evolved(names, effort, chosen_engine)
+        found = evolved(names, self.seconds, self.seeds, chosen_engine)
         rows = held_out(found, chosen_engine)
         for row in rows:
             print(
@@ -113,7 +153,7 @@ class Priorities:
             raise ProblemError(
                 f"the library has no {unknown[0]}", facts=f"there are: {', '.join(LIBRARY)}"
             )
-        if len(set(families_of(names))) < 2 or self.seeds < 1:
+        if len({name.split("_")[0] for name in names}) < 2 or self.seeds < 1:
             raise RecurraError(
                 "to learn from programs for others takes two families of them and a seed",
                 facts=f"{len(names)} programs, {self.seeds} seeds",
@@ -122,14 +162,13 @@ class Priorities:
     def write(self, out: Path, found: Evolved, rows: list[dict[str, Any]], engine: Engine) -> None:
         """Weights for all; and the curve: mean share held out, by how many vectors are chosen."""
         order = chosen(found, CHOSEN)
-        known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, CHOSEN)}
+        known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}
         made = f"recurra map priorities --seconds {self.seconds:g} --seeds {self.seeds}"
-        made += f" --groups {self.groups} --together {self.together:g}"
         text = json.dumps(
             {
                 "made_by": made,
                 "learnt_from": list(found.names),
-                "traits": TRAITS,
+                "features": FEATURES,
                 "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},
                 "held_out": rows,
                 "weights": found.weights[order].round(5).tolist(),

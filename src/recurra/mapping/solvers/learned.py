@@ -1,4 +1,4 @@
-"""Learned priorities: weights that were evolved for many programs, then some that are near.
+"""Learned priorities: weights that were evolved for other programs, then some that are near.
 
 What takes time is placing: the vectors are tried in the order in which they add most, until 50 ms
 are over; a small program leaves time for changes of the best of them.
@@ -6,9 +6,8 @@ are over; a small program leaves time for changes of the best of them.
 
 from __future__ import annotations
 
-from recurra.mapping.keys import Floats, ordered
+from recurra.mapping.keys import Floats, features, ordered
 from recurra.mapping.search import Search, solver
-from recurra.mapping.traits import traits
 
 SECONDS = 0.05
 ANSWER = 1e-6  # seconds per buffer that it takes to write the answer down, once
@@ -23,8 +22,8 @@ def solve(search: Search) -> None:
 
 
 def place_by_weights(search: Search, known: Floats) -> int:
-    """Tries known vectors [V, TRAITS], then near ones; how many were tried."""
-    arranger, seen = search.engine.arranger(search.flat), traits(search.flat)
+    """Tries known vectors [V, FEATURES], then near ones; how many were tried."""
+    arranger, seen = search.engine.arranger(search.flat), features(search.flat)
     best, best_reward, tried, took = known[0], -(2**62), 0, 0.0
     enough = SECONDS - ANSWER * len(search.flat.size)
     try:

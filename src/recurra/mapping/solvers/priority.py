@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numpy.random import Generator
 
 from recurra.mapping.keys import FEATURES, Floats, features, ordered
 from recurra.mapping.search import Search, solver
@@ -23,6 +20,11 @@ def solve(search: Search) -> None:
 def evolve(search: Search, until: float) -> Floats:
     """Uses this part of the budget; the priorities [S] of the best weights."""
     seen = features(search.flat)
+    return seen @ best_weights(search, until, seen)
+
+
+def best_weights(search: Search, until: float, seen: Floats) -> Floats:
+    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
     arranger = search.engine.arranger(search.flat)
     best, best_reward = first_weights(), -(2**62)
 
@@ -35,27 +37,19 @@ def evolve(search: Search, until: float) -> Floats:
         return reward
 
     place(best)
-    evolution(best, place, search.random, lambda: search.running(until))
-    return seen @ best
-
-
-def evolution(
-    first: Floats, value: Callable[[Floats], float], random: Generator, running: Callable[[], bool]
-) -> Floats:
-    """Where evolution strategies went from the `first` weights, towards larger values."""
-    mean, deviation = first, START
-    while running():
-        noise = random.standard_normal((PAIRS, len(first)))
+    mean, deviation = best, START
+    while search.running(until):
+        noise = search.random.standard_normal((PAIRS, FEATURES))
         noise = np.concatenate([noise, -noise])
-        values = np.empty(len(noise))
+        rewards = np.empty(len(noise))
         for k, x in enumerate(noise):
-            values[k] = value(mean + deviation * x)
-            if not running():
-                return mean
-        ranks = values.argsort().argsort() / (len(noise) - 1) - 0.5
+            rewards[k] = place(mean + deviation * x)
+            if not search.running(until):
+                return best
+        ranks = rewards.argsort().argsort() / (len(noise) - 1) - 0.5
         mean = mean + RATE * deviation * 2 * (ranks @ noise) / len(noise)
         deviation = max(LEAST, FADE * deviation)
-    return mean
+    return best
 
 
 def first_weights() -> Floats:
