@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import threading
@@ -25,10 +26,10 @@ from recurra.mapping import engines
 from recurra.mapping.execute import slow as slow_memory
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copy
-from recurra.mapping.execute.costs import Gauge
+from recurra.mapping.execute.costs import Gauge, in_ram
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.run import Execution, execute
-from recurra.mapping.execute.slow import PAGE, SlowMemory, pages
+from recurra.mapping.execute.slow import HUGE, PAGE, SlowMemory, pages
 from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
 from recurra.mapping.flat import flat
@@ -438,6 +439,29 @@ def test_wrong_workloads(operation: Operation, message: str) -> None:
 def test_pages_begin_at_pages() -> None:
     assert pages(1).ctypes.data % PAGE == 0
     assert len(pages(PAGE + 1)) == 2 * PAGE
+
+
+def test_large_memory_begins_at_huge_pages() -> None:
+    for nbytes in (HUGE, HUGE + 1, 3 * HUGE - PAGE):
+        room = pages(nbytes)
+        assert room.ctypes.data % HUGE == 0
+        assert len(room) == -(-nbytes // PAGE) * PAGE
+        assert not room.any()
+    kept = [pages(HUGE + PAGE) for _ in range(3)]
+    for k, room in enumerate(kept):
+        room[:] = k + 1
+    assert [set(room.tolist()) for room in kept] == [{1}, {2}, {3}]
+
+
+def test_what_is_timed_in_ram_is_of_one_block() -> None:
+    work = workload_of("ppo_step")
+    values = in_ram(work)
+    ends = [(x.ctypes.data, x.ctypes.data + x.nbytes) for x in values]
+    places = {k: ends[k] for k, first in enumerate(work.storage) if k == first}
+    assert all(ends[k] == places[first] for k, first in enumerate(work.storage))
+    order = sorted(places.values())
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(order))
+    assert order[-1][1] - order[0][0] < sum(x.nbytes + PAGE for x in values)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

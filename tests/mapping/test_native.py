@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from recurra.mapping import engines, native
 from recurra.mapping.arrange import Arranger
 from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
+from recurra.mapping.library import instance
 from recurra.memory.problem import Problem
 
 needs_compiler = pytest.mark.skipif(
@@ -83,6 +86,27 @@ def test_whole_games_are_equal(native_engine: engines.Engine, random: Random) ->
     assert ours.play_random(draws, 9) == theirs.play_random(draws, 9)
     assert ours.play_random(draws) == theirs.play_random(draws)
     assert ours.solution() == theirs.solution()
+
+
+@needs_compiler
+def test_wishes_of_large_programs_are_there_while_they_are_played(
+    native_engine: engines.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = flat(instance("transformer_infer"))
+    game, wishes = native_engine.game(f), [k % 4 for k in range(len(f.size))]
+    assert isinstance(game, native.NativeGame)
+    read: list[list[int]] = []
+
+    def reading(_: object, at: int) -> int:
+        read.append(list(ctypes.string_at(at, len(wishes))))
+        return 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(game, "_library", SimpleNamespace(game_play=reading, game_play_on=reading))
+        game.play(wishes)
+        game.play_on(wishes)
+    assert read == [wishes, wishes]
+    assert game.play(wishes) == Game(f).play(wishes)
 
 
 @needs_compiler

@@ -67,7 +67,7 @@ def suite(
     if "execute" in parts:
         from recurra.bench.mapping_execute import executed
 
-        rows += executed(quick)
+        rows += executed(quick, asked)
     return rows
 
 

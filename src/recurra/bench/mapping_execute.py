@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from recurra.bench.harness import Row, progress
+from recurra.bench.mapping_runs import Wanted
 from recurra.bench.pairs import ratio
 from recurra.mapping.engines import engine
 from recurra.mapping.execute.compare import Compared, compare
@@ -39,11 +40,12 @@ def answers(problem: Problem) -> Mapping[str, Solution]:
     return {**found, "everything slow": nothing(problem)}
 
 
-def executed(quick: bool) -> list[Row]:
-    """Rows per program and answer."""
+def executed(quick: bool, wanted: Wanted) -> list[Row]:
+    """Rows per program and answer, of the instances that are wanted."""
     rows: list[Row] = []
+    some = wanted.among(QUICK if quick else tuple(dict(PROGRAMS)), None)
     for name, mebibytes in PROGRAMS:
-        if not quick or name in QUICK:
+        if name in some:
             work = workload_of(name)
             progress(str(work))
             rounds = QUICK_ROUNDS if quick else ROUNDS

@@ -218,7 +218,8 @@ class NativeGame(_Owner):
 
     def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
-        return self._library.game_play(self._object, self._wishes(preferences).ctypes.data)
+        wishes = self._wishes(preferences)  # alive until the call is over
+        return self._library.game_play(self._object, wishes.ctypes.data)
 
     def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
         """Plays until the end, or until no action is legal; is it the end?"""

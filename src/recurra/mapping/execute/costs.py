@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import problem_of, slots
 from recurra.mapping.execute.run import Execution
-from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
+from recurra.mapping.execute.slow import PAGE, SlowMemory, pages, whole_pages
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.machine import picoseconds
 from recurra.memory.problem import nothing
@@ -77,7 +77,7 @@ class Gauge:
         self._uses = [[sizes[i] for i in here] for here in problem.uses]
         self._amounts = sorted(set(sizes))
         self._random = np.random.default_rng(0)
-        self._values = _in_ram(workload)
+        self._values = in_ram(workload)
         self._room = pages(max(n for n, _ in sizes))
         self._rounds: list[_Round] = []
         self._spare = slots(workload)[1]  # behind it copies write what nobody reads
@@ -179,12 +179,15 @@ def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
     return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))
 
 
-def _in_ram(workload: Workload) -> list[Array]:
-    """Every tensor, each storage in a place of its own."""
-    rooms: dict[int, Bytes] = {}
-    found: list[Array] = []
+def in_ram(workload: Workload) -> list[Array]:
+    """Every tensor, each storage in a place of its own of one block, as fast memory is one."""
+    at: dict[int, int] = {}
+    end = 0
     for x, first in zip(workload.tensors, workload.storage, strict=True):
-        if first not in rooms:
-            rooms[first] = pages(x.nbytes)
-        found.append(rooms[first][: x.nbytes].view(x.dtype).reshape(x.shape))
+        if first not in at:
+            at[first], end = end, end + whole_pages(x.nbytes)
+    block, found = pages(end), list[Array]()
+    for x, first in zip(workload.tensors, workload.storage, strict=True):
+        room = block[at[first] : at[first] + x.nbytes]
+        found.append(room.view(x.dtype).reshape(x.shape))
     return found

@@ -10,6 +10,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -20,6 +21,7 @@ from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
 PAGE = mmap.PAGESIZE  # addresses, sizes and places in the file are multiples: direct I/O wants it
+HUGE = 2 << 20  # bytes of a huge page
 Bytes = NDArray[np.uint8]
 
 
@@ -29,8 +31,20 @@ def whole_pages(nbytes: int) -> int:
 
 
 def pages(nbytes: int) -> Bytes:
-    """Memory on a page's boundary, each page touched."""
-    room = np.frombuffer(mmap.mmap(-1, max(PAGE, whole_pages(nbytes))), np.uint8)
+    """Memory on a page's boundary, each page touched.
+
+    From `HUGE` bytes on of huge pages, where the system has them: a disk takes up to three times as
+    long with small ones, the longer the more they are scattered, and two blocks are never alike.
+    """
+    size = max(PAGE, whole_pages(nbytes))
+    more = HUGE - size % HUGE + HUGE if size >= HUGE else 0
+    block = mmap.mmap(-1, size + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if more and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            block.madvise(mmap.MADV_HUGEPAGE)
+    room = np.frombuffer(block, np.uint8)
+    start = -room.ctypes.data % HUGE if more else 0
+    room = room[start : start + size]
     room[:] = 0
     return room
 
