@@ -19,6 +19,7 @@ from recurra.program.lower import Program
 from recurra.program.machine import Machine
 from recurra.program.placed import placed
 from recurra.program.region import Region
+from recurra.program.sampled import sampling
 from recurra.program.shards import Shards
 from recurra.program.source import source as written
 from recurra.program.steps import times
@@ -174,10 +175,11 @@ class Execution:
         self.regions = {r.name: self.compiled(r) for r in self.program.regions}
 
     def compiled(self, r: Region) -> Callable[..., Any]:
-        """A launch that reads a swapped store is waited for: those ahead would hold its points."""
+        """A launch that reads a swapped store, or samples of one, is waited for: those ahead would
+        hold its points, and more samples than two."""
         plan, wait = self.program.plan, self.backend.wait
         launch = self.backend.compile(plan, r)
-        if not any(plan.stores[s].room for s in r.reads):
+        if not any(plan.stores[s].room for s in r.reads) and not sampling(plan, r.held):
             return launch
         return lambda *given: wait(launch(*given))
 

@@ -8,7 +8,7 @@ Number k is that of a point, counted over the dims that the call takes whole.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,12 @@ def samplers(plan: Plan, store: Store) -> set[str]:
 def _samples(plan: Plan, store: Store, n: Node, k: int) -> bool:
     whole = {r.dim for r in over(plan, n.args[k])}
     return isinstance(n.op, Samples) and not k and whole.issuperset(a.dim for a in store.kept)
+
+
+def sampling(plan: Plan, names: Iterable[str]) -> bool:
+    """Are samples among these variables?"""
+    found = (plan.graph.nodes.get(name) for name in names)
+    return any(n is not None and isinstance(n.op, Samples) for n in found)
 
 
 def over(plan: Plan, a: Ref) -> list[Range]:
