@@ -166,6 +166,21 @@ class Engine {
     while (!window_.empty()) help(lock, kReady | kEmpty, &by_callers);
   }
 
+  // Forgets what has run. The last owner of a tensor that Python has seen needs Python's lock to
+  // free it: callers, who have it, do that, so that no worker ever waits for it.
+  void sweep() {
+    if (!any_done_.load(std::memory_order_relaxed)) return;
+    std::vector<std::unique_ptr<Bundle>> done;
+    {
+      const auto lock = locked();
+      done.swap(done_bundles_);
+      any_done_.store(false, std::memory_order_relaxed);
+    }
+    for (auto& bundle : done) bundle->clear();  // may run anything, this too
+    const auto lock = locked();
+    for (auto& bundle : done) spare_.push_back(std::move(bundle));
+  }
+
   // What waking a sleeping thread takes, and what handing a task to one that looks for work does.
   double wake_us() const { return wake_us_; }
   double hand_us() const { return hand_us_; }
@@ -309,7 +324,8 @@ class Engine {
   // Looks for work for a bounded time, without the lock; whether there is.
   bool look(std::unique_lock<std::mutex>& lock, unsigned events) {
     if (state_ & events) return true;
-    const double most = std::clamp(2 * wake_us_, 20.0, 300.0);
+    static const double cap = getenv("SPIN") ? atof(getenv("SPIN")) : 0;
+    const double most = cap > 0 ? cap : std::clamp(2 * wake_us_, 20.0, 300.0);
     lock.unlock();
     const auto begin = Clock::now();
     bool found = false;
@@ -329,9 +345,9 @@ class Engine {
     publish();
     lock.unlock();
     run_all(*bundle);
-    bundle->clear();  // the last owner of a tensor frees it without our lock
     lock = locked();
-    spare_.push_back(std::move(bundle));
+    done_bundles_.push_back(std::move(bundle));
+    any_done_.store(true, std::memory_order_relaxed);
     window_.retire_slot(slot);
     if (window_.empty()) backlog_us_ = 0;
     publish();
@@ -372,12 +388,17 @@ class Engine {
   }
 
   static std::shared_ptr<const Failure> run(Call& call) {
+    thread_local Stack stack;  // its memory is used again
+    struct Clear {
+      ~Clear() { stack.clear(); }
+    } const at_the_end;
+    stack = call.arguments;  // who runs it is never the last owner of an argument
     try {
       const bool timed = now_and_then();
       const auto begin = timed ? Clock::now() : Clock::time_point();
-      call.op->callBoxed(&call.arguments);
+      call.op->callBoxed(&stack);
       for (std::size_t k = 0; k < call.outputs.size(); ++k) {
-        keep(call.outputs[k], call.arguments.at(k).toTensor());
+        keep(call.outputs[k], stack.at(k).toTensor());
       }
       if (timed) learn_from(*call.us, us_since(begin));
       return nullptr;
@@ -478,7 +499,8 @@ class Engine {
   Window window_;
   int size_;
   std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
-  std::vector<std::unique_ptr<Bundle>> spare_;
+  std::vector<std::unique_ptr<Bundle>> done_bundles_, spare_;
+  std::atomic<bool> any_done_{false};
   std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

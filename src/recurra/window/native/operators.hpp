@@ -28,6 +28,9 @@ struct Kind {
 inline const std::unordered_set<std::string> kOnlyShapes = {
     "aten::empty_like",   "aten::new_empty", "aten::new_empty_strided",
     "aten::new_zeros",    "aten::new_ones",  "aten::new_full"};
+// They consist of others, and look at data between them.
+inline const std::unordered_set<std::string> kReadsData = {
+    "aten::tensor_split.tensor_indices_or_sections"};
 inline const std::unordered_map<std::string, int> kSilentWrites = {  // pytorch issue 73050
     {"aten::native_batch_norm", 5}};  // `training`: the running statistics
 
@@ -48,20 +51,26 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   }
   auto silent = kSilentWrites.find(schema.name());
   if (silent != kSilentWrites.end()) kind.silent = silent->second;
-  bool barrier = false;
+  bool barrier = false, reshapes = false;
   for (const at::Tag tag : op.getTags()) {
+    reshapes |= tag == at::Tag::inplace_view;
     barrier |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output ||
-               tag == at::Tag::nondeterministic_seeded || tag == at::Tag::inplace_view;
+               tag == at::Tag::nondeterministic_seeded;
   }
   using Way = Kind::Way;
-  if (aliases && !kind.mutates) {
+  const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  if (kReadsData.count(schema.name() + "." + schema.overload_name())) {
+    kind.way = Way::alone;
+  } else if (aliases && !kind.mutates) {
     kind.way = Way::views;
   } else if (kOnlyShapes.count(schema.name())) {
     kind.way = Way::now;
-  } else if (barrier || !tensors || (kind.mutates && fresh)) {
+  } else if (reshapes || (kind.mutates && (fresh || !tensors)) || schema.returns().empty()) {
     kind.way = Way::alone;
-  } else if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+  } else if (parts) {
     kind.way = Way::decomposes;
+  } else if (barrier || !tensors) {
+    kind.way = Way::alone;
   } else {
     kind.way = Way::defers;
   }

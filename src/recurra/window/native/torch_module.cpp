@@ -357,6 +357,7 @@ const Kind& kind_at(const c10::OperatorHandle& op) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   if (Alone::part()) return plainly(op, keys, stack);
+  engine->sweep();
   const WithoutPython free;
   std::unique_lock lock(front);
   if (program && ++program->operators >= Program::kMost) {
@@ -477,17 +478,21 @@ NB_MODULE(_recurra_torch, m) {
     if (program && (mode == Mode::aside || mode == Mode::window)) program->end_block();
     account();
   });
-  m.def("drain", [] { if (engine) drain(); });
+  m.def("drain", [] {
+    if (!engine) return;
+    drain();
+    engine->sweep();
+  });
   m.def("change", [] { if (engine) engine->change(); });
   m.def("finish", []() -> std::optional<std::string> {
     auto why = engine ? engine->end() : nullptr;
     return why ? std::optional(why->text) : std::nullopt;
   });
   m.def("end", [] {
-    const WithoutPython free;
     program = nullptr;
     if (!engine) return;
-    engine->drain();
+    drain();
+    engine->sweep();
     engine->end();
     engine->open(false);
   });
