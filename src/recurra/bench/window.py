@@ -24,7 +24,7 @@ from recurra.bench.window_cores import core_pair_rows
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.window import Executor, Task, copy, fill, matmul
-from recurra.window.learning import gain
+from recurra.window.list_schedule import gain
 from recurra.window.native.build import TORCH, build
 from recurra.window.native.twin import load
 from recurra.window.paper import comparison

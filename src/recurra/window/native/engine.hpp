@@ -24,85 +24,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "call.hpp"
 #include "window.hpp"
 
 namespace recurra {
-
-constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-using torch::jit::Stack;
-
-struct Failure {
-  std::string text;  // operator, what it said, and the line that called it
-};
-
-// A place in a program, told in words only if something fails there.
-struct Place {
-  const void* code = nullptr;
-  int at = 0;
-};
-inline std::string (*told)(const Place&) = nullptr;
-
-using Tensors = c10::SmallVector<at::Tensor, 2>;
-
-struct Call {
-  const c10::OperatorHandle* op = nullptr;
-  Stack arguments;
-  Tensors outputs;                    // promised; empty if the call writes in place
-  Tensors writes;                     // of the arguments
-  Place where;                        // the line that called it
-  std::atomic<double>* us = nullptr;  // what it took is learned here
-  unsigned floats = 0;                // rounding, and what becomes of denormals, where it was called
-
-  // The memory of its lists is used again.
-  void clear() { arguments.clear(), outputs.clear(), writes.clear(); }
-};
-
-// How this thread computes with floats: torch.set_flush_denormal sets it for one thread only.
-inline unsigned float_modes() {
-#if defined(__x86_64__)
-  return __builtin_ia32_stmxcsr() & ~0x3fu;  // without what operations have left
-#else
-  return 0;
-#endif
-}
-
-inline void set_float_modes(unsigned modes) {
-#if defined(__x86_64__)
-  __builtin_ia32_ldmxcsr(modes);
-#endif
-}
-
-// From the first to the last byte of a tensor, where every storage has numbers of its own: storages
-// lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
-inline Segment segment_of(const at::Tensor& t) {
-  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-  const Word base = reinterpret_cast<Word>(storage) << 16;
-  Word low = static_cast<Word>(t.storage_offset()) * t.element_size(), reach = 1;
-  for (int64_t d = 0; d < t.dim(); ++d) reach += static_cast<Word>((t.size(d) - 1) * t.stride(d));
-  Word high = low + reach * t.element_size();
-  int shift = 0;
-  while ((storage->nbytes() >> shift) > (Word{1} << 20)) ++shift;  // coarser, outwards
-  return {base + (low >> shift), base + (high >> shift) + 1};
-}
-
-using Clock = std::chrono::steady_clock;
-
-inline double us_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::micro>(end - begin).count();
-}
-
-inline double us_since(Clock::time_point begin) { return us_between(begin, Clock::now()); }
-
-// The newest measurements count most.
-inline void learn_from(std::atomic<double>& known, double us) {
-  const double before = known.load(std::memory_order_relaxed);
-  known.store(before + 0.2 * (us - before), std::memory_order_relaxed);
-}
-
-// The same, but one that was disturbed counts little.
-inline void learn_gently(std::atomic<double>& known, double us) {
-  learn_from(known, std::min(us, 2 * known.load(std::memory_order_relaxed) + 1));
-}
 
 // Workers sleep between blocks. Inside, who finds nothing to do looks for work about twice as long
 // as waking takes on this machine, and then sleeps; who sleeps is woken for what is worth it.
@@ -181,6 +106,24 @@ class Engine {
     for (auto& bundle : done) bundle->clear();  // may run anything, this too
     const auto lock = locked();
     for (auto& bundle : done) spare_.push_back(std::move(bundle));
+  }
+
+  // Returns when whatever writes what is read has ended.
+  void wait_for(const Accesses& reads) {
+    if (state_ & kEmpty) return;
+    auto lock = locked();
+    while (window_.before_reads(reads)) {
+      if (run_one(lock)) {
+        count(by_callers);
+        continue;
+      }
+      const unsigned before = retired_;
+      const auto moved = [&] { return retired_ != before || (state_ & kReady); };
+      if (look(lock, moved)) continue;
+      ++callers_asleep_;
+      done_.wait(lock, moved);
+      --callers_asleep_;
+    }
   }
 
   // What waking a sleeping thread takes, and what handing a task to one that looks for work does.
@@ -317,25 +260,27 @@ class Engine {
       count(*ran_by);
       return;
     }
-    if (look(lock, events)) return;
+    const auto there = [&] { return (state_ & events) != 0; };
+    if (look(lock, there)) return;
     ++callers_asleep_;
-    done_.wait(lock, [&] { return (state_ & events) != 0; });
+    done_.wait(lock, there);
     --callers_asleep_;
   }
 
-  // Looks for work for a bounded time, without the lock; whether there is.
-  bool look(std::unique_lock<std::mutex>& lock, unsigned events) {
-    if (state_ & events) return true;
+  // Looks for work, or an event, for a bounded time, without the lock; whether it is there.
+  template <class There>
+  bool look(std::unique_lock<std::mutex>& lock, const There& there) {
+    if (there()) return true;
     const double most = std::clamp(2 * wake_us_, 20.0, 300.0);
     lock.unlock();
     const auto begin = Clock::now();
     bool found = false;
     do {
-      for (int k = 0; k < 32 && !found; ++k) pause(), found = (state_ & events) != 0;
+      for (int k = 0; k < 32 && !found; ++k) pause(), found = there();
       if (!found) std::this_thread::yield();
     } while (!found && open_ && us_since(begin) < most);
     lock = locked();
-    return (state_ & events) != 0;
+    return there();
   }
 
   bool run_one(std::unique_lock<std::mutex>& lock) {
@@ -350,6 +295,7 @@ class Engine {
     done_bundles_.push_back(std::move(bundle));
     any_done_.store(true, std::memory_order_relaxed);
     window_.retire_slot(slot);
+    ++retired_;
     if (window_.empty()) backlog_us_ = 0;
     publish();
     wake();
@@ -471,7 +417,7 @@ class Engine {
         count(by_workers);
       } else if (state_ & (kReady | kClosing)) {
         continue;
-      } else if (look(lock, kReady | kClosing)) {
+      } else if (look(lock, [this] { return (state_ & (kReady | kClosing)) != 0; })) {
         found = true;  // just now
       } else {
         sleep(lock);
@@ -491,7 +437,7 @@ class Engine {
   std::condition_variable hired_, done_;  // workers, callers
   std::atomic<unsigned> state_{kEmpty | kRoom};
   std::atomic<bool> open_{true}, spoiling_{false};
-  std::atomic<unsigned> changes_{0};
+  std::atomic<unsigned> changes_{0}, retired_{0};
   int workers_asleep_ = 0, callers_asleep_ = 0;
   bool notified_ = false;
   Clock::time_point woken_at_, ready_since_;

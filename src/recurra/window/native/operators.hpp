@@ -23,6 +23,7 @@ struct Kind {
   std::optional<c10::OperatorHandle> op;
   std::size_t returns = 0;
   int silent = -1;  // the argument that, if true, makes it write more than its schema says
+  bool only_reads = false;  // if it runs alone: nothing but its arguments has to be there
 };
 
 inline const std::unordered_set<std::string> kOnlyShapes = {
@@ -55,14 +56,15 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   }
   auto silent = kSilentWrites.find(schema.name());
   if (silent != kSilentWrites.end()) kind.silent = silent->second;
-  bool barrier = false, reshapes = false;
+  bool barrier = false, reshapes = false, seeded = false;
   for (const at::Tag tag : op.getTags()) {
     reshapes |= tag == at::Tag::inplace_view;
-    barrier |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output ||
-               tag == at::Tag::nondeterministic_seeded;
+    seeded |= tag == at::Tag::nondeterministic_seeded;
+    barrier |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output;
   }
   using Way = Kind::Way;
   const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  kind.only_reads = !kind.mutates && !seeded && !reshapes && !schema.returns().empty();
   if (kReadsData.count(schema.name() + "." + schema.overload_name())) {
     kind.way = Way::alone;
   } else if (aliases && !kind.mutates) {
@@ -73,7 +75,7 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
     kind.way = Way::alone;
   } else if (parts) {
     kind.way = Way::decomposes;
-  } else if (barrier || !tensors) {
+  } else if (barrier || seeded || !tensors) {
     kind.way = Way::alone;
   } else {
     kind.way = Way::defers;

@@ -17,14 +17,7 @@ class Prediction {
     program_ += host + overhead;
     in_order_ += host;
     all_ += host + overhead;
-    double start = program_;
-    for (const auto* list : {&reads, &writes}) {
-      for (const at::Tensor* t : *list) {
-        auto found = ready_.find(t->storage().unsafeGetStorageImpl());
-        if (found != ready_.end()) start = std::max(start, found->second);
-      }
-    }
-    return start;
+    return when(when(program_, reads), writes);
   }
 
   // It took so long; when it would end.
@@ -40,14 +33,23 @@ class Prediction {
     if (t.defined() && t.has_storage()) ready_[t.storage().unsafeGetStorageImpl()] = end;
   }
 
-  // The program waits for everything before it goes on.
+  // The program waits before it goes on: for everything, or for these.
   void wait() { program_ = longest_; }
+  void wait_for(c10::ArrayRef<const at::Tensor*> reads) { program_ = when(program_, reads); }
 
   double gain(int threads) const {
     return all_ ? in_order_ / std::max(longest_, all_ / threads) : 0;
   }
 
  private:
+  double when(double start, c10::ArrayRef<const at::Tensor*> tensors) const {
+    for (const at::Tensor* t : tensors) {
+      auto found = ready_.find(t->storage().unsafeGetStorageImpl());
+      if (found != ready_.end()) start = std::max(start, found->second);
+    }
+    return start;
+  }
+
   double program_ = 0, longest_ = 0, in_order_ = 0, all_ = 0;  // µs
   std::unordered_map<const c10::StorageImpl*, double> ready_;
 };

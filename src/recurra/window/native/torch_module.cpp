@@ -11,6 +11,7 @@
 #include "operators.hpp"
 #include "places.hpp"
 #include "stretches.hpp"
+#include "touched.hpp"
 
 namespace nb = nanobind;
 using namespace recurra;
@@ -59,27 +60,12 @@ double since = 0;
 int threads = 1;
 std::unordered_map<const void*, Kind> kinds;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
-std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may read or write them
-auto draft = std::make_unique<Call>();  // these two are used again
-Accesses segments;
+auto draft = std::make_unique<Call>();  // it is used again
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
 constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
 constexpr std::size_t kPrograms = 256;
 constexpr int kMeets = 12;  // operators that tell programs apart
-
-// Plain tensors on the CPU in memory that PyTorch allocated and nobody else sees.
-bool plain(const at::Tensor& t) {
-  constexpr c10::DispatchKeySet allowed{
-      c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
-      c10::DispatchKey::ADInplaceOrView};
-  if (t.key_set().raw_repr() & ~allowed.raw_repr()) return false;
-  if (t.layout() != c10::kStrided || !t.has_storage()) return false;
-  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-  const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
-  const bool ours = !data.get() || data.get_deleter() == c10::GetCPUAllocator()->raw_deleter();
-  return ours && !(exported.size() && exported.count(storage));
-}
 
 // Gives Python's lock back, if this thread has it: who frees a tensor's last owner may need it.
 class WithoutPython {
@@ -102,49 +88,6 @@ void drain() {
   TORCH_CHECK(false, why.text);
 }
 
-// Tensors among the arguments, where they are.
-struct Touched {
-  c10::SmallVector<const at::Tensor*, 8> reads, writes;
-  bool any = false, plain = true, gradient = false;
-};
-
-void touch(Touched& touched, const at::Tensor& t, bool writes) {
-  if (!t.defined()) return;
-  touched.any = true;
-  touched.plain = touched.plain && plain(t);
-  touched.gradient |= t.requires_grad();
-  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out.
-  const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
-  touched.plain = touched.plain && !carries;
-  (writes ? touched.writes : touched.reads).push_back(&t);
-}
-
-void touch(Touched& touched, const c10::IValue& v, bool writes) {
-  if (v.isTensor()) {
-    touch(touched, v.toTensor(), writes);
-  } else if (v.isList() && !v.isIntList() && !v.isDoubleList() && !v.isBoolList()) {
-    for (const c10::IValue& one : v.toListRef()) touch(touched, one, writes);
-  }
-}
-
-const Accesses& accesses(const Touched& touched) {
-  segments.reads.clear(), segments.writes.clear();
-  for (const at::Tensor* t : touched.reads) {
-    if (t->numel()) segments.reads.push_back(segment_of(*t));
-  }
-  for (const at::Tensor* t : touched.writes) {
-    if (t->numel()) segments.writes.push_back(segment_of(*t));
-  }
-  return segments;
-}
-
-// They outlive the arguments.
-std::vector<at::Tensor> kept(c10::ArrayRef<const at::Tensor*> tensors) {
-  std::vector<at::Tensor> found;
-  for (const at::Tensor* t : tensors) found.push_back(*t);
-  return found;
-}
-
 c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
@@ -161,11 +104,17 @@ class Alone {
   inline static std::atomic<pthread_t> thread_{0};
 };
 
+// What only reads waits for its arguments; anything else for all that is in flight.
 void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-               const Touched& touched) {
+               const Touched& touched, bool only_reads) {
   ++counts.alone;
-  drain();
-  prediction.wait();
+  if (only_reads && touched.plain && usual_modes()) {
+    engine->wait_for(accesses(touched));
+    prediction.wait_for(touched.reads);
+  } else {
+    drain();
+    prediction.wait();
+  }
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const at::Tensor* t : *list) {
       if (auto why = engine->spoilt(*t)) raise(*why);
@@ -187,7 +136,7 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   for (const at::Tensor& t : writes) before.push_back(look(t));
   const std::size_t returns = kind.returns;
   const auto begin = std::chrono::steady_clock::now();
-  run_alone(op, keys, stack, touched);
+  run_alone(op, keys, stack, touched, false);
   const auto took = std::chrono::steady_clock::now() - begin;
   learned.us = std::chrono::duration<double, std::micro>(took).count();
   ++counts.learned;
@@ -400,7 +349,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   for (std::size_t k = 0; known_shapes && k < count; ++k) {
     known_shapes = mix(signature, (*stack)[base + k]);
   }
-  if (!known_shapes) return run_alone(op, keys, stack, touched);
+  if (!known_shapes) {
+    return run_alone(op, keys, stack, touched, kind.way == Kind::alone && kind.only_reads);
+  }
   mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again
     drain();
@@ -420,7 +371,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return;
   }
   Learned& learned = *found->second;
-  if (!learned.defer) return run_alone(op, keys, stack, touched);
+  if (!learned.defer) return run_alone(op, keys, stack, touched, kind.only_reads);
   if (program) weigh(learned);
   if (mode == Mode::aside && !engine->any_spoilt()) {
     return run_aside(op, keys, stack, touched, kind, learned, entered);
