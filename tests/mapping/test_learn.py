@@ -34,6 +34,7 @@ from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, v
 from recurra.mapping.search import Search, solver
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Buffer, Instruction, Problem
+from recurra.nest.agents.learning import keep
 
 PYTHON = engines.engine("python")
 TINY = Settings(
@@ -90,6 +91,15 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
         window = padded[:, i * stride : i * stride + size, j * stride : j * stride + size]
         wanted = np.tensordot(window, w["k_w"], 3) + w["k_b"]
         assert np.allclose(found[:, i, j], wanted, atol=1e-4)
+
+
+def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
+    learner, path = Learner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
+    keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
+    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, mom"):
+        learner.load(path)
+    learner.save(path)
+    learner.load(path)
 
 
 def test_buffers_in_view_are_those_that_come() -> None:

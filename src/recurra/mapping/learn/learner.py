@@ -29,6 +29,7 @@ from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
 from recurra.nest.agents.learning import keep, resumed
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
+LEARNER = "mapping, moments in one vector"  # what a checkpoint is of
 KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
 
 
@@ -170,7 +171,7 @@ class Learner:
         """What a checkpoint must agree on."""
         problem = self.flat.problem
         named = f"{problem.name}, {len(problem.buffers)} buffers, {problem.fast_size} B"
-        return {"learner": "mapping", "settings": str(self.settings), "problem": named}
+        return {"learner": LEARNER, "settings": str(self.settings), "problem": named}
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint."""
