@@ -27,7 +27,8 @@ from recurra.window import (
 )
 from recurra.window.access import segment_of
 from recurra.window.happened import conflicts, violations
-from recurra.window.learning import SAMPLE, TINY, Judgement, gain
+from recurra.window.learning import SAMPLE, TINY, Judgement
+from recurra.window.list_schedule import gain
 from recurra.window.native.build import built
 
 add = ufunc(np.add)
@@ -247,6 +248,21 @@ def test_gain_is_that_of_list_scheduling(
     assert gain(tasks, [1.0] * 400, threads, 0.0, slots) == pytest.approx(expected, rel=0.03)
     slower = gain(tasks, [1.0] * 400, threads, 0.5, slots)
     assert slower <= expected / 1.4
+
+
+def test_who_waits_for_a_task_holds_no_thread_up() -> None:
+    chains = [Task("k", writes=(Segment(8 * (k // 10), 8),)) for k in range(40)]  # one by one
+    assert gain(chains, [1.0] * 40, 2, 0.0, 32) == pytest.approx(2.0)
+    assert gain(chains, [1.0] * 40, 4, 0.0, 40) == pytest.approx(4.0)
+
+
+def test_what_the_program_does_itself_runs_beside_others() -> None:
+    here, there = (Segment(0, 8),), (Segment(8, 8),)
+    tasks = [Task("k", writes=here), Task("world", writes=there)] * 10
+    own = [False, True] * 10
+    assert gain(tasks, [1.0] * 20, 2, 0.0, 8, own) == pytest.approx(2.0)
+    waits = [Task("k", writes=here), Task("world", reads=here)] * 10
+    assert gain(waits, [1.0] * 20, 2, 0.0, 8, own) == pytest.approx(1.0)
 
 
 def test_kernels_that_use_threads_are_told_how_many() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from recurra.window.kernel import dependences
+from recurra.window.list_schedule import gain
 from recurra.window.task import Task
 from recurra.window.trial import Trial
 
@@ -101,37 +100,3 @@ class Judgement:
 
     def _weight(self, kind: Hashable) -> float:
         return self._weights.setdefault(kind, self.durations.expect(kind) or TINY)
-
-
-def gain(
-    tasks: Sequence[Task],
-    seconds: Sequence[float],
-    threads: int,
-    overhead: float,
-    slots: int,
-    outside: Sequence[bool] = (),
-) -> float:
-    """How much faster `threads` would run these tasks through a window than one thread in order.
-
-    List scheduling, oldest first; the program launches one task every `overhead` seconds, and every
-    task takes that much more. What is `outside` the program does itself, and launches nothing then.
-    """
-    end: list[float] = []
-    free = [0.0] * threads
-    window: list[float] = []
-    now = 0.0  # of the program
-    for k, ups in enumerate(dependences(tasks)):
-        alone = bool(outside) and outside[k]
-        now += 0.0 if alone else overhead
-        issued = now
-        if len(window) == slots and not alone:
-            issued = max(issued, heapq.heappop(window))
-        ready = max([issued, *(end[u] for u in ups)])
-        start = max(ready, heapq.heappop(free))
-        end.append(start + seconds[k] + (0.0 if alone else overhead))
-        heapq.heappush(free, end[k])
-        if alone:
-            now = end[k]
-        else:
-            heapq.heappush(window, end[k])
-    return sum(seconds) / max(end) if end else 1.0

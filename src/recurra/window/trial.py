@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 
 LEAST, MOST = 2, 6  # stretches each way
-LOST = 3  # with the window, most of them slower, and the best one too: no more stretches
+LOST = 3  # with the window, most of them slower, and the best one too: no more; nor if all won
 CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
 HOPELESS = 1.5  # times slower: one stretch each way is enough
-PAUSE = {False: 20, True: 4}  # times what an examination took: on is doubted sooner than off
+PAUSE = {False: 20, True: 8}  # times what an examination took: on is doubted sooner than off
 LOSS = 50  # times what it lost
 FIRST = {False: 0.5, True: 0.1}  # seconds
 LONGEST, DOUBLINGS = 600.0, 4096.0  # seconds; times the first pause
@@ -68,7 +68,8 @@ class Trial:
             return
         mostly = 3 * self._won >= 2 * self._count[True]
         never = not mostly and self._count[True] >= LOST and self.gain < 1
-        if self.gain * CLEAR < 1 or never or self._count[True] == MOST:
+        surely = LOST <= self._count[True] == self._won and self.gain >= CLEAR
+        if self.gain * CLEAR < 1 or never or surely or self._count[True] == MOST:
             self._decide(self.gain >= WORTH and mostly, now)
 
     def refuse(self, now: float) -> None:

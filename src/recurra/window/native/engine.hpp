@@ -87,9 +87,11 @@ inline Segment segment_of(const at::Tensor& t) {
 
 using Clock = std::chrono::steady_clock;
 
-inline double us_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+inline double us_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - begin).count();
 }
+
+inline double us_since(Clock::time_point begin) { return us_between(begin, Clock::now()); }
 
 // The newest measurements count most.
 inline void learn_from(std::atomic<double>& known, double us) {
@@ -324,8 +326,7 @@ class Engine {
   // Looks for work for a bounded time, without the lock; whether there is.
   bool look(std::unique_lock<std::mutex>& lock, unsigned events) {
     if (state_ & events) return true;
-    static const double cap = getenv("SPIN") ? atof(getenv("SPIN")) : 0;
-    const double most = cap > 0 ? cap : std::clamp(2 * wake_us_, 20.0, 300.0);
+    const double most = std::clamp(2 * wake_us_, 20.0, 300.0);
     lock.unlock();
     const auto begin = Clock::now();
     bool found = false;

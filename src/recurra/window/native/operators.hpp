@@ -28,8 +28,12 @@ struct Kind {
 inline const std::unordered_set<std::string> kOnlyShapes = {
     "aten::empty_like",   "aten::new_empty", "aten::new_empty_strided",
     "aten::new_zeros",    "aten::new_ones",  "aten::new_full"};
-// They consist of others, and look at data between them.
+// They consist of others, and look at data between them; or their shapes depend on data, and no tag
+// says so.
 inline const std::unordered_set<std::string> kReadsData = {
+    "aten::_ctc_loss.Tensor", "aten::_pack_padded_sequence.", "aten::_pad_packed_sequence.",
+    "aten::ctc_loss.Tensor",  "aten::gru.data",               "aten::lstm.data",
+    "aten::max_pool1d.",      "aten::rnn_relu.data",          "aten::rnn_tanh.data",
     "aten::tensor_split.tensor_indices_or_sections"};
 inline const std::unordered_map<std::string, int> kSilentWrites = {  // pytorch issue 73050
     {"aten::native_batch_norm", 5}};  // `training`: the running statistics

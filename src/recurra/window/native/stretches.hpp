@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "prediction.hpp"
 #include "trial.hpp"
@@ -27,6 +28,7 @@ struct Program {
 
   double seconds = 0, work = 0, aside = 0;  // aside: our own time, when it is not the window's
   int operators = 0, fresh = 0;             // fresh: seen for the first time
+  std::optional<Clock::time_point> left;    // the program went on, of this block
 
   struct Block {
     int operators = 0;
@@ -55,6 +57,7 @@ struct Program {
   }
 
   void end_block() {
+    left.reset();
     const bool same = std::abs(block.work - last.work) <= 1e-9 * block.work;
     alike = block.operators && block.operators == last.operators && same;
     last = block;
@@ -67,7 +70,7 @@ struct Program {
   }
 
   // A stretch is over, if it is long enough.
-  void end(bool on, double now, Prediction& prediction) {
+  void end(bool on, double now, Prediction& prediction, int threads) {
     if (operators < kOperators) return;
     const double wall = seconds - (on ? 0.0 : aside);
     if (20 * fresh > operators) {
@@ -75,7 +78,7 @@ struct Program {
     } else if (!seen) {
       seen = true;
       weigh_anew();
-      predicted = prediction.gain();
+      predicted = prediction.gain(threads);
       if (predicted < 1.1) trial.refuse(now);
     } else if (work > 0) {
       trial.done(on, wall, work, now);

@@ -165,6 +165,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
                const Touched& touched) {
   ++counts.alone;
   drain();
+  prediction.wait();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const at::Tensor* t : *list) {
       if (auto why = engine->spoilt(*t)) raise(*why);
@@ -291,7 +292,7 @@ void account() {
   engine->drain();
   const double now = seconds_now();
   program->seconds += now - since;
-  program->end(mode == Mode::window, now, prediction);
+  program->end(mode == Mode::window, now, prediction, threads);
   since = now;
 }
 
@@ -328,14 +329,17 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
     return plainly(op, keys, stack);
   }
   const std::vector<at::Tensor> writes = kept(touched.writes);
-  const double end = prediction.launch(touched.reads, touched.writes, learned.us, threads,
-                                       kOverhead);
+  const double host = program->left ? us_between(*program->left, entered) : 0;
+  const double start = prediction.launch(touched.reads, touched.writes, host, kOverhead);
   const auto begin = Clock::now();
   plainly(op, keys, stack);
   const auto after = Clock::now();
-  learn_from(learned.us, std::chrono::duration<double, std::micro>(after - begin).count());
-  note(kind, stack, writes, end);
-  program->aside += std::chrono::duration<double>(begin - entered + (Clock::now() - after)).count();
+  const double us = us_between(begin, after);
+  learn_from(learned.us, us);
+  note(kind, stack, writes, prediction.ran(start, us));
+  const auto left = Clock::now();
+  program->left = left;
+  program->aside += 1e-6 * (us_between(entered, begin) + us_between(after, left));
 }
 
 // What its schema says, looked up where it was found last.

@@ -7,10 +7,10 @@ namespace recurra {
 
 class Trial {
  public:
-  static constexpr int kLeast = 2, kMost = 6, kLost = 3;       // stretches each way; lost
+  static constexpr int kLeast = 2, kMost = 6, kLost = 3;       // stretches each way; all lost, or won
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
   static constexpr double kHopeless = 1.5;                      // times slower: one each way
-  static constexpr double kPause = 20, kSoon = 4;               // times what was spent: off, on
+  static constexpr double kPause = 20, kSoon = 8;               // times what was spent: off, on
   static constexpr double kLoss = 50, kLongest = 600;           // times what was lost; seconds
 
   // Whether the next stretch goes through the window; in between nothing is examined.
@@ -49,7 +49,8 @@ class Trial {
     }
     const bool mostly = 3 * won_ >= 2 * on_;
     const bool never = !mostly && on_ >= kLost && gain_ < 1;
-    if (gain_ * kClear < 1 || never || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
+    const bool surely = won_ == on_ && on_ >= kLost && gain_ >= kClear;
+    if (gain_ * kClear < 1 || never || surely || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
   }
 
   // It cannot pay, as far as is known without trying.

@@ -1,0 +1,148 @@
+"""Every operator of PyTorch's own tests, its arguments promised, twice, then with other data: to the
+last bit what it gives eagerly."""
+
+from __future__ import annotations
+
+import sys
+import types
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils._pytree as trees
+from built import FOLDER
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from recurra.window.native.build import TORCH, build
+from recurra.window.native.twin import load
+from recurra.window.torch.concurrent import concurrent
+
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.filterwarnings("ignore")]
+MOST = 3  # samples of an operator
+UNLIKE = (  # not the same twice in eager mode either: never written; as LAPACK sums
+    ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+    + ("as_strided_scatter", "linalg.lstsq")
+)
+PARTS = 6
+Sample = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> Iterator[None]:
+    build(FOLDER, TORCH)
+    load(FOLDER, TORCH)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(before)
+
+
+def operators() -> list[Any]:
+    """PyTorch's descriptions of its operators, which import a package for tests that is not used."""
+    stub: Any = types.ModuleType("expecttest")
+    stub.TestCase = unittest.TestCase
+    sys.modules.setdefault("expecttest", stub)
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return op_db
+
+
+def plain(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+
+
+def promised(sample: Sample) -> Sample:
+    """The same values, as results of operators."""
+    return trees.tree_map(lambda t: t.clone() if plain(t) else t, sample)
+
+
+def other(sample: Sample) -> Sample:
+    """Other values of the same shapes, legal where these were."""
+    turn: Callable[[Any], Any] = lambda t: t.roll(1) if plain(t) and t.dim() and t.numel() else t
+    return trees.tree_map(turn, sample)
+
+
+def bits(found: Any) -> list[tuple[object, ...]]:
+    kept: list[tuple[object, ...]] = []
+    for t in trees.tree_leaves(found):
+        if plain(t):
+            array = t.to(torch.complex64 if t.dtype == torch.complex32 else t.dtype)
+            array = array.float() if t.dtype == torch.bfloat16 else array
+            kept.append((t.dtype, t.stride(), array.resolve_conj().resolve_neg().numpy().copy()))
+    return kept
+
+
+def same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
+    return len(found) == len(expected) and all(
+        a[:2] == b[:2] and np.array_equal(a[2], b[2], equal_nan=a[2].dtype.kind in "fc")
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+def samples(operator: Any) -> list[Sample]:
+    wanted = (torch.float32, torch.int64, torch.bool)
+    dtype = next((d for d in wanted if d in operator.dtypes), None)
+    if dtype is None or operator.name in UNLIKE or operator.name.startswith("jiterator"):
+        return []
+    found = [s for _, s in zip(range(MOST), operator.sample_inputs("cpu", dtype), strict=False)]
+    return [(s.input, s.args, s.kwargs) for s in found]
+
+
+def equal(operator: Any, sample: Sample) -> bool:
+    def call(given: Sample) -> Any:
+        torch.manual_seed(1)
+        return operator.op(given[0], *given[1], **given[2])
+
+    try:
+        expected = [bits(call(given(sample))) for given in (promised, other)]
+    except (RuntimeError, IndexError, ValueError):
+        return True  # other values are not legal everywhere
+    with concurrent(2, policy="always"):
+        for _ in range(2):
+            first = call(promised(sample))
+        second = call(other(promised(sample)))
+    return same(bits(first), expected[0]) and same(bits(second), expected[1])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_operator_that_pytorch_describes(part: int) -> None:
+    checked, unlike = 0, list[str]()
+    for operator in operators()[part::PARTS]:
+        for sample in samples(operator):
+            checked += 1
+            if not equal(operator, sample):
+                unlike.append(operator.name)
+    assert not unlike
+    assert checked > 150
+
+
+def test_operators_that_look_at_data_between_their_parts() -> None:
+    lengths = torch.tensor([5, 3, 2])
+    x = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    recurrent = torch.nn.LSTM(4, 6)
+
+    def run() -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for k in (0, 1, 2):  # other lengths, and so other shapes
+            packed = pack_padded_sequence(x * 1.0, (lengths - k).clamp(min=1) * 1)
+            found += pad_packed_sequence(recurrent(packed)[0])
+            found += torch.tensor_split(x, (lengths - 1).sort()[0] // (k + 1))
+            log_probs = (x + k).log_softmax(2)
+            targets = torch.tensor([1, 2, 3, 1, 2, 1]) * 1
+            found.append(
+                torch.nn.functional.ctc_loss(
+                    log_probs, targets, lengths * 0 + 5, torch.tensor([3, 2, 1]) * 1
+                )
+            )
+        found.append(torch.nn.functional.max_pool1d((x * 1.0).relu() + 1, 2))
+        return found
+
+    expected = run()
+    with concurrent(2, policy="always"):
+        for _ in range(3):
+            found = run()
+    assert same(bits(found), bits(expected))
