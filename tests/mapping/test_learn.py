@@ -26,7 +26,7 @@ from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import Train
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import Learner
-from recurra.mapping.learn.network import initial, number, predict, represent, two_hot
+from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import Forest, Plan, mctx_module, planner
 from recurra.mapping.learn.replay import Pool, Replay, returns
 from recurra.mapping.learn.settings import Settings
@@ -34,6 +34,7 @@ from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, v
 from recurra.mapping.search import Search, solver
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Buffer, Instruction, Problem
+from recurra.nest.agents.learning import keep
 
 PYTHON = engines.engine("python")
 TINY = Settings(
@@ -72,6 +73,33 @@ def test_numbers_become_distributions_and_back() -> None:
     again = number(jnp.log(found + 1e-30))
     assert np.allclose(again, jnp.clip(x, -1, 1), atol=1e-5)
     assert two_hot(jnp.array(0.25), 5).tolist() == [0, 0, 0, 1, 0]  # √0.25 = 0.5
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "stride"), [(16, 8, 8), (12, 3, 1), (12, 3, 2), (9, 4, 4)]
+)
+def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) -> None:
+    random = np.random.default_rng(0)
+    w = {"k_w": random.standard_normal((size, size, 2, 5)), "k_b": random.standard_normal(5)}
+    x = random.standard_normal((3, side, side, 2))
+    out = -(-side // stride)
+    missing = max(0, (out - 1) * stride + size - side)
+    padded = np.pad(x, ((0, 0), *[(missing // 2, missing - missing // 2)] * 2, (0, 0)))
+    found = convolved(w, "k", jnp.asarray(x), stride)
+    assert found.shape == (3, out, out, 5)
+    for i, j in np.ndindex(out, out):
+        window = padded[:, i * stride : i * stride + size, j * stride : j * stride + size]
+        wanted = np.tensordot(window, w["k_w"], 3) + w["k_b"]
+        assert np.allclose(found[:, i, j], wanted, atol=1e-4)
+
+
+def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
+    learner, path = Learner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
+    keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
+    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, mom"):
+        learner.load(path)
+    learner.save(path)
+    learner.load(path)
 
 
 def test_buffers_in_view_are_those_that_come() -> None:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mapping.instances import random_problem
 from recurra import cli
 from recurra.mapping import engines, priorities
-from recurra.mapping.keys import FEATURES
+from recurra.mapping.flat import flat
+from recurra.mapping.keys import FEATURES, UNITS, features, shared_features, shared_weights
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.learned import place_by_weights
 from recurra.mapping.validate import validate
+from recurra.memory.problem import Buffer, Instruction, Problem
 
+WIDTH = len(UNITS) * FEATURES
 PYTHON = engines.engine("python")
 
 
 def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:
-    weights = np.arange(len(source) * FEATURES, dtype=float).reshape(-1, FEATURES)
+    weights = np.arange(len(source) * WIDTH, dtype=float).reshape(-1, WIDTH)
     return Evolved(names, np.array(source), weights, np.array(shares), [1] * len(names))
 
 
@@ -49,6 +54,37 @@ def test_what_adds_most_to_other_families_comes_first() -> None:
     )
 
 
+def test_weights_in_other_units_order_their_own_program_alike() -> None:
+    random = np.random.default_rng(0)
+    for k in range(20):
+        f = flat(random_problem(Random(k), 20))
+        weights = random.standard_normal(FEATURES)
+        shared = shared_weights(f, weights)
+        assert shared.shape == (len(UNITS), WIDTH)
+        for row in shared:
+            assert np.allclose(shared_features(f) @ row, features(f) @ weights)
+
+
+def test_tensors_that_gain_nothing_change_no_unit() -> None:
+    def apart(idle: int) -> tuple[Any, Any]:
+        """How far two tensors that gain are from each other."""
+        sizes = [1, 2, 4, 8] + [3] * idle
+        buffers = tuple(
+            Buffer(
+                size=size, is_output=False, target_time=min(k, 3), tensor_id=k, alias_id=None,
+                live_range=(-1, 3), demand=1, benefit=10 * size if k < 4 else 0,
+            )
+            for k, size in enumerate(sizes)
+        )  # fmt: skip
+        f = flat(Problem("idle", 16, (Instruction("x", 2),) * 4, buffers))
+        return tuple(x[3] - x[0] for x in (features(f), shared_features(f)))
+
+    few, many = apart(0), apart(40)
+    size = np.arange(0, WIDTH, FEATURES)  # the first feature, in each unit
+    assert many[0][0] > 1.5 * few[0][0]
+    assert np.allclose(many[1][size], few[1][size], rtol=1e-6)
+
+
 def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, known = instance("ppo_step"), shipped()[:5]
     search = Search(problem, 60.0, 0, None, PYTHON)
@@ -66,7 +102,7 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_shipped_was_learnt_from_the_library() -> None:
     kept: Any = json.loads(priorities.SHIPPED.read_text())
     assert kept["learnt_from"] == list(LIBRARY)
-    assert shipped().shape == (priorities.CHOSEN, FEATURES)
+    assert shipped().shape == (priorities.CHOSEN, WIDTH)
     assert kept["made_by"].startswith("recurra map priorities --seconds")
     assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
     problem = instance("wavenet")
@@ -83,7 +119,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert told.count("\n") == 3
     kept: Any = json.loads(out.read_text())
     assert kept["learnt_from"] == ["ppo_step", "wavenet"]
-    assert np.array(kept["weights"]).shape == (3, FEATURES)  # one for each, and the first of all
+    assert np.array(kept["weights"]).shape == (3 * len(UNITS), WIDTH)  # the first of all, too
     assert all(0 < x <= 1.5 for x in kept["curve"].values())
 
 

@@ -11,6 +11,8 @@ from recurra.mapping.flat import Flat, Ints
 
 Floats = NDArray[np.float64]
 FEATURES = 14
+LEAST, FLOOR = 1e-6, 0.1  # of a feature's deviation; of its units, as a part of that
+UNITS = (0.3, 0.5, 0.7)  # how much what a tensor gains counts in the units of its features
 
 
 class Summary:
@@ -75,7 +77,38 @@ def boundedness(flat: Flat, s: Summary) -> Floats:
 
 
 def features(flat: Flat) -> Floats:
-    """[S, FEATURES], each of mean 0 and deviation 1: what a learned priority is a sum of."""
+    """[S, FEATURES], each of mean 0 and deviation 1: what a priority is a sum of."""
+    found, _ = _traits(flat)
+    return (found - found.mean(0)) / (found.std(0) + LEAST)
+
+
+def shared_features(flat: Flat) -> Floats:
+    """[S, UNITS * FEATURES]: the same in units that weights for other programs can be in."""
+    found, gained = _traits(flat)
+    units = _units(found, gained)
+    return ((found - found.mean(0))[:, None] / units).reshape(len(found), -1)
+
+
+def shared_weights(flat: Flat, weights: Floats) -> Floats:
+    """[UNITS, UNITS * FEATURES] weights of `features`, in each unit; the order stays the same."""
+    found, gained = _traits(flat)
+    told = weights * _units(found, gained) / (found.std(0) + LEAST)
+    return (np.eye(len(UNITS))[:, :, None] * told).reshape(len(UNITS), -1)
+
+
+def _units(found: Floats, gained: Floats) -> Floats:
+    """[UNITS, FEATURES] deviations over tensors that count the more the more they gain: in a large
+    program most tensors are of no account. None is far below the deviation over all of them."""
+    some, least = list[Floats](), LEAST + FLOOR * found.std(0)
+    for power in UNITS:
+        worth = gained**power
+        worth = worth / worth.sum() if worth.any() else np.full(len(found), 1 / len(found))
+        some.append(np.maximum(least, np.sqrt(worth @ (found - worth @ found) ** 2)))
+    return np.array(some)
+
+
+def _traits(flat: Flat) -> tuple[Floats, Floats]:
+    """[S, FEATURES] as they are; [S] what a tensor gains."""
     s = Summary(flat)
     total, span = max(1, flat.problem.total), max(1.0, s.until[-1])
 
@@ -99,8 +132,7 @@ def features(flat: Flat) -> Floats:
         size**2 / 10,
         life**2 / 10,
     )
-    found = np.stack(columns, axis=1).astype(float)
-    return (found - found.mean(0)) / (found.std(0) + 1e-6)
+    return np.stack(columns, axis=1).astype(float), (s.benefit + s.gain) / total
 
 
 def ordered(key: Floats) -> Ints:

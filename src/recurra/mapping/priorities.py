@@ -4,6 +4,9 @@ A vector of weights that was evolved for one program counts, when vectors are ch
 programs of other families ("resnet50_infer" and "resnet50_train" are of one): what is chosen is
 good for programs that it has not seen. A program held out takes no part at all, nor does its
 family: neither its vectors nor its rewards.
+
+Weights are told apart by the units of their features (`keys.py`): a vector that orders one program
+in each of them alike orders another one in as many ways, and they all are tried.
 """
 
 from __future__ import annotations
@@ -22,7 +25,15 @@ from tyro.conf import arg
 from recurra.errors import RecurraError
 from recurra.mapping.engines import Engine, Which, engine
 from recurra.mapping.flat import flat
-from recurra.mapping.keys import FEATURES, Floats, features, ordered
+from recurra.mapping.keys import (
+    FEATURES,
+    UNITS,
+    Floats,
+    features,
+    ordered,
+    shared_features,
+    shared_weights,
+)
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.search import Search
 from recurra.mapping.solvers.learned import SECONDS, place_by_weights
@@ -35,7 +46,7 @@ CHOSEN = 24  # vectors
 
 @cache
 def shipped() -> Floats:
-    """[CHOSEN, FEATURES] in the order in which they are tried."""
+    """[CHOSEN, UNITS * FEATURES] in the order in which they are tried."""
     return np.array(json.loads(SHIPPED.read_text())["weights"])
 
 
@@ -45,7 +56,7 @@ class Evolved:
 
     names: Sequence[str]  # [P] programs
     source: Any  # [V] the program that a vector was evolved for; -1: for none
-    weights: Floats  # [V, FEATURES]
+    weights: Floats  # [V, UNITS * FEATURES]
     shares: Floats  # [P, V] of the best found for the program
     best: Sequence[int]  # [P] picoseconds
 
@@ -62,12 +73,14 @@ class Evolved:
 
 def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
     """Evolves weights for each program, `seconds` of CPU per seed; places all by all."""
-    weights, source = [first_weights()], [-1]
+    first = np.eye(len(UNITS))[:, :, None] * first_weights()
+    weights, source = [*first.reshape(len(UNITS), -1)], [-1] * len(UNITS)
     for p, name in enumerate(names):
         for seed in range(seeds):
             search = Search(instance(name), seconds, seed, None, engine)
-            weights.append(best_weights(search, 1.0, features(search.flat)))
-            source.append(p)
+            found = best_weights(search, 1.0, features(search.flat))
+            weights += [*shared_weights(search.flat, found)]
+            source += [p] * len(UNITS)
             share = search.reward / search.scale
             print(f"{name}, seed {seed}: {share:.4f}", file=sys.stderr, flush=True)
     every = np.array(weights)
@@ -79,7 +92,7 @@ def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) ->
 def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
     """Rewards of all vectors."""
     f = flat(instance(name))
-    arranger, seen = engine.arranger(f), features(f)
+    arranger, seen = engine.arranger(f), shared_features(f)
     return [arranger.arrange(ordered(seen @ w)) for w in weights]
 
 
@@ -169,6 +182,7 @@ class Priorities:
                 "made_by": made,
                 "learnt_from": list(found.names),
                 "features": FEATURES,
+                "units": UNITS,
                 "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},
                 "held_out": rows,
                 "weights": found.weights[order].round(5).tolist(),

@@ -29,6 +29,7 @@ from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
 from recurra.nest.agents.learning import keep, resumed
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
+LEARNER = "mapping, moments in one vector"  # what a checkpoint is of
 KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
 
 
@@ -42,7 +43,8 @@ def optimizer(s: Settings) -> Any:
             hint='pip install "recurra[mapping-learn]"',
         ) from None
     clip = optax.clip_by_global_norm(1.0)
-    return optax.chain(clip, optax.adamw(s.learning_rate, weight_decay=s.weight_decay))
+    adam = optax.adamw(s.learning_rate, weight_decay=s.weight_decay)
+    return optax.flatten(optax.chain(clip, adam))  # one vector: compiled in a quarter of the time
 
 
 class Learner:
@@ -169,7 +171,7 @@ class Learner:
         """What a checkpoint must agree on."""
         problem = self.flat.problem
         named = f"{problem.name}, {len(problem.buffers)} buffers, {problem.fast_size} B"
-        return {"learner": "mapping", "settings": str(self.settings), "problem": named}
+        return {"learner": LEARNER, "settings": str(self.settings), "problem": named}
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint."""

@@ -91,17 +91,29 @@ def _relative(near: Surroundings, index: Array) -> Array:
 
 
 def _grid(s: Settings, w: Weights, x: Array) -> Array:
-    def convolved(name: str, x: Array, stride: int) -> Array:
-        kind = ("NHWC", "HWIO", "NHWC")
-        strides = (stride, stride)
-        y = lax.conv_general_dilated(x, w[f"{name}_w"], strides, "SAME", dimension_numbers=kind)
-        return y + w[f"{name}_b"]
-
     for k in range(len(s.channels)):
-        x = jax.nn.relu(convolved(f"down{k}", x, s.patch if k == 0 else 2))
-        inner = jax.nn.relu(convolved(f"residual{k}a", x, 1))
-        x = jax.nn.relu(x + convolved(f"residual{k}b", inner, 1))
+        x = jax.nn.relu(convolved(w, f"down{k}", x, s.patch if k == 0 else 2))
+        inner = jax.nn.relu(convolved(w, f"residual{k}a", x, 1))
+        x = jax.nn.relu(x + convolved(w, f"residual{k}b", inner, 1))
     return _dense(w, "grid", x.reshape(len(x), -1))
+
+
+def convolved(w: Weights, name: str, x: Array, stride: int) -> Array:
+    """[B, side, side, channels], padded.
+
+    Windows that do not overlap are rows of a matrix: so the gradient takes XLA a fifth of the time
+    on a CPU.
+    """
+    kernel, bias = w[f"{name}_w"], w[f"{name}_b"]
+    size, _, before, _ = kernel.shape
+    side = x.shape[1]
+    if size == stride and side % size == 0:
+        n = side // size
+        windows = x.reshape(-1, n, size, n, size, before)
+        return jnp.einsum("bihjwc,hwcd->bijd", windows, kernel) + bias
+    kind = ("NHWC", "HWIO", "NHWC")
+    strides = (stride, stride)
+    return lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=kind) + bias
 
 
 def dynamics(w: Weights, h: Array, action: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ are over; a small program leaves time for changes of the best of them.
 
 from __future__ import annotations
 
-from recurra.mapping.keys import Floats, features, ordered
+from recurra.mapping.keys import Floats, ordered, shared_features
 from recurra.mapping.search import Search, solver
 
 SECONDS = 0.05
@@ -22,8 +22,8 @@ def solve(search: Search) -> None:
 
 
 def place_by_weights(search: Search, known: Floats) -> int:
-    """Tries known vectors [V, FEATURES], then near ones; how many were tried."""
-    arranger, seen = search.engine.arranger(search.flat), features(search.flat)
+    """Tries known vectors [V, UNITS * FEATURES], then near ones; how many were tried."""
+    arranger, seen = search.engine.arranger(search.flat), shared_features(search.flat)
     best, best_reward, tried, took = known[0], -(2**62), 0, 0.0
     enough = SECONDS - ANSWER * len(search.flat.size)
     try:

@@ -93,15 +93,18 @@ class Engine {
     while (!window_.empty()) help(lock, kReady | kEmpty, &by_callers);
   }
 
+  // Whether so much has run that forgetting it is worth the locks that it takes.
+  bool dusty() const { return ran_.load(std::memory_order_relaxed) >= kForgets; }
+
   // Forgets what has run. The last owner of a tensor that Python has seen needs Python's lock to
   // free it: callers, who have it, do that, so that no worker ever waits for it.
   void sweep() {
-    if (!any_done_.load(std::memory_order_relaxed)) return;
+    if (!ran_.load(std::memory_order_relaxed)) return;
     std::vector<std::unique_ptr<Bundle>> done;
     {
       const auto lock = locked();
       done.swap(done_bundles_);
-      any_done_.store(false, std::memory_order_relaxed);
+      ran_.store(0, std::memory_order_relaxed);
     }
     for (auto& bundle : done) bundle->clear();  // may run anything, this too
     const auto lock = locked();
@@ -191,6 +194,7 @@ class Engine {
   enum State : unsigned { kReady = 1, kEmpty = 2, kRoom = 4, kClosing = 8 };
   static constexpr double kLongestBundle = 40;  // µs
   static constexpr std::size_t kMostCalls = 12;
+  static constexpr int kForgets = 4;
 
   // To sleep for a lock costs more than anything that is done under it.
   std::unique_lock<std::mutex> locked() {
@@ -293,7 +297,7 @@ class Engine {
     run_all(*bundle);
     lock = locked();
     done_bundles_.push_back(std::move(bundle));
-    any_done_.store(true, std::memory_order_relaxed);
+    ran_.store(static_cast<int>(done_bundles_.size()), std::memory_order_relaxed);
     window_.retire_slot(slot);
     ++retired_;
     if (window_.empty()) backlog_us_ = 0;
@@ -447,7 +451,7 @@ class Engine {
   int size_;
   std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
   std::vector<std::unique_ptr<Bundle>> done_bundles_, spare_;
-  std::atomic<bool> any_done_{false};
+  std::atomic<int> ran_{0};  // as many
   std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

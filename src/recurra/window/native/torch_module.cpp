@@ -310,7 +310,7 @@ const Kind& kind_at(const c10::OperatorHandle& op) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   if (Alone::part()) return plainly(op, keys, stack);
-  engine->sweep();
+  if (engine->dusty()) engine->sweep();
   const WithoutPython free;
   std::unique_lock lock(front);
   if (program && ++program->operators >= Program::kMost) {
