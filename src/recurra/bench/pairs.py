@@ -33,6 +33,13 @@ def interleaved(
     return ms
 
 
+def learned(run: Callable[[int], Any], iterations: int, seconds: float = 3.0) -> None:
+    """Runs it that long: what decides by the clock how it runs has decided, for the first time."""
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        run(iterations)
+
+
 @contextmanager
 def _no_collection() -> Generator[None]:
     enabled = gc.isenabled()

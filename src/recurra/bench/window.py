@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recurra.bench import machine
 from recurra.bench.core import row_of
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare, progress
-from recurra.bench.pairs import interleaved, ratio
+from recurra.bench.pairs import interleaved, learned, ratio
 from recurra.bench.window_cores import core_pair_rows
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
@@ -185,6 +185,7 @@ def core_rows(quick: bool) -> list[dict[str, Any]]:
         case = Case(
             f"{CHAINS} chains of {LINKS} products {n}", threads=2, clock="wall", limit=limit
         )
+        learned(windowed.run, 4)
         rows += compare(
             case, windowed, [serial], pairs=QUICK_PAIRS if quick else PAIRS, iterations=4
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 import recurra as rc
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare
+from recurra.bench.pairs import learned
 from recurra.executable import Executable
 from recurra.window import Executor
 
@@ -34,6 +35,7 @@ def compiled_rows(quick: bool, backends: tuple[str, ...] = BACKENDS) -> list[dic
             limit=_bound(program(backend)),
         )
         ours, peer = _contestant("window", backend, 2), _contestant("in order", backend, None)
+        learned(ours.run, 1, 10.0)
         pairs = QUICK_PAIRS if quick else PAIRS
         rows += compare(case, ours, [peer], pairs=pairs, iterations=1)
     return [asdict(row) for row in rows]

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare, progress
-from recurra.bench.pairs import interleaved
+from recurra.bench.pairs import interleaved, learned
 from recurra.errors import RecurraError
 from recurra.window.torch.concurrent import concurrent
 from recurra.window.workloads import Workload, make
 
 BUDGET_US = 1.0  # of process CPU, over eager, per operator
 CALLS = 2000
-LEARNS = 3.0  # seconds of a program before it is timed; what it is examined later is timed too
 PROGRAMS = (
     ("randomwire", 1),
     ("nasnet", 1),
@@ -87,9 +86,7 @@ def program_rows(quick: bool) -> list[dict[str, Any]]:
         ours = _contestant("window", program, _windowed(program))
         ms = interleaved([eager.run], iterations=1, rounds=5, clock="wall").min()
         limit = float(ms) / _bound(program)
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < LEARNS:
-            ours.run(4)
+        learned(ours.run, 4)
         case = Case(f"{name} batch={batch}", threads=2, clock="wall", limit=limit)
         peers = [eager, _contestant("eager, 2 threads", program, _eager(program, 2))]
         rows += compare(case, ours, peers, pairs=QUICK_PAIRS if quick else PAIRS, iterations=4)
