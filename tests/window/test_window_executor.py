@@ -181,6 +181,14 @@ def test_what_has_no_address() -> None:
         segment_of(torch.zeros(3, device="meta"))
 
 
+def test_other_policies_are_refused() -> None:
+    other: Any = "sometimes"
+    with pytest.raises(
+        WindowError, match="policy 'sometimes'\n  it is one of learn, always, never"
+    ):
+        Executor(2, policy=other)
+
+
 def test_tiny_kernels_are_run_at_once() -> None:
     a = np.zeros(1)
     with Executor(2) as run:

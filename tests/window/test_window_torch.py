@@ -343,6 +343,12 @@ def test_blocks_that_cannot_be(threads: int, slots: int) -> None:
         concurrent(threads, slots).__enter__()
 
 
+def test_other_policies_are_refused() -> None:
+    other: Any = "never"
+    with pytest.raises(WindowError, match="policy 'never'\n  it is one of learn, always"):
+        concurrent(policy=other)
+
+
 def test_it_is_there_by_its_public_name() -> None:
     assert window.concurrent is concurrent
     with pytest.raises(AttributeError, match="no attribute 'parallel'"):

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from recurra.fragments import table_html
 from recurra.window import lifetime
@@ -27,9 +27,11 @@ from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.learning import Judgement, Outside
 from recurra.window.native.twin import there
 from recurra.window.straight import Stretch
-from recurra.window.task import Task, WindowError, overlap
+from recurra.window.task import Task, WindowError, check_policy, overlap
 from recurra.window.turn import Turn
 from recurra.window.wrapper import Wrapper, named
+
+Policy = Literal["learn", "always", "never"]
 
 
 class Executor:
@@ -51,7 +53,7 @@ class Executor:
         slots: int = 32,
         *,
         queue: int = 256,
-        policy: Literal["learn", "always", "never"] = "learn",
+        policy: Policy = "learn",
         native: bool | None = None,
         record: bool = False,
         stretch: Stretch | None = None,
@@ -59,6 +61,7 @@ class Executor:
     ):
         if threads < 1:
             raise WindowError(f"{threads} threads", facts="the caller's is one")
+        check_policy(policy, get_args(Policy))
         self.threads, self.slots, self.policy, self.record = threads, slots, policy, record
         self.native = there() if native is None else native
         self._stretch = stretch or Stretch(Judgement(threads, slots))

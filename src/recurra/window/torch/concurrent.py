@@ -28,7 +28,7 @@ from recurra.fragments import table_html
 from recurra.window.faults import KernelError
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
-from recurra.window.task import WindowError
+from recurra.window.task import WindowError, check_policy
 from recurra.window.torch.sites import Site, site_of
 
 # What reads or gives away a tensor's memory without the dispatcher.
@@ -133,9 +133,10 @@ def concurrent(
     of it; another thread's block waits for the end of this one. How many threads one operator uses
     itself is left to torch.set_num_threads: 1 is best here, but may change last bits against more.
 
-    Raises WindowError if gradients are on or the native part is not built; at the end KernelError
-    for an operator that failed and whose result nobody has read.
+    Raises WindowError for other policies, with gradients on, or without the native part; at the end
+    KernelError for an operator that failed and whose result nobody has read.
     """
+    check_policy(policy, ("learn", "always"))
     site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
     return Concurrent(site, (threads, slots, policy == "learn", folder))
 
