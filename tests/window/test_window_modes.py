@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from built import FOLDER
 from random_torch import bits
 from torch.autograd import forward_ad
 
-from recurra.window.native.build import TORCH, build
-from recurra.window.native.twin import load
 from recurra.window.torch.concurrent import SETTERS, concurrent
 
 pytestmark = [
     pytest.mark.needs_compiler,
+    pytest.mark.usefixtures("pytorch_in_windows"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # transforms ask for TorchScript
 ]
 Results = list[torch.Tensor]
 
 GENERATOR = torch.Generator().manual_seed(0)
 SLOW = torch.randn(300, 300, generator=GENERATOR) / 17
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> Iterator[None]:
-    """As in test_window_torch."""
-    build(FOLDER, TORCH)
-    load(FOLDER, TORCH)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(before)
 
 
 def in_flight() -> torch.Tensor:

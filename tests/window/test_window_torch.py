@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +24,13 @@ from random_torch import bits, inputs, run
 from recurra import window
 from recurra.cli import main
 from recurra.window import KernelError, WindowError
-from recurra.window.native.build import TORCH, build, cache_folder
-from recurra.window.native.twin import load
+from recurra.window.native.build import cache_folder
 from recurra.window.torch import sites
 from recurra.window.torch.concurrent import READERS, concurrent
 from recurra.window.workloads import NAMES, make
 from test_style import ROOT, env
 
-pytestmark = pytest.mark.needs_compiler
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> Iterator[None]:
-    """Built once, loaded from then on; one intra-op thread and no gradients."""
-    build(FOLDER, TORCH)
-    load(FOLDER, TORCH)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
 
 
 def equal_programs(seeds: range) -> dict[str, float]:

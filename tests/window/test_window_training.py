@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recurra.window import Executor, KernelError, WindowError
-from recurra.window.native.build import TORCH, build
 from recurra.window.torch.concurrent import Block, concurrent
 from recurra.window.torch.training import backend
 from recurra.window.workloads.cells import NASNET_A, Cell
@@ -24,12 +23,8 @@ pytestmark = [pytest.mark.needs_compiler, pytest.mark.filterwarnings("ignore::De
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled() -> Iterator[None]:
-    build(FOLDER, TORCH)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def compiled(pytorch_built: None) -> Iterator[None]:
     yield
-    torch.set_num_threads(before)
     torch.compiler.reset()
 
 

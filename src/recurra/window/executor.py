@@ -24,10 +24,10 @@ from recurra.window.access import segments
 from recurra.window.crew import Crew, window_of
 from recurra.window.faults import KernelError
 from recurra.window.launch import RAN, Counts, Launch, launch_of
-from recurra.window.learning import Judgement, Outside
+from recurra.window.learning import Judgement, Outside, check_policy
 from recurra.window.native.twin import there
 from recurra.window.straight import Stretch
-from recurra.window.task import Task, WindowError, check_policy, overlap
+from recurra.window.task import Task, WindowError, overlap
 from recurra.window.turn import Turn
 from recurra.window.wrapper import Wrapper, named
 

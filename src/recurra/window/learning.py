@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from recurra.window.list_schedule import gain
-from recurra.window.task import Task
+from recurra.window.task import Task, WindowError
 from recurra.window.trial import Trial
 
 NEW = 0.3  # the weight of the newest measurement
@@ -15,6 +15,12 @@ OVERHEAD = 25e-6  # s: of a launch through the window; `recurra bench window` me
 LEAST_GAIN = 1.1  # below it the window is off
 SAMPLE, MOST = 64, 256  # launches of a stretch: at least, and if nobody waits for them
 SOON = 5  # times TINY: what takes longer is handed over, however long that takes
+
+
+def check_policy(policy: str, known: Sequence[str]) -> None:
+    """Raises WindowError for a word that says nothing of when the window is on."""
+    if policy not in known:
+        raise WindowError(f"policy {policy!r}", facts=f"it is one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ newcomer with what the window holds, and so misses read after write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recurra.errors import RecurraError
@@ -19,12 +19,6 @@ END = 2**64 - 1  # addresses are 64 bits wide; the last byte belongs to nobody
 
 class WindowError(RecurraError):
     """A task, trace or machine that cannot be, or a window used against its rules."""
-
-
-def check_policy(policy: str, known: Sequence[str]) -> None:
-    """Raises WindowError for a word that says nothing of when the window is on."""
-    if policy not in known:
-        raise WindowError(f"policy {policy!r}", facts=f"it is one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, order=True)

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 
 LEAST, MOST = 2, 6  # stretches each way
-LOST = 3  # with the window, most of them slower, and the best one too: no more; nor if all won
-CLEAR, WORTH = 1.15, 1.04  # times slower: no more stretches; times faster: the window is on
+ALIKE = 3  # with the window: all won, clearly, or most of them lost, and the best: no more
+CLEAR, WORTH = 1.15, 1.04  # times slower or faster: clearly; times faster: the window is on
 HOPELESS = 1.5  # times slower: one stretch each way is enough
 PAUSE = {False: 20, True: 8}  # times what an examination took: on is doubted sooner than off
 LOSS = 50  # times what it lost
@@ -67,8 +67,8 @@ class Trial:
                 self._decide(False, now)
             return
         mostly = 3 * self._won >= 2 * self._count[True]
-        never = not mostly and self._count[True] >= LOST and self.gain < 1
-        surely = LOST <= self._count[True] == self._won and self.gain >= CLEAR
+        never = not mostly and self._count[True] >= ALIKE and self.gain < 1
+        surely = ALIKE <= self._count[True] == self._won and self.gain >= CLEAR
         if self.gain * CLEAR < 1 or never or surely or self._count[True] == MOST:
             self._decide(self.gain >= WORTH and mostly, now)
 

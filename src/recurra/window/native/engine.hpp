@@ -76,7 +76,7 @@ class Engine {
     auto lock = locked();
     const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
     if (us < tiny_us && join(upstream, accesses, call, us)) return;
-    while (window_.crowded()) help(lock, kReady | kRoom, &by_callers);
+    while (window_.crowded()) help(lock, [this] { return shows(kReady | kRoom); });
     auto& bundle = bundles_[index(window_.enter(accesses, upstream))];
     if (!bundle) bundle = spare();
     bundle->us = us;
@@ -90,7 +90,7 @@ class Engine {
   void drain() {
     if (state_ & kEmpty) return;
     auto lock = locked();
-    while (!window_.empty()) help(lock, kReady | kEmpty, &by_callers);
+    while (!window_.empty()) help(lock, [this] { return shows(kReady | kEmpty); });
   }
 
   // Whether so much has run that forgetting it is worth the locks that it takes.
@@ -116,16 +116,8 @@ class Engine {
     if (state_ & kEmpty) return;
     auto lock = locked();
     while (window_.before_reads(reads)) {
-      if (run_one(lock)) {
-        count(by_callers);
-        continue;
-      }
       const unsigned before = retired_;
-      const auto moved = [&] { return retired_ != before || (state_ & kReady); };
-      if (look(lock, moved)) continue;
-      ++callers_asleep_;
-      done_.wait(lock, moved);
-      --callers_asleep_;
+      help(lock, [&] { return retired_ != before || shows(kReady); });
     }
   }
 
@@ -257,14 +249,12 @@ class Engine {
     return true;
   }
 
-  // Runs a ready task, or waits until one of `events`.
-  void help(std::unique_lock<std::mutex>& lock, unsigned events,
-            std::atomic<std::uint64_t>* ran_by) {
-    if (run_one(lock)) {
-      count(*ran_by);
-      return;
-    }
-    const auto there = [&] { return (state_ & events) != 0; };
+  bool shows(unsigned events) const { return (state_ & events) != 0; }
+
+  // A caller runs a ready task, or waits until an event is there.
+  template <class There>
+  void help(std::unique_lock<std::mutex>& lock, const There& there) {
+    if (run_one(lock)) return count(by_callers);
     if (look(lock, there)) return;
     ++callers_asleep_;
     done_.wait(lock, there);
@@ -419,9 +409,9 @@ class Engine {
       found = false;
       if (run_one(lock)) {
         count(by_workers);
-      } else if (state_ & (kReady | kClosing)) {
+      } else if (shows(kReady | kClosing)) {
         continue;
-      } else if (look(lock, [this] { return (state_ & (kReady | kClosing)) != 0; })) {
+      } else if (look(lock, [this] { return shows(kReady | kClosing); })) {
         found = true;  // just now
       } else {
         sleep(lock);

@@ -83,6 +83,12 @@ void drain() {
   engine->drain();
 }
 
+// The same, for a caller that has Python's lock: what has run is forgotten, too.
+void settle() {
+  drain();
+  engine->sweep();
+}
+
 [[noreturn]] void raise(const Failure& why) {
   engine->tell();
   TORCH_CHECK(false, why.text);
@@ -433,11 +439,7 @@ NB_MODULE(_recurra_torch, m) {
     if (program && (mode == Mode::aside || mode == Mode::window)) program->end_block();
     account();
   });
-  m.def("drain", [] {
-    if (!engine) return;
-    drain();
-    engine->sweep();
-  });
+  m.def("drain", [] { if (engine) settle(); });
   m.def("change", [] { if (engine) engine->change(); });
   m.def("finish", []() -> std::optional<std::string> {
     auto why = engine ? engine->end() : nullptr;
@@ -446,8 +448,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("end", [] {
     program = nullptr;
     if (!engine) return;
-    drain();
-    engine->sweep();
+    settle();
     engine->end();
     engine->open(false);
   });

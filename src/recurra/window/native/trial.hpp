@@ -7,7 +7,7 @@ namespace recurra {
 
 class Trial {
  public:
-  static constexpr int kLeast = 2, kMost = 6, kLost = 3;       // stretches each way; all lost, or won
+  static constexpr int kLeast = 2, kMost = 6, kAlike = 3;      // stretches each way
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
   static constexpr double kHopeless = 1.5;                      // times slower: one each way
   static constexpr double kPause = 20, kSoon = 8;               // times what was spent: off, on
@@ -48,9 +48,10 @@ class Trial {
       return;
     }
     const bool mostly = 3 * won_ >= 2 * on_;
-    const bool never = !mostly && on_ >= kLost && gain_ < 1;
-    const bool surely = won_ == on_ && on_ >= kLost && gain_ >= kClear;
-    if (gain_ * kClear < 1 || never || surely || on_ == kMost) decide(gain_ >= kWorth && mostly, now);
+    const bool never = !mostly && on_ >= kAlike && gain_ < 1;
+    const bool surely = won_ == on_ && on_ >= kAlike && gain_ >= kClear;
+    const bool enough = gain_ * kClear < 1 || never || surely || on_ == kMost;
+    if (enough) decide(gain_ >= kWorth && mostly, now);
   }
 
   // It cannot pay, as far as is known without trying.

@@ -26,9 +26,10 @@ from torch.utils import dlpack
 
 from recurra.fragments import table_html
 from recurra.window.faults import KernelError
+from recurra.window.learning import check_policy
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
-from recurra.window.task import WindowError, check_policy
+from recurra.window.task import WindowError
 from recurra.window.torch.sites import Site, site_of
 
 # What reads or gives away a tensor's memory without the dispatcher.
