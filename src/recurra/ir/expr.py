@@ -371,6 +371,8 @@ def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
 
 
 def symbols(e: Any) -> set[str]:
+    if isinstance(e, int):  # most are
+        return set()
     if isinstance(e, Sym):
         return {e.name}
     return set().union(*map(symbols, children(e)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
@@ -68,8 +69,8 @@ class Op:
 
     def exprs(self) -> Iterator[Any]:
         """Every index expression among the attributes."""
-        for f in fields(self):  # pyright: ignore[reportArgumentType]
-            yield from _exprs(getattr(self, f.name))
+        for name, _ in _attributes(type(self)):
+            yield from _exprs(getattr(self, name))
 
     def mentions(self) -> set[str]:
         """The symbols the attributes read."""
@@ -78,9 +79,9 @@ class Op:
     def at(self, by: Any) -> Self:
         """The op with symbols replaced in its attributes."""
         changed = {
-            f.name: new
-            for f in fields(self)  # pyright: ignore[reportArgumentType]
-            if (new := _substitute(old := getattr(self, f.name), by)) != old
+            name: new
+            for name, _ in _attributes(type(self))
+            if (new := _substitute(old := getattr(self, name), by)) != old
         }
         return replace(self, **changed) if changed else self  # pyright: ignore
 
@@ -90,10 +91,16 @@ class Op:
     def attributes(self) -> list[str]:
         """`key=value` for each attribute that differs from its default."""
         return [
-            f"{f.name}={show(value)}"
-            for f in fields(self)  # pyright: ignore[reportArgumentType]
-            if (value := getattr(self, f.name)) != f.default
+            f"{name}={show(value)}"
+            for name, default in _attributes(type(self))
+            if (value := getattr(self, name)) != default
         ]
+
+
+@cache
+def _attributes(kind: type[Op]) -> tuple[tuple[str, Any], ...]:
+    """Names and defaults; asked for so often that asking `dataclasses` each time is felt."""
+    return tuple((f.name, f.default) for f in fields(kind))  # pyright: ignore[reportArgumentType]
 
 
 def show(value: Any) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from recurra.fragments import code_html
 from recurra.ir.graph import Graph, Ref
@@ -50,7 +51,7 @@ class Loop:
     shifts: tuple[tuple[str, int], ...]
     body: tuple[Item, ...]
 
-    @property
+    @cached_property
     def shift(self) -> Mapping[str, int]:
         return dict(self.shifts)
 
