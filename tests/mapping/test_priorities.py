@@ -14,12 +14,20 @@ from mapping.instances import random_problem
 from recurra import cli
 from recurra.mapping import engines, priorities
 from recurra.mapping.flat import flat
-from recurra.mapping.keys import FEATURES, UNITS, features, shared_features, shared_weights
+from recurra.mapping.keys import (
+    FEATURES,
+    UNITS,
+    Summary,
+    features,
+    shared_features,
+    shared_weights,
+    weighty,
+)
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.learned import place_by_weights
+from recurra.mapping.solvers.learned import MATTERS, place_by_weights
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Buffer, Instruction, Problem
 
@@ -89,7 +97,7 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, known = instance("ppo_step"), shipped()[:5]
     search = Search(problem, 60.0, 0, None, PYTHON)
     monkeypatch.setattr("recurra.mapping.solvers.learned.SECONDS", 0.0)
-    assert place_by_weights(search, known) == 1
+    assert place_by_weights(search, known) == 0  # the first of them, at once of all tensors
     first = search.reward
     assert first > 0
     again = Search(problem, 60.0, 0, None, PYTHON)
@@ -97,6 +105,33 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place_by_weights(again, known) > len(known)
     assert again.reward >= first
     assert validate(problem, again.solution) == again.reward
+
+
+def test_what_matters_is_the_fewest_tensors_that_gain_enough() -> None:
+    for name in ("ppo_step", "alexnet_train"):
+        f = flat(instance(name))
+        summary = Summary(f)
+        gained = summary.benefit + summary.gain
+        some = weighty(f, 0.9)
+        assert list(some) == sorted(set(some.tolist()))
+        assert gained[some].sum() >= 0.9 * gained.sum()
+        most = np.sort(gained)[::-1]
+        assert most[: len(some) - 1].sum() < 0.9 * gained.sum()
+        assert gained[some].sum() == most[: len(some)].sum()
+        assert len(weighty(f, 1.0)) >= np.count_nonzero(gained)
+    idle = flat(random_problem(Random(0), 20))
+    assert 0 < len(weighty(idle, 0.5)) <= len(idle.grouped)
+
+
+def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
+    problem, known = instance("ppo_step"), shipped()[:3]
+    search = Search(problem, 60.0, 0, None, PYTHON)
+    place_by_weights(search, known)
+    f = search.flat
+    some = set(weighty(f, MATTERS).tolist())
+    placed = {int(f.storage[i]) for i, p in enumerate(search.solution.placements) if p is not None}
+    assert placed - some
+    assert len(some) < len(f.grouped)
 
 
 def test_what_is_shipped_was_learnt_from_the_library() -> None:
