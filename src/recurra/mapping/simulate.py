@@ -88,8 +88,8 @@ def _duration(problem: Problem, solution: Solution, t: int) -> tuple[int, int]:
         duration = problem.instructions[t].supply + missed
         return duration, duration
     duration = cost.latency(inside)
-    if not isinstance(cost, Roofline):
-        return duration, duration
+    if not isinstance(cost, Roofline):  # a table does not tell how long it moves
+        return duration, min(duration, problem.instructions[t].supply)
     outside = sum(s for s, x in zip(cost.slow, inside, strict=True) if not x)
     return duration, max(0, duration - cost.times * outside)
 

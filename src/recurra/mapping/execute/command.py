@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -18,6 +18,8 @@ from recurra.memory.problem import Problem, Solution, nothing
 
 if TYPE_CHECKING:
     from recurra.mapping.execute.compare import Compared
+    from recurra.mapping.execute.costs import Gauge
+    from recurra.mapping.execute.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Run:
     """auto: the native one where it is built."""
     rounds: int = 5
     """How often the step is run; times are medians."""
+    costs: Literal["sums", "tables"] = "sums"
+    """sums: what an instruction computes and what it moves, added up; tables: measured for every
+    subset of its buffers in fast memory, the largest eight, which takes some minutes."""
+    samples: int = 3
+    """With tables: rounds of measuring them, each of 16 runs of the step."""
     folder: Path | None = None
     """Where the file of the slow memory goes; if left out, where temporary files go."""
     json: bool = False
@@ -52,6 +59,8 @@ class Run:
 
         if self.rounds < 1:
             raise RecurraError(f"a step is run once at least, not {self.rounds} times")
+        if self.samples < 1:
+            raise RecurraError(f"tables take one round of measuring at least, not {self.samples}")
         size = nbytes(self.fast_size)
         if ":" in self.program:
             function, arguments, _ = function_of(self.program)
@@ -59,17 +68,35 @@ class Run:
         else:
             workload = workload_of(self.program)
         print(workload, file=sys.stderr)
-        done = compare(workload, size, self.answers, rounds=self.rounds, folder=self.folder)
+        tabulate = self.tabulate if self.costs == "tables" else None
+        done = compare(
+            workload,
+            size,
+            self.answers,
+            rounds=self.rounds,
+            folder=self.folder,
+            tabulate=tabulate,
+        )
         if self.json:
             print(json.dumps({"problem": workload.name, "slow": done.slow, "answers": _told(done)}))
             return 0
         print(done.problem)
         print(done.slow)
         print(done.prices)
+        if done.tables is not None:
+            print(done.tables)
         for name, x in done.comparisons.items():
             print(f"{name}: {x.answer}, {x.share:.3f} of all there is to gain\n  {x}")
         print("results are those of the unmapped run, to the last bit")
         return 0
+
+    def tabulate(self, gauge: Gauge) -> Tables:
+        """With a bar."""
+        from recurra.mapping.execute.subsets import RUNS, measure_tables
+        from recurra.report.progress import track
+
+        with track(self.samples * RUNS, "measuring tables") as bar:
+            return measure_tables(gauge, self.samples, bar.update)
 
     def answers(self, problem: Problem) -> Mapping[str, Solution]:
         """The solver's, beside everything in slow memory."""
@@ -89,6 +116,7 @@ def _told(done: Compared) -> dict[str, Any]:
             "simulated_ms": x.middle[1],
             "ratio": x.ratio,
             "spread_ms": x.spread,
+            "by_sums": x.without_tables,  # simulated_ms and ratio, beside tables
         }
         for name, x in done.comparisons.items()
     }

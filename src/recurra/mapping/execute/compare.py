@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from recurra.errors import RecurraError
 from recurra.mapping.execute.costs import Gauge, Measured
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.run import Execution, Times
+from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.memory.problem import Problem, Solution
@@ -30,6 +31,7 @@ class Comparison:
     answer: Solution
     share: float  # of all there is to gain
     simulated: Floats
+    summed: Floats | None  # simulated without the tables, where there are some
     measured: Floats
     times: tuple[Times, ...]
 
@@ -42,6 +44,13 @@ class Comparison:
     def ratio(self) -> float:
         """Measured over simulated, the median of the rounds."""
         return float(np.median(self.measured / self.simulated))
+
+    @property
+    def without_tables(self) -> tuple[float, float] | None:
+        """The simulated median and the ratio, if costs were sums."""
+        if self.summed is None:
+            return None
+        return float(np.median(self.summed)), float(np.median(self.measured / self.summed))
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -58,13 +67,20 @@ class Comparison:
             f"{self.middle[0]:,.1f} ms measured ({self.spread[0]:,.1f} to "
             f"{self.spread[1]:,.1f}; {parts[0]:,.1f} computing, {parts[1]:,.1f} at the disk, "
             f"{parts[2]:,.1f} waiting), {self.middle[1]:,.1f} ms simulated, "
-            f"ratio {self.ratio:.3f}"
+            f"ratio {self.ratio:.3f}{self._told()}"
         )
+
+    def _told(self) -> str:
+        sums = self.without_tables
+        return "" if sums is None else f" (by sums {sums[0]:,.1f} ms, ratio {sums[1]:.3f})"
 
 
 @dataclass(frozen=True)
 class Compared:
     """A problem with measured prices, where its slow memory is, and a comparison by answer.
+
+    With `tables` the problem has them, and beside the answers to it are those to the same problem
+    whose costs are sums.
 
     `steady`: before and after how many rounds the instructions took the same time, to a tenth. Only
     these count, or all where they are fewer than three.
@@ -73,6 +89,7 @@ class Compared:
     problem: Problem
     slow: str
     prices: Measured
+    tables: Tables | None
     steady: int
     comparisons: Mapping[str, Comparison]
 
@@ -84,19 +101,27 @@ def compare(
     *,
     rounds: int = 9,
     folder: Path | None = None,
+    tabulate: Callable[[Gauge], Tables] | None = None,
 ) -> Compared:
     """Measures prices, asks for answers, and runs them all `rounds` times, in turns.
 
-    A round's simulated step is that by the prices measured before and after it, so that a machine
-    that others use, too, is as slow for both. Raises `RecurraError` if a result is not the
-    unmapped run's to the last bit.
+    `tabulate`: say `measure_tables`. A round's simulated step is that by the prices measured before
+    and after it, so that a machine that others use, too, is as slow for both; tables are measured
+    once, and scaled as these are. Raises `RecurraError` if a result is not the unmapped run's to
+    the last bit.
     """
     wanted = unmapped(workload)
     with Gauge(workload, folder) as gauge:
         for _ in range(FIRST):
             gauge.round()
-        problem = problem_of(workload, fast_size, gauge.measured())
-        found = answers(problem)
+        tables = None if tabulate is None else tabulate(gauge)
+        then = gauge.measured()
+        summed = problem_of(workload, fast_size, then)
+        problem = summed if tables is None else problem_of(workload, fast_size, then, tables)
+        found = dict(answers(problem))
+        if tables is not None:
+            other = {f"{k} by sums": x for k, x in answers(summed).items()}
+            found |= {k: x for k, x in other.items() if x not in found.values()}
         runs = {k: Execution(workload, problem, x, gauge.slow) for k, x in found.items()}
         prices, times = [gauge.round()], list[dict[str, Times]]()
         for k in range(rounds):
@@ -108,19 +133,25 @@ def compare(
             prices.append(gauge.round())
     steady = _steady(np.array([sum(x.instructions) for x in prices]))
     counted = steady if len(steady) > 2 else list(range(rounds))
-    priced = [(problem_of(workload, fast_size, x), x.drag) for x in prices]
+    drags = [x.drag for x in prices]
+    sums = [problem_of(workload, fast_size, x) for x in prices]
+    problems = sums
+    if tables is not None:
+        scaled = [tables.scaled(*_longer(now, summed)) for now in sums]
+        pairs = zip(prices, scaled, strict=True)
+        problems = [problem_of(workload, fast_size, x, table) for x, table in pairs]
     comparisons: dict[str, Comparison] = {}
     for name, answer in found.items():
-        ends = np.array([_simulated(p, answer, drag) for p, drag in priced])
         steps = tuple(times[k][name] for k in counted)
         comparisons[name] = Comparison(
             answer,
             answer.reward(problem) / max(1, problem.total),
-            ((ends[:-1] + ends[1:]) / 2)[counted],
+            _between(problems, answer, drags)[counted],
+            None if tables is None else _between(sums, answer, drags)[counted],
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
-    return Compared(problem, str(gauge.slow), gauge.measured(), len(steady), comparisons)
+    return Compared(problem, str(gauge.slow), gauge.measured(), tables, len(steady), comparisons)
 
 
 def _steady(alone: Floats) -> list[int]:
@@ -128,8 +159,21 @@ def _steady(alone: Floats) -> list[int]:
     return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
 
 
-def _simulated(problem: Problem, answer: Solution, drag: float) -> float:
-    return simulate(problem, answer, contention=True, drag=drag).latency / 1e9
+def _longer(now: Problem, then: Problem) -> tuple[float, float]:
+    """How many times as long the same program moves, and computes."""
+    computing = [sum(x.supply for x in p.instructions) for p in (now, then)]
+    return now.total / max(1, then.total), computing[0] / max(1, computing[1])
+
+
+def _between(problems: Sequence[Problem], answer: Solution, drags: Sequence[float]) -> Floats:
+    """Milliseconds of a simulated step, by round: of the prices before it and after it."""
+    ends = np.array(
+        [
+            simulate(problem, answer, contention=True, drag=drag).latency / 1e9
+            for problem, drag in zip(problems, drags, strict=True)
+        ]
+    )
+    return (ends[:-1] + ends[1:]) / 2
 
 
 def _expect_same(who: str, found: tuple[Array, ...], wanted: tuple[Array, ...]) -> None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import problem_of, slots
 from recurra.mapping.execute.run import Execution
-from recurra.mapping.execute.slow import PAGE, SlowMemory, pages, whole_pages
-from recurra.mapping.execute.workload import Array, Workload
+from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages, whole_pages
+from recurra.mapping.execute.workload import Workload
 from recurra.mapping.machine import picoseconds
 from recurra.memory.problem import nothing
 
@@ -68,6 +68,8 @@ class Gauge:
 
     A round runs the instructions three times: with everything in RAM; with everything in slow
     memory; and in RAM while the copy engine never rests.
+
+    `rooms`: each tensor's, in RAM; `execution`: that with everything in slow memory.
     """
 
     def __init__(self, workload: Workload, folder: Path | None = None) -> None:
@@ -77,13 +79,14 @@ class Gauge:
         self._uses = [[sizes[i] for i in here] for here in problem.uses]
         self._amounts = sorted(set(sizes))
         self._random = np.random.default_rng(0)
-        self._values = in_ram(workload)
+        self.rooms = in_ram(workload)
+        self._values = [x.over(room) for x, room in zip(workload.tensors, self.rooms, strict=True)]
         self._room = pages(max(n for n, _ in sizes))
         self._rounds: list[_Round] = []
         self._spare = slots(workload)[1]  # behind it copies write what nobody reads
         self.slow = SlowMemory(folder, self._spare + 4 * len(self._room))
         try:
-            self._outside = Execution(workload, problem, nothing(problem), self.slow)
+            self.execution = Execution(workload, problem, nothing(problem), self.slow)
             self._compute()  # compiles
         except BaseException:
             self.slow.close()
@@ -100,7 +103,7 @@ class Gauge:
         `Execution` that shares the file are lost."""
         computed = self._compute()
         self.slow.log = {x: [] for x in self._amounts}
-        slowly, moved = self._outside.run().total, self.slow.log
+        slowly, moved = self.execution.run().total, self.slow.log
         self.slow.log = None
         self._rounds.append(_Round(computed, slowly, moved, *self._beside(sum(computed))))
         return self._measured(self._rounds[-1:])
@@ -179,15 +182,13 @@ def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
     return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))
 
 
-def in_ram(workload: Workload) -> list[Array]:
-    """Every tensor, each storage in a place of its own of one block, as fast memory is one."""
+def in_ram(workload: Workload) -> list[Bytes]:
+    """A room for every tensor, each storage a place of its own of one block, as fast memory is
+    one."""
     at: dict[int, int] = {}
     end = 0
     for x, first in zip(workload.tensors, workload.storage, strict=True):
         if first not in at:
             at[first], end = end, end + whole_pages(x.nbytes)
-    block, found = pages(end), list[Array]()
-    for x, first in zip(workload.tensors, workload.storage, strict=True):
-        room = block[at[first] : at[first] + x.nbytes]
-        found.append(room.view(x.dtype).reshape(x.shape))
-    return found
+    block, every = pages(end), zip(workload.tensors, workload.storage, strict=True)
+    return [block[at[first] : at[first] + whole_pages(x.nbytes)] for x, first in every]

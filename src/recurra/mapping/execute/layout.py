@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from recurra.mapping.execute.slow import whole_pages
+from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Workload
-from recurra.memory.problem import Buffer, Instruction, Problem, Roofline
+from recurra.memory.problem import Buffer, Instruction, Problem, Roofline, Table
 
 Use = tuple[int, bool]  # a tensor, and if the instruction writes it
 
@@ -51,11 +52,14 @@ def slots(workload: Workload) -> tuple[dict[int, int], int]:
     return at, end
 
 
-def problem_of(workload: Workload, fast_size: int, prices: Prices) -> Problem:
+def problem_of(
+    workload: Workload, fast_size: int, prices: Prices, tables: Tables | None = None
+) -> Problem:
     """The problem whose answers `Execution` runs.
 
     An instruction reads what is not in fast memory before it computes, and writes it afterwards:
-    latencies add up, and the disk is idle while it computes.
+    the disk is idle while it computes, and without tables, latencies add up. What holds does not
+    depend on tables, only what is gained.
     """
     storage = workload.storage
     shared = sorted({first for k, first in enumerate(storage) if k != first})
@@ -66,12 +70,19 @@ def problem_of(workload: Workload, fast_size: int, prices: Prices) -> Problem:
         here = [(k, out, whole_pages(workload.tensors[k].nbytes)) for k, out in uses(workload, t)]
         slow = tuple(prices.moving(n, out=out) for _, out, n in here)
         cost = Roofline(0, slow, (0,) * len(slow), rest=prices.computing(t))
-        instructions.append(Instruction(x.name, cost.rest, cost))
-        for (k, out, n), gain in zip(here, slow, strict=True):
+        cost = cost if tables is None else tables.steps[t].cost()
+        instructions.append(Instruction(x.name, prices.computing(t), cost))
+        for i, (k, out, n) in enumerate(here):
             lives = (workload.made.get(k, -1), workload.last[k])
             demand, group = prices.copying(n, out=out), groups.get(storage[k])
+            gain = _alone(cost, i, len(here))
             buffers.append(Buffer(n, out, t, k, group, lives, demand, gain))
     return Problem(workload.name, fast_size, tuple(instructions), tuple(buffers))
+
+
+def _alone(cost: Roofline | Table, buffer: int, count: int) -> int:
+    """What is gained if of an instruction's buffers this one alone is in fast memory."""
+    return cost.latency([False] * count) - cost.latency([i == buffer for i in range(count)])
 
 
 def outside(workload: Workload, step: int, first: int, inside: Sequence[bool]) -> dict[int, int]:

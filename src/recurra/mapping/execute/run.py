@@ -6,20 +6,17 @@ itself, which waits for the disk: that is what it gains where it is in fast memo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from recurra.errors import RecurraError
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import outside, slots, uses
 from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
-from recurra.mapping.execute.workload import Array, Operation, Workload
+from recurra.mapping.execute.step import Step
+from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Problem, ProblemError, Solution, copy_steps
-
-Moved = tuple[Bytes, int]  # an array, and its place in the file
 
 
 @dataclass(frozen=True)
@@ -36,16 +33,6 @@ class Times:
             f"{self.total * 1e3:,.1f} ms: {sum(self.computed) * 1e3:,.1f} computing, "
             f"{sum(self.moved) * 1e3:,.1f} at the disk, {sum(self.waited) * 1e3:,.1f} waiting"
         )
-
-
-@dataclass
-class _Step:
-    operation: Operation
-    operands: list[Array] = field(default_factory=list)
-    outputs: list[Array] = field(default_factory=list)
-    reads: list[Moved] = field(default_factory=list)
-    writes: list[Moved] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)  # that may begin with it
 
 
 class Execution:
@@ -73,7 +60,7 @@ class Execution:
         small = [k for k in range(len(workload.tensors)) if not workload.placed(k)]
         self.beside = {k: pages(workload.tensors[k].nbytes) for k in small}
         self.slots, size = slots(workload)
-        self._steps = [_Step(x) for x in workload.operations]
+        self._steps = [Step(workload.name, x) for x in workload.operations]
         for t in range(problem.steps):
             self._prepare(t)
         self._shares = isinstance(disk, SlowMemory)
@@ -108,14 +95,9 @@ class Execution:
                 copier.wait(t)
                 ready = perf_counter()
                 copier.add(step.copies)
-                _move(copier, step.reads, self.slow.read)
-                there = perf_counter()
-                self._compute(step)
-                done = perf_counter()
-                _move(copier, step.writes, self.slow.write)
+                computed.append(step.run(self.slow, copier.silent))
                 waited.append(ready - now)
                 now = perf_counter()
-                computed.append(done - there)
                 moved.append(now - ready - computed[-1])
             copier.wait(len(self._steps))
             end = perf_counter()
@@ -129,18 +111,8 @@ class Execution:
             if room is None:
                 room = pages(self.workload.tensors[k].nbytes)
                 self.slow.read(room, self.slots[k])
-            found.append(self._view(k, room).copy())
+            found.append(self.workload.tensors[k].over(room).copy())
         return tuple(found)
-
-    def _compute(self, step: _Step) -> None:
-        x = step.operation
-        try:
-            x.compute(step.operands, step.outputs)
-        except Exception as error:
-            raise RecurraError(
-                f"{self.workload.name}: its instruction {x.name} failed",
-                facts=f"{type(error).__name__}: {error}",
-            ) from error
 
     def _changes(self, tensor: int) -> bool:
         return not self.workload.placed(tensor) or tensor in self.workload.shared
@@ -150,13 +122,9 @@ class Execution:
         for k in tensors:
             room = self.beside.get(k)
             given = room if room is not None else pages(self.workload.tensors[k].nbytes)
-            self._view(k, given)[...] = self.workload.given[k]
+            self.workload.tensors[k].over(given)[...] = self.workload.given[k]
             if room is None:
                 self.slow.write(given, self.slots[k])
-
-    def _view(self, tensor: int, room: Bytes) -> Array:
-        x = self.workload.tensors[tensor]
-        return room[: x.nbytes].view(x.dtype).reshape(x.shape)
 
     def _expect_pages(self) -> None:
         for i, p in enumerate(self.solution.placements):
@@ -181,10 +149,9 @@ class Execution:
         for k in (*x.reads, *x.writes):
             if not self.workload.placed(k):
                 rooms[k] = self.beside[self.workload.storage[k]]
-        step.operands = [self._view(k, rooms[k]) for k in x.reads]
-        step.outputs = [self._view(k, rooms[k]) for k in x.writes]
+        step.find(self.workload, rooms)
 
-    def _placed(self, i: int, tensor: int, out: bool, step: _Step) -> Bytes:
+    def _placed(self, i: int, tensor: int, out: bool, step: Step) -> Bytes:
         b, p = self.problem.buffers[i], self.solution.placements[i]
         if p is None:
             at = self._bounced[b.target_time][self.workload.storage[tensor]]
@@ -198,13 +165,6 @@ class Execution:
         elif p is None or p.copied:  # also what is copied in no time
             (step.writes if out else step.reads).append((room, self.slots[tensor]))
         return room
-
-
-def _move(copier: Copier, moved: list[Moved], move: Callable[[Bytes, int], None]) -> None:
-    if moved:
-        with copier.silent():
-            for array, at in moved:
-                move(array, at)
 
 
 def execute(

@@ -28,6 +28,10 @@ class Tensor:
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    def over(self, room: NDArray[np.uint8]) -> Array:
+        """An array of it, where these bytes begin."""
+        return room[: self.nbytes].view(self.dtype).reshape(self.shape)
+
 
 @dataclass(frozen=True)
 class Operation:

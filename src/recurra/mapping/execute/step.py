@@ -1,0 +1,61 @@
+"""One instruction, ready to run: where its operands and outputs are, and what it moves itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from recurra.errors import RecurraError
+from recurra.mapping.execute.copier import Copy
+from recurra.mapping.execute.slow import Bytes, SlowMemory
+from recurra.mapping.execute.workload import Array, Operation, Workload
+
+Moved = tuple[Bytes, int]  # an array, and its place in the file
+Silent = Callable[[], AbstractContextManager[None]]  # within it the disk is the caller's
+
+
+@dataclass
+class Step:
+    """It reads what is not in fast memory before it computes, and writes it afterwards."""
+
+    program: str
+    operation: Operation
+    operands: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+    reads: list[Moved] = field(default_factory=list)
+    writes: list[Moved] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)  # that may begin with it
+
+    def find(self, workload: Workload, rooms: Mapping[int, Bytes]) -> None:
+        """Its tensors are in these rooms."""
+        x, tensors = self.operation, workload.tensors
+        self.operands = [tensors[k].over(rooms[k]) for k in x.reads]
+        self.outputs = [tensors[k].over(rooms[k]) for k in x.writes]
+
+    def run(self, slow: SlowMemory, silent: Silent = nullcontext) -> float:
+        """Seconds of computing, without those of moving."""
+        _move(self.reads, slow.read, silent)
+        there = perf_counter()
+        self._compute()
+        seconds = perf_counter() - there
+        _move(self.writes, slow.write, silent)
+        return seconds
+
+    def _compute(self) -> None:
+        x = self.operation
+        try:
+            x.compute(self.operands, self.outputs)
+        except Exception as error:
+            raise RecurraError(
+                f"{self.program}: its instruction {x.name} failed",
+                facts=f"{type(error).__name__}: {error}",
+            ) from error
+
+
+def _move(moved: list[Moved], move: Callable[[Bytes, int], None], silent: Silent) -> None:
+    if moved:
+        with silent():
+            for array, at in moved:
+                move(array, at)

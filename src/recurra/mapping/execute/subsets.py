@@ -1,0 +1,174 @@
+"""Tables of latencies, measured: each instruction with every subset of its buffers in RAM.
+
+Appendix A of arXiv 2305.07440: of an instruction's buffers the largest eight vary. They are not
+measured one instruction after the other, but by runs of the whole program, so that each finds the
+caches, and the processor, as its predecessors leave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from recurra.errors import RecurraError
+from recurra.mapping.execute.costs import Gauge
+from recurra.mapping.execute.layout import outside, slots, uses
+from recurra.mapping.execute.step import Step
+from recurra.mapping.execute.tables import Subsets, Tables
+from recurra.mapping.execute.workload import Array, Workload
+from recurra.memory.problem import VARIED
+
+RUNS = 16  # of the program, in a round
+Units = tuple[tuple[int, ...], ...]
+
+
+class Sample(NamedTuple):
+    """Seconds of one instruction with one subset of its units in fast memory."""
+
+    step: int
+    subset: int
+    moved: float
+    computed: float
+
+
+def measure_tables(
+    gauge: Gauge, rounds: int = 3, tell: Callable[[int], None] = lambda done: None
+) -> Tables:
+    """Medians, in turns with rounds of the gauge; `tell` gets the number of runs that are done.
+
+    The results of an `Execution` that shares the gauge's file are lost.
+    """
+    if rounds < 1:
+        raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
+    trials = _Trials(gauge)
+    random = np.random.default_rng(0)
+    for k in range(rounds):
+        for done, subsets in enumerate(_runs([len(x) for x in trials.units], random), 1):
+            trials.run(subsets)
+            tell(k * RUNS + done)
+        gauge.round()
+    return trials.tables()
+
+
+def units(workload: Workload, step: int) -> Units:
+    """What varies of an instruction's buffers: the largest, as many as fit into eight.
+
+    By their positions; those that share a place are one.
+    """
+    sharing: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    for i, (k, _) in enumerate(uses(workload, step)):
+        sharing.setdefault(workload.storage[k], []).append(i)
+        sizes[workload.storage[k]] = workload.tensors[k].nbytes
+    found: list[tuple[int, ...]] = []
+    for first in sorted(sharing, key=lambda x: -sizes[x]):
+        if sum(map(len, found)) + len(sharing[first]) <= VARIED:
+            found.append(tuple(sharing[first]))
+    return tuple(sorted(found))
+
+
+def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[list[int]]]:
+    """A round's runs: the subsets that each instruction has, by the number of its units.
+
+    From one run in which all is in slow memory to one in which all is in fast memory, in any order:
+    then an instruction has much in fast memory while its neighbours have, as it is with mappings.
+    In the round it has each of its subsets equally often; if there are more than runs, several in
+    one run.
+    """
+    sweeps = [
+        sorted(random.permutation(1 << n).tolist(), key=lambda subset: subset.bit_count())
+        for n in counts
+    ]
+    for r in random.permutation(RUNS).tolist():
+        found: list[list[int]] = []
+        for sweep in sweeps:
+            first, end = r * len(sweep) // RUNS, (r + 1) * len(sweep) // RUNS
+            found.append(sweep[first : max(end, first + 1)])
+        yield found
+
+
+class _Trials:
+    """Runs the program with any subsets: each value is in RAM and in the file, in both the same."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self.workload, self.slow, self.rooms = gauge.workload, gauge.slow, gauge.rooms
+        self.bounce = gauge.execution.bounce
+        self.slots, _ = slots(self.workload)
+        self.units = [units(self.workload, t) for t in range(len(self.workload.operations))]
+        self.found: list[list[Sample]] = []  # by run
+        for k in self.slots:
+            if k not in self.workload.shared:  # the gauge has computed it
+                self.slow.write(self.rooms[k], self.slots[k])
+
+    def run(self, subsets: Sequence[Sequence[int]]) -> None:
+        """Once; instructions with several subsets several times, one after the other."""
+        ready = [[(m, self._step(t, m)) for m in here] for t, here in enumerate(subsets)]
+        for k, given in self.workload.given.items():
+            if k in self.workload.shared:
+                self._put(k, given)
+        samples: list[Sample] = []
+        for t, here in enumerate(ready):
+            over = [old for old, _ in self.workload.operations[t].in_place]
+            kept = [(k, self._value(k).copy()) for k in over]
+            for subset, step in here:
+                for k, before in kept:
+                    self._put(k, before)
+                start = perf_counter()
+                computed = step.run(self.slow)
+                samples.append(Sample(t, subset, perf_counter() - start - computed, computed))
+            step = here[-1][1]
+            for k, made in zip(step.operation.writes, step.outputs, strict=True):
+                if k in self.workload.shared:
+                    self._put(k, made)
+        self.found.append(samples)
+
+    def tables(self) -> Tables:
+        """Medians, such that runs take what they took."""
+        times = [
+            {m: list[tuple[float, float]]() for m in range(1 << len(units))} for units in self.units
+        ]
+        for x in (x for run in self.found for x in run):
+            times[x.step][x.subset].append((x.moved, x.computed))
+        medians = [[np.median(found, axis=0).tolist() for found in x.values()] for x in times]
+        longer = float(np.median([_longer(run, medians) for run in self.found]))
+        steps = tuple(
+            Subsets(units, tuple(a for a, _ in here), tuple(b for _, b in here))
+            for units, here in zip(self.units, medians, strict=True)
+        )
+        fewest = min(len(found) for x in times for found in x.values())
+        return Tables(steps, fewest).scaled(longer, longer)
+
+    def _step(self, t: int, subset: int) -> Step:
+        here = uses(self.workload, t)
+        inside = [False] * len(here)
+        for k, unit in enumerate(self.units[t]):
+            for i in unit:
+                inside[i] = bool(subset >> k & 1)
+        at = outside(self.workload, t, 0, inside)
+        step = Step(self.workload.name, self.workload.operations[t])
+        rooms = {k: self.rooms[k] for k in (*step.operation.reads, *step.operation.writes)}
+        for (k, out), within in zip(here, inside, strict=True):
+            if not within:
+                first = at[self.workload.storage[k]]
+                rooms[k] = self.bounce[first : first + len(self.rooms[k])]
+                (step.writes if out else step.reads).append((rooms[k], self.slots[k]))
+        step.find(self.workload, rooms)
+        return step
+
+    def _value(self, tensor: int) -> Array:
+        return self.workload.tensors[tensor].over(self.rooms[tensor])
+
+    def _put(self, tensor: int, value: Array) -> None:
+        """Both in RAM and in the file."""
+        self._value(tensor)[...] = value
+        if tensor in self.slots:
+            self.slow.write(self.rooms[tensor], self.slots[tensor])
+
+
+def _longer(run: Sequence[Sample], medians: Sequence[Sequence[Sequence[float]]]) -> float:
+    """How many times as long as its instructions' medians a run took."""
+    expected = sum(sum(medians[x.step][x.subset]) for x in run)
+    return sum(x.moved + x.computed for x in run) / max(expected, 1e-12)
