@@ -22,7 +22,7 @@ from recurra.mapping.execute.costs import Gauge
 from recurra.mapping.execute.layout import problem_of, uses
 from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.slow import Bytes, SlowMemory
-from recurra.mapping.execute.subsets import RUNS, measure_tables
+from recurra.mapping.execute.subsets import RUNS, measure_tables, middles, more_than_chance
 from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
 from recurra.mapping.simulate import simulate
@@ -311,6 +311,25 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
     assert tables.steps[0].computed == (10 * TICK,)
     assert tables.steps[1].computed == (6 * TICK,) * 2
     assert tables.samples == RUNS // 2
+
+
+def test_what_is_chance_does_not_count() -> None:
+    sums = np.array([10.0, 7.0, 8.0, 5.0])
+    left = np.array([1.0, -1.0, -1.0, 1.0])  # what no sum explains, of square 4
+    for noise, kept in ((0.0, 1.0), (1.0, 0.75), (3.0, 0.25), (4.0, 0.0), (9.0, 0.0)):
+        np.testing.assert_allclose(more_than_chance(sums + left, noise), sums + kept * left)
+    np.testing.assert_allclose(more_than_chance(np.array([4.0, 1.0]), 5.0), [4.0, 1.0])
+    assert min(more_than_chance(np.array([3.0, 0.0, 0.0, 0.0]), 5.0)) == 0
+
+
+def test_errors_come_from_the_samples() -> None:
+    medians = np.array([11.0, 6.0, 7.0, 6.0])  # a sum, and what it does not explain: 1, -1, -1, 1
+    around = np.sqrt(6 / np.pi) * np.array([1.0, 0.0, -1.0])  # the median's error: 1
+    samples = [np.stack([[x] * 3, x + around], axis=1) for x in medians]
+    found = middles(samples)
+    np.testing.assert_allclose(found[:, 0], medians)
+    np.testing.assert_allclose(found[:, 1], medians - 0.25 * np.array([1, -1, -1, 1]))
+    np.testing.assert_allclose(middles([x[1:2] for x in samples])[:, 1], medians)  # are not known
 
 
 # What may go wrong

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
 from recurra.mapping.execute.costs import Gauge
@@ -22,6 +23,8 @@ from recurra.mapping.execute.workload import Array, Workload
 from recurra.memory.problem import VARIED
 
 RUNS = 16  # of the program, in a round
+MEDIAN = np.pi / 2  # variance of a median over that of a mean
+Floats = NDArray[np.float64]
 Units = tuple[tuple[int, ...], ...]
 
 
@@ -126,19 +129,19 @@ class _Trials:
         self.found.append(samples)
 
     def tables(self) -> Tables:
-        """Medians, such that runs take what they took."""
+        """Medians, less what is chance, such that runs take what they took."""
         times = [
             {m: list[tuple[float, float]]() for m in range(1 << len(units))} for units in self.units
         ]
         for x in (x for run in self.found for x in run):
             times[x.step][x.subset].append((x.moved, x.computed))
-        medians = [[np.median(found, axis=0).tolist() for found in x.values()] for x in times]
-        longer = float(np.median([_longer(run, medians) for run in self.found]))
+        found = [middles([np.array(here) for here in x.values()]) for x in times]
+        longer = float(np.median([_longer(run, found) for run in self.found]))
         steps = tuple(
-            Subsets(units, tuple(a for a, _ in here), tuple(b for _, b in here))
-            for units, here in zip(self.units, medians, strict=True)
+            Subsets(units, *(tuple(column.tolist()) for column in here.T))
+            for units, here in zip(self.units, found, strict=True)
         )
-        fewest = min(len(found) for x in times for found in x.values())
+        fewest = min(len(here) for x in times for here in x.values())
         return Tables(steps, fewest).scaled(longer, longer)
 
     def _step(self, t: int, subset: int) -> Step:
@@ -168,7 +171,34 @@ class _Trials:
             self.slow.write(self.rooms[tensor], self.slots[tensor])
 
 
-def _longer(run: Sequence[Sample], medians: Sequence[Sequence[Sequence[float]]]) -> float:
-    """How many times as long as its instructions' medians a run took."""
-    expected = sum(sum(medians[x.step][x.subset]) for x in run)
+def middles(samples: Sequence[Floats]) -> Floats:
+    """[subsets, 2] from [samples, 2] of each subset: medians, of which errors count less."""
+    medians = np.array([np.median(found, axis=0) for found in samples])
+    several = [found.var(axis=0, ddof=1) / len(found) for found in samples if len(found) > 1]
+    if not several:
+        return medians
+    noise = MEDIAN * np.mean(several, axis=0)
+    return np.stack([more_than_chance(x, y) for x, y in zip(medians.T, noise, strict=True)], axis=1)
+
+
+def more_than_chance(seconds: Floats, noise: float) -> Floats:
+    """By subset, of which each has an error of variance `noise`.
+
+    What the sum that fits best leaves over counts by the part of it that errors do not explain (as
+    James and Stein have it): a solver would choose the subsets that were measured too fast.
+    """
+    count = len(seconds).bit_length() - 1
+    sums = np.array([[1, *(m >> k & 1 for k in range(count))] for m in range(1 << count)], float)
+    fitted = sums @ np.linalg.lstsq(sums, seconds, rcond=None)[0]
+    left = seconds - fitted
+    expected = noise * (len(seconds) - count - 1)
+    if not expected:
+        return seconds
+    kept = max(0.0, 1 - expected / max(float(left @ left), 1e-30))
+    return np.maximum(0, fitted + kept * left)
+
+
+def _longer(run: Sequence[Sample], seconds: Sequence[Floats]) -> float:
+    """How many times as long as its instructions' seconds a run took."""
+    expected = sum(float(seconds[x.step][x.subset].sum()) for x in run)
     return sum(x.moved + x.computed for x in run) / max(expected, 1e-12)
