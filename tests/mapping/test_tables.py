@@ -27,7 +27,7 @@ from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import Placement, Problem, Solution, Table, nothing
+from recurra.memory.problem import Placement, Problem, Roofline, Solution, Table, nothing
 from recurra.memory.problem_text import problem_from_json, problem_to_json
 
 TICK = 2.0**-14  # of a second: sums are exact
@@ -80,6 +80,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def measured(work: Workload, folder: Path, rounds: int = 1) -> Tables:
     with Gauge(work, folder) as gauge:
         return measure_tables(gauge, rounds)
+
+
+def costs_of(tables: Tables) -> list[Table]:
+    return [x.cost() for x in tables.steps if x is not None]
 
 
 def moving(count: int) -> int:
@@ -145,7 +149,7 @@ def test_the_largest_eight_vary(clock: Clock, tmp_path: Path) -> None:
     one = Operation("one", tuple(first), (10,), clock.computing(64))
     work = Workload("many", tensors, (one,), first, (10,))
     tables = measured(work, tmp_path)
-    table = tables.steps[0].cost()
+    (table,) = costs_of(tables)
     varied = [0, 2, 3, 5, 6, 7, 8, 10]  # not 1 and 9, the smallest, nor 4, the next
     assert (list(table.varied), tables.samples) == (varied, 1)
     for inside in every(8):
@@ -158,6 +162,25 @@ def test_the_largest_eight_vary(clock: Clock, tmp_path: Path) -> None:
         assert table.latency(whole) == latency(
             work, 0, [k in varied and x for k, x in enumerate(whole)], 64
         )
+
+
+def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
+    first = {k: np.full(N, k, np.float32) for k in range(9)}
+    steps = (
+        Operation("nine", tuple(range(8)), (9,), clock.computing(64)),
+        Operation("eight", tuple(range(7)), (10,), clock.computing(8)),
+    )
+    work = Workload("wide", (Tensor((N,)),) * 11, steps, first, (9, 10))
+    with Gauge(work, tmp_path) as gauge:
+        tables = measure_tables(gauge, 1, wide="sums")
+        problem = problem_of(work, 1 << 20, gauge.measured(), tables)
+    assert tables.steps[0] is None
+    assert str(tables).startswith("tables of 1 instructions: 256 subsets")
+    assert isinstance(problem.instructions[0].cost, Roofline)
+    none = problem.latency(0, [False] * 9)
+    assert none - problem.latency(0, [True] * 9) == sum(b.benefit for b in problem.buffers[:9])
+    for inside in ([False] * 8, [True] * 8, [True] * 4 + [False] * 4):
+        assert problem.latency(1, inside) == latency(work, 1, inside, 8)
 
 
 def in_place(clock: Clock) -> Workload:
@@ -174,10 +197,10 @@ def in_place(clock: Clock) -> Workload:
 def test_what_shares_a_place_is_in_fast_memory_together(clock: Clock, tmp_path: Path) -> None:
     work = in_place(clock)
     tables = measured(work, tmp_path)
-    assert [x.units for x in tables.steps] == [((0, 2), (1,)), ((0, 1),)]
+    assert [x and x.units for x in tables.steps] == [((0, 2), (1,)), ((0, 1),)]
     assert "6 subsets of buffers" in str(tables)
     assert "; 6 more cannot be, and lie between" in str(tables)
-    table = tables.steps[0].cost()
+    table, _ = costs_of(tables)
     for pair, other in every(2):
         at = {k: x for k, x in zip((0, 2, 1), (pair, pair, other), strict=True)}
         inside = [at[k] for k in range(3)]
@@ -283,6 +306,22 @@ def test_tables_are_scaled_as_prices_are(clock: Clock, tmp_path: Path) -> None:
     assert x.middle[0] == pytest.approx(3 * before - moved, rel=1e-9)
 
 
+def test_a_machine_whose_disk_takes_no_time(clock: Clock, tmp_path: Path) -> None:
+    """Or less than chance adds."""
+    clock.moves = 0
+    done = compare(
+        three(clock),
+        1 << 18,
+        lambda problem: {"none": nothing(problem)},
+        rounds=1,
+        folder=tmp_path,
+        tabulate=lambda gauge: measure_tables(gauge, 1),
+    )
+    x = done.comparisons["none"]
+    np.testing.assert_allclose(x.measured, x.simulated, rtol=1e-9)
+    assert str(done.prices) == "3.2 ms of computing, and no more with everything on the disk"
+
+
 def test_a_subset_between_two() -> None:
     one = Subsets(((1, 3), (0,)), (6.0, 2.0, 3.0, 0.0), (1.0,) * 4)
     cost = one.cost()
@@ -308,8 +347,8 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
     steps, first = (Operation("odd", (), (0,), odd), last), {1: np.zeros(N, np.float32)}
     work = Workload("odd", tensors, steps, first, (0, 2))
     tables = measured(work, tmp_path)
-    assert tables.steps[0].computed == (10 * TICK,)
-    assert tables.steps[1].computed == (6 * TICK,) * 2
+    computed = [x and x.computed for x in tables.steps]
+    assert computed == [(10 * TICK,), (6 * TICK,) * 2]
     assert tables.samples == RUNS // 2
 
 

@@ -43,9 +43,10 @@ class Run:
     """auto: the native one where it is built."""
     rounds: int = 5
     """How often the step is run; times are medians."""
-    costs: Literal["sums", "tables"] = "sums"
+    costs: Literal["sums", "tables", "mixed"] = "sums"
     """sums: what an instruction computes and what it moves, added up; tables: measured for every
-    subset of its buffers in fast memory, the largest eight, which takes some minutes."""
+    subset of its buffers in fast memory, the largest eight, which takes some minutes; mixed: sums
+    for instructions of more than eight buffers."""
     samples: int = 3
     """With tables: rounds of measuring them, each of 16 runs of the step."""
     folder: Path | None = None
@@ -68,7 +69,7 @@ class Run:
         else:
             workload = workload_of(self.program)
         print(workload, file=sys.stderr)
-        tabulate = self.tabulate if self.costs == "tables" else None
+        tabulate = None if self.costs == "sums" else self.tabulate
         done = compare(
             workload,
             size,
@@ -96,7 +97,8 @@ class Run:
         from recurra.report.progress import track
 
         with track(self.samples * RUNS, "measuring tables") as bar:
-            return measure_tables(gauge, self.samples, bar.update)
+            wide = "largest" if self.costs == "tables" else "sums"
+            return measure_tables(gauge, self.samples, bar.update, wide)
 
     def answers(self, problem: Problem) -> Mapping[str, Solution]:
         """The solver's, beside everything in slow memory."""

@@ -161,8 +161,12 @@ def _steady(alone: Floats) -> list[int]:
 
 def _longer(now: Problem, then: Problem) -> tuple[float, float]:
     """How many times as long the same program moves, and computes."""
-    computing = [sum(x.supply for x in p.instructions) for p in (now, then)]
-    return now.total / max(1, then.total), computing[0] / max(1, computing[1])
+    pairs = [
+        (now.total, then.total),
+        (sum(x.supply for x in now.instructions), sum(x.supply for x in then.instructions)),
+    ]
+    moving, computing = (x / y if x > 0 < y else 1.0 for x, y in pairs)
+    return moving, computing
 
 
 def _between(problems: Sequence[Problem], answer: Solution, drags: Sequence[float]) -> Floats:

@@ -48,9 +48,11 @@ class Measured:
         n = max((n for n, _ in self.moves), default=0)
         if not n:
             return "there is nothing to move"
-        rates = [n / self.moves[n, out] / 1e6 for out in (False, True) if (n, out) in self.moves]
-        told = " and ".join(f"{x:,.0f} MB/s" for x in rates)
+        seconds = [self.moves.get((n, out), 0) for out in (False, True)]
+        told = " and ".join(f"{n / x / 1e6:,.0f} MB/s" for x in seconds if x)
         total = sum(self.instructions) * 1e3
+        if not told:
+            return f"{total:,.1f} ms of computing, and no more with everything on the disk"
         return f"{total:,.1f} ms of computing; the disk moves {n / 2**20:.1f} MiB at {told}"
 
 

@@ -70,7 +70,8 @@ def problem_of(
         here = [(k, out, whole_pages(workload.tensors[k].nbytes)) for k, out in uses(workload, t)]
         slow = tuple(prices.moving(n, out=out) for _, out, n in here)
         cost = Roofline(0, slow, (0,) * len(slow), rest=prices.computing(t))
-        cost = cost if tables is None else tables.steps[t].cost()
+        table = None if tables is None else tables.steps[t]
+        cost = cost if table is None else table.cost()
         instructions.append(Instruction(x.name, prices.computing(t), cost))
         for i, (k, out, n) in enumerate(here):
             lives = (workload.made.get(k, -1), workload.last[k])

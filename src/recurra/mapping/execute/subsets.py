@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ RUNS = 16  # of the program, in a round
 MEDIAN = np.pi / 2  # variance of a median over that of a mean
 Floats = NDArray[np.float64]
 Units = tuple[tuple[int, ...], ...]
+Wide = Literal["largest", "sums"]  # what becomes of an instruction of more than eight buffers
 
 
 class Sample(NamedTuple):
@@ -38,15 +39,20 @@ class Sample(NamedTuple):
 
 
 def measure_tables(
-    gauge: Gauge, rounds: int = 3, tell: Callable[[int], None] = lambda done: None
+    gauge: Gauge,
+    rounds: int = 3,
+    tell: Callable[[int], None] = lambda done: None,
+    wide: Wide = "largest",
 ) -> Tables:
     """Medians, in turns with rounds of the gauge; `tell` gets the number of runs that are done.
 
-    The results of an `Execution` that shares the gauge's file are lost.
+    `wide`: of an instruction of more than eight buffers the largest vary, and the others are in
+    slow memory whatever a mapping says; or it has no table, and its times add up. The results of an
+    `Execution` that shares the gauge's file are lost.
     """
     if rounds < 1:
         raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
-    trials = _Trials(gauge)
+    trials = _Trials(gauge, wide)
     random = np.random.default_rng(0)
     for k in range(rounds):
         for done, subsets in enumerate(_runs([len(x) for x in trials.units], random), 1):
@@ -96,11 +102,13 @@ def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[l
 class _Trials:
     """Runs the program with any subsets: each value is in RAM and in the file, in both the same."""
 
-    def __init__(self, gauge: Gauge) -> None:
+    def __init__(self, gauge: Gauge, wide: Wide) -> None:
         self.workload, self.slow, self.rooms = gauge.workload, gauge.slow, gauge.rooms
         self.bounce = gauge.execution.bounce
         self.slots, _ = slots(self.workload)
-        self.units = [units(self.workload, t) for t in range(len(self.workload.operations))]
+        counts = [len(uses(self.workload, t)) for t in range(len(self.workload.operations))]
+        self.tabled = [wide == "largest" or n <= VARIED for n in counts]
+        self.units = [units(self.workload, t) if x else () for t, x in enumerate(self.tabled)]
         self.found: list[list[Sample]] = []  # by run
         for k in self.slots:
             if k not in self.workload.shared:  # the gauge has computed it
@@ -138,8 +146,8 @@ class _Trials:
         found = [middles([np.array(here) for here in x.values()]) for x in times]
         longer = float(np.median([_longer(run, found) for run in self.found]))
         steps = tuple(
-            Subsets(units, *(tuple(column.tolist()) for column in here.T))
-            for units, here in zip(self.units, found, strict=True)
+            Subsets(units, *(tuple(column.tolist()) for column in here.T)) if tabled else None
+            for units, here, tabled in zip(self.units, found, self.tabled, strict=True)
         )
         fewest = min(len(here) for x in times for here in x.values())
         return Tables(steps, fewest).scaled(longer, longer)

@@ -42,9 +42,10 @@ class Subsets:
 
 @dataclass(frozen=True)
 class Tables:
-    """By instruction; `samples`: how often each subset was measured, at least."""
+    """By instruction, None for one whose times add up; `samples`: how often each subset was
+    measured, at least."""
 
-    steps: tuple[Subsets, ...]
+    steps: tuple[Subsets | None, ...]
     samples: int
 
     def scaled(self, moving: float, computing: float) -> Tables:
@@ -52,17 +53,18 @@ class Tables:
         return replace(
             self,
             steps=tuple(
-                Subsets(x.units, _times(x.moved, moving), _times(x.computed, computing))
+                x and Subsets(x.units, _times(x.moved, moving), _times(x.computed, computing))
                 for x in self.steps
             ),
         )
 
     def __str__(self) -> str:
-        measured = sum(len(x.moved) for x in self.steps)
-        lie = sum(1 << sum(map(len, x.units)) for x in self.steps) - measured
+        steps = [x for x in self.steps if x is not None]
+        measured = sum(len(x.moved) for x in steps)
+        lie = sum(1 << sum(map(len, x.units)) for x in steps) - measured
         told = f"; {lie:,} more cannot be, and lie between" if lie else ""
         return (
-            f"tables of {len(self.steps):,} instructions: {measured:,} subsets of buffers, each "
+            f"tables of {len(steps):,} instructions: {measured:,} subsets of buffers, each "
             f"measured {self.samples} times at least{told}"
         )
 
