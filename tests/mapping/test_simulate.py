@@ -23,6 +23,7 @@ from recurra.memory.problem import (
     Problem,
     Roofline,
     Solution,
+    Table,
     nothing,
 )
 
@@ -49,6 +50,21 @@ def test_an_instruction_waits_for_its_copies() -> None:
     assert simulate(PROGRAM, COPIED, drag=1.0).latency == 5 + 3
     assert speedup(PROGRAM, COPIED) == 10 / 7
     assert fastest(PROGRAM, [nothing(PROGRAM), COPIED]) == COPIED
+
+
+def test_beside_a_table_copies_have_the_supply() -> None:
+    work = Instruction("work", 4, Table((0,), (10, 3)))
+    other, value = (
+        Buffer(4, False, 0, 0, None, (-1, 0), 9, 7),
+        Buffer(4, False, 1, 1, None, (-1, 1), 6, 5),
+    )
+    problem = Problem("table", 8, (work, READ), (other, value))
+    copied = Placement(0, 0, 1, True)
+    busy = simulate(problem, Solution((None, copied)), contention=True)
+    assert (busy.waited, busy.latency) == ((0, 2, 0), 10 + 2 + 1)  # 6 of 10 ps are the table's own
+    assert simulate(problem, Solution((None, copied))).waited == (0, 0, 0)
+    inside = Solution((Placement(4, 0, 0, True), copied))
+    assert simulate(problem, inside, contention=True).waited == (0, 3, 0)  # 3 ps is all there is
 
 
 def test_an_output_leaves_before_its_place_is_taken() -> None:

@@ -137,7 +137,7 @@ def compare(
     sums = [problem_of(workload, fast_size, x) for x in prices]
     problems = sums
     if tables is not None:
-        scaled = [tables.scaled(*_longer(now, summed)) for now in sums]
+        scaled = [tables.scaled(*now.beside(then)) for now in prices]
         pairs = zip(prices, scaled, strict=True)
         problems = [problem_of(workload, fast_size, x, table) for x, table in pairs]
     comparisons: dict[str, Comparison] = {}
@@ -157,16 +157,6 @@ def compare(
 def _steady(alone: Floats) -> list[int]:
     """The rounds before and after which a step alone takes the same time."""
     return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
-
-
-def _longer(now: Problem, then: Problem) -> tuple[float, float]:
-    """How many times as long the same program moves, and computes."""
-    pairs = [
-        (now.total, then.total),
-        (sum(x.supply for x in now.instructions), sum(x.supply for x in then.instructions)),
-    ]
-    moving, computing = (x / y if x > 0 < y else 1.0 for x, y in pairs)
-    return moving, computing
 
 
 def _between(problems: Sequence[Problem], answer: Solution, drags: Sequence[float]) -> Floats:

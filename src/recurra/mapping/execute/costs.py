@@ -24,10 +24,12 @@ Moves = Mapping[Amount, float]  # seconds
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds. `moves`: what an instruction takes longer that waits for the disk, together with
-    what it computes slower after such a rest; `copies`: of the copy engine beside instructions."""
+    """Seconds. `longer`: with everything in slow memory; `moves`: an instruction's part of that,
+    which waits for the disk, and computes slower after such a rest; `copies`: of the copy engine
+    beside instructions."""
 
     instructions: tuple[float, ...]
+    longer: float
     moves: Moves
     copies: Moves
     drag: float  # what a second of copying adds to the instructions beside it
@@ -43,6 +45,17 @@ class Measured:
     def copying(self, nbytes: int, *, out: bool) -> int:
         """Picoseconds of the copy engine."""
         return picoseconds(self.copies[nbytes, out], 1)
+
+    @property
+    def whole(self) -> float:
+        """The program with everything in slow memory."""
+        return sum(self.instructions) + self.longer
+
+    def beside(self, then: Measured) -> tuple[float, float]:
+        """How many times as long as then it takes to move, and to compute."""
+        pairs = [(self.longer, then.longer), (sum(self.instructions), sum(then.instructions))]
+        moving, computing = (x / y if x > 0 < y else 1.0 for x, y in pairs)
+        return moving, computing
 
     def __str__(self) -> str:
         n = max((n for n, _ in self.moves), default=0)
@@ -116,13 +129,14 @@ class Gauge:
 
     def _measured(self, rounds: list[_Round]) -> Measured:
         computed = _medians([r.computed for r in rounds])
-        longer = np.median([r.slowly for r in rounds]) - computed.sum()
+        longer = max(0.0, float(np.median([r.slowly for r in rounds]) - computed.sum()))
         copied: dict[Amount, list[float]] = {x: [] for x in self._amounts}
         for amount, seconds in (x for r in rounds for x in r.copied):
             copied[amount].append(seconds)
         return Measured(
             tuple(computed.tolist()),
-            self._prices(rounds, float(longer)),
+            longer,
+            self._prices(rounds, longer),
             {x: float(np.mean(found)) for x, found in copied.items()},
             max(0.0, float(np.median([r.drag for r in rounds]))),
         )
@@ -132,7 +146,7 @@ class Gauge:
         means = [{x: float(np.mean(found)) for x, found in r.moved.items()} for r in rounds]
         middle = {x: float(np.median([mean[x] for mean in means])) for x in self._amounts}
         total = sum(middle[x] for here in self._uses for x in here)
-        return {x: time * max(0.0, longer) / total for x, time in middle.items()}
+        return {x: time * longer / total for x, time in middle.items()}
 
     def _beside(self, alone: float) -> tuple[list[tuple[Amount, float]], float]:
         """Computes while copies go on, and until there is one of each size: how long each of them

@@ -7,6 +7,7 @@ caches, and the processor, as its predecessors leave them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Literal, NamedTuple
@@ -37,6 +38,9 @@ class Sample(NamedTuple):
     moved: float
     computed: float
 
+    def divided(self, by: float) -> Sample:
+        return self._replace(moved=self.moved / by, computed=self.computed / by)
+
 
 def measure_tables(
     gauge: Gauge,
@@ -44,7 +48,8 @@ def measure_tables(
     tell: Callable[[int], None] = lambda done: None,
     wide: Wide = "largest",
 ) -> Tables:
-    """Medians, in turns with rounds of the gauge; `tell` gets the number of runs that are done.
+    """Medians, in turns with rounds of the gauge, for a machine that is as fast as the median of
+    all of these; `tell` gets the number of runs that are done.
 
     `wide`: of an instruction of more than eight buffers the largest vary, and the others are in
     slow memory whatever a mapping says; or it has no table, and its times add up. The results of an
@@ -54,12 +59,14 @@ def measure_tables(
         raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
     trials = _Trials(gauge, wide)
     random = np.random.default_rng(0)
+    wholes = [gauge.round().whole]
     for k in range(rounds):
         for done, subsets in enumerate(_runs([len(x) for x in trials.units], random), 1):
             trials.run(subsets)
             tell(k * RUNS + done)
-        gauge.round()
-    return trials.tables()
+        wholes.append(gauge.round().whole)
+    usual = gauge.measured().whole
+    return trials.tables([(x + y) / 2 / usual for x, y in itertools.pairwise(wholes)])
 
 
 def units(workload: Workload, step: int) -> Units:
@@ -136,15 +143,19 @@ class _Trials:
                     self._put(k, made)
         self.found.append(samples)
 
-    def tables(self) -> Tables:
-        """Medians, less what is chance, such that runs take what they took."""
+    def tables(self, slower: Sequence[float]) -> Tables:
+        """Medians, less what is chance, such that runs take what they took.
+
+        `slower`: how many times as long as usual everything took, by round.
+        """
+        runs = [[x.divided(slower[r // RUNS]) for x in run] for r, run in enumerate(self.found)]
         times = [
             {m: list[tuple[float, float]]() for m in range(1 << len(units))} for units in self.units
         ]
-        for x in (x for run in self.found for x in run):
+        for x in itertools.chain.from_iterable(runs):
             times[x.step][x.subset].append((x.moved, x.computed))
         found = [middles([np.array(here) for here in x.values()]) for x in times]
-        longer = float(np.median([_longer(run, found) for run in self.found]))
+        longer = float(np.median([_longer(run, found) for run in runs]))
         steps = tuple(
             Subsets(units, *(tuple(column.tolist()) for column in here.T)) if tabled else None
             for units, here, tabled in zip(self.units, found, self.tabled, strict=True)
