@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -352,23 +353,53 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
     assert tables.samples == RUNS // 2
 
 
+LEFT = np.array([1.0, -1.0, -1.0, 1.0])  # what no sum over two units explains, of square 4
+
+
 def test_what_is_chance_does_not_count() -> None:
-    sums = np.array([10.0, 7.0, 8.0, 5.0])
-    left = np.array([1.0, -1.0, -1.0, 1.0])  # what no sum explains, of square 4
-    for noise, kept in ((0.0, 1.0), (1.0, 0.75), (3.0, 0.25), (4.0, 0.0), (9.0, 0.0)):
-        np.testing.assert_allclose(more_than_chance(sums + left, noise), sums + kept * left)
-    np.testing.assert_allclose(more_than_chance(np.array([4.0, 1.0]), 5.0), [4.0, 1.0])
-    assert min(more_than_chance(np.array([3.0, 0.0, 0.0, 0.0]), 5.0)) == 0
+    expected = np.array([10.0, 7.0, 8.0, 5.0])
+    slower = np.array([3.0, 1.0, 1.0, -1.0])  # a sum, of square 12
+    for noise, some, rest in ((1.0, 0.75, 0.75), (2.0, 0.5, 0.5), (3.5, 0.125, 0.125)):
+        found = more_than_chance(expected + slower + LEFT, expected, noise)
+        np.testing.assert_allclose(found, expected + some * slower + rest * LEFT)
+    np.testing.assert_allclose(more_than_chance(expected + LEFT, expected, 9.0), expected)
+    np.testing.assert_allclose(more_than_chance(slower, expected, 0.0), slower)
+    found = more_than_chance(expected + 2 * slower + LEFT, expected, 4.0)  # squares 48 and 4
+    np.testing.assert_allclose(found, expected + 0.75 * 2 * slower)
+    assert min(more_than_chance(LEFT, 0.5 * LEFT, 0.1)) == 0
 
 
 def test_errors_come_from_the_samples() -> None:
-    medians = np.array([11.0, 6.0, 7.0, 6.0])  # a sum, and what it does not explain: 1, -1, -1, 1
+    expected = np.zeros((4, 2))
     around = np.sqrt(6 / np.pi) * np.array([1.0, 0.0, -1.0])  # the median's error: 1
+    medians = 10 + 3 * LEFT  # of squares 400 and 36
     samples = [np.stack([[x] * 3, x + around], axis=1) for x in medians]
-    found = middles(samples)
+    found = middles(samples, expected)
     np.testing.assert_allclose(found[:, 0], medians)
-    np.testing.assert_allclose(found[:, 1], medians - 0.25 * np.array([1, -1, -1, 1]))
-    np.testing.assert_allclose(middles([x[1:2] for x in samples])[:, 1], medians)  # are not known
+    np.testing.assert_allclose(found[:, 1], 10 * (1 - 3 / 400) + 3 * LEFT * (1 - 1 / 36))
+    np.testing.assert_allclose(middles([x[1:2] for x in samples], expected)[:, 1], medians)
+
+
+def test_what_is_expected_are_sums(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With errors that explain everything, tables are the gauge's prices."""
+
+    def hopeless(samples: Sequence[Any], summed: Any) -> Any:
+        return summed
+
+    monkeypatch.setattr(subsets, "middles", hopeless)
+    work = three(clock)
+    with Gauge(work, tmp_path) as gauge:
+        tables = measure_tables(gauge, 1)
+        prices = gauge.measured()
+    problem, other = (problem_of(work, 1 << 20, prices, x) for x in (tables, None))
+    ratios = [
+        problem.latency(t, inside) / other.latency(t, inside)
+        for t in range(3)
+        for inside in every(len(problem.uses[t]))
+    ]
+    assert max(ratios) - min(ratios) < 1e-6
 
 
 def test_rounds_on_a_slower_machine_count_alike(clock: Clock, tmp_path: Path) -> None:

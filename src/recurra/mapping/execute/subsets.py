@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.mapping.execute.costs import Gauge
+from recurra.mapping.execute.costs import Gauge, Measured
 from recurra.mapping.execute.layout import outside, slots, uses
 from recurra.mapping.execute.step import Step
 from recurra.mapping.execute.tables import Subsets, Tables
@@ -65,8 +65,9 @@ def measure_tables(
             trials.run(subsets)
             tell(k * RUNS + done)
         wholes.append(gauge.round().whole)
-    usual = gauge.measured().whole
-    return trials.tables([(x + y) / 2 / usual for x, y in itertools.pairwise(wholes)])
+    usual = gauge.measured()
+    slower = [(x + y) / 2 / usual.whole for x, y in itertools.pairwise(wholes)]
+    return trials.tables(usual, slower)
 
 
 def units(workload: Workload, step: int) -> Units:
@@ -143,7 +144,7 @@ class _Trials:
                     self._put(k, made)
         self.found.append(samples)
 
-    def tables(self, slower: Sequence[float]) -> Tables:
+    def tables(self, usual: Measured, slower: Sequence[float]) -> Tables:
         """Medians, less what is chance, such that runs take what they took.
 
         `slower`: how many times as long as usual everything took, by round.
@@ -154,7 +155,10 @@ class _Trials:
         ]
         for x in itertools.chain.from_iterable(runs):
             times[x.step][x.subset].append((x.moved, x.computed))
-        found = [middles([np.array(here) for here in x.values()]) for x in times]
+        found = [
+            middles([np.array(here) for here in x.values()], self._summed(t, usual))
+            for t, x in enumerate(times)
+        ]
         longer = float(np.median([_longer(run, found) for run in runs]))
         steps = tuple(
             Subsets(units, *(tuple(column.tolist()) for column in here.T)) if tabled else None
@@ -163,12 +167,22 @@ class _Trials:
         fewest = min(len(here) for x in times for here in x.values())
         return Tables(steps, fewest).scaled(longer, longer)
 
+    def _summed(self, t: int, prices: Measured) -> Floats:
+        """[subsets, 2] seconds of moving and computing if they are sums."""
+        here, found = uses(self.workload, t), list[tuple[float, float]]()
+        for subset in range(1 << len(self.units[t])):
+            pairs = zip(here, self._inside(t, subset), strict=True)
+            out = [(len(self.rooms[k]), out) for (k, out), within in pairs if not within]
+            found.append((sum(prices.moves[x] for x in out), prices.instructions[t]))
+        return np.array(found)
+
+    def _inside(self, t: int, subset: int) -> list[bool]:
+        """Of the instruction's buffers."""
+        among = {i for k, unit in enumerate(self.units[t]) if subset >> k & 1 for i in unit}
+        return [i in among for i in range(len(uses(self.workload, t)))]
+
     def _step(self, t: int, subset: int) -> Step:
-        here = uses(self.workload, t)
-        inside = [False] * len(here)
-        for k, unit in enumerate(self.units[t]):
-            for i in unit:
-                inside[i] = bool(subset >> k & 1)
+        here, inside = uses(self.workload, t), self._inside(t, subset)
         at = outside(self.workload, t, 0, inside)
         step = Step(self.workload.name, self.workload.operations[t])
         rooms = {k: self.rooms[k] for k in (*step.operation.reads, *step.operation.writes)}
@@ -190,31 +204,37 @@ class _Trials:
             self.slow.write(self.rooms[tensor], self.slots[tensor])
 
 
-def middles(samples: Sequence[Floats]) -> Floats:
+def middles(samples: Sequence[Floats], summed: Floats) -> Floats:
     """[subsets, 2] from [samples, 2] of each subset: medians, of which errors count less."""
     medians = np.array([np.median(found, axis=0) for found in samples])
     several = [found.var(axis=0, ddof=1) / len(found) for found in samples if len(found) > 1]
     if not several:
         return medians
     noise = MEDIAN * np.mean(several, axis=0)
-    return np.stack([more_than_chance(x, y) for x, y in zip(medians.T, noise, strict=True)], axis=1)
+    columns = zip(medians.T, summed.T, noise, strict=True)
+    return np.stack([more_than_chance(*x) for x in columns], axis=1)
 
 
-def more_than_chance(seconds: Floats, noise: float) -> Floats:
-    """By subset, of which each has an error of variance `noise`.
+def more_than_chance(seconds: Floats, expected: Floats, noise: float) -> Floats:
+    """By subset; an error of a subset has the variance `noise`.
 
-    What the sum that fits best leaves over counts by the part of it that errors do not explain (as
-    James and Stein have it): a solver would choose the subsets that were measured too fast.
+    How they differ from what is expected counts by the part of it that errors do not explain, as
+    James and Stein have it, since a solver would choose the subsets that were measured too fast:
+    once for the sum over units that fits the difference best, and once for what that leaves over.
     """
+    if not noise:
+        return seconds
     count = len(seconds).bit_length() - 1
     sums = np.array([[1, *(m >> k & 1 for k in range(count))] for m in range(1 << count)], float)
-    fitted = sums @ np.linalg.lstsq(sums, seconds, rcond=None)[0]
-    left = seconds - fitted
-    expected = noise * (len(seconds) - count - 1)
-    if not expected:
-        return seconds
-    kept = max(0.0, 1 - expected / max(float(left @ left), 1e-30))
-    return np.maximum(0, fitted + kept * left)
+    fitted: Floats = sums @ np.linalg.lstsq(sums, seconds - expected, rcond=None)[0]
+    left = seconds - expected - fitted
+    kept = _beyond(fitted, noise * (count + 1)) + _beyond(left, noise * (len(left) - count - 1))
+    return np.maximum(0, expected + kept)
+
+
+def _beyond(found: Floats, by_chance: float) -> Floats:
+    """Less the part of its square that is chance."""
+    return found * max(0.0, 1 - by_chance / max(float(found @ found), 1e-30))
 
 
 def _longer(run: Sequence[Sample], seconds: Sequence[Floats]) -> float:
