@@ -18,12 +18,13 @@ from mapping.test_execute import N, files_end_at, mix, random_answer, random_wor
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.mapping.execute import costs, run, step, subsets
+from recurra.mapping.execute.chance import middles, more_than_chance
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.costs import Gauge
 from recurra.mapping.execute.layout import problem_of, uses
 from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.slow import Bytes, SlowMemory
-from recurra.mapping.execute.subsets import RUNS, measure_tables, middles, more_than_chance
+from recurra.mapping.execute.subsets import RUNS, measure_tables
 from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
 from recurra.mapping.simulate import simulate
