@@ -36,9 +36,6 @@ class Sample(NamedTuple):
     moved: float
     computed: float
 
-    def divided(self, by: float) -> Sample:
-        return self._replace(moved=self.moved / by, computed=self.computed / by)
-
 
 def measure_tables(
     gauge: Gauge,
@@ -46,8 +43,9 @@ def measure_tables(
     tell: Callable[[int], None] = lambda done: None,
     wide: Wide = "largest",
 ) -> Tables:
-    """Medians, in turns with rounds of the gauge, for a machine that is as fast as the median of
-    all of these; `tell` gets the number of runs that are done.
+    """Medians, in turns with rounds of the gauge, and as its prices have it: everything in fast
+    memory, and everything in slow memory, takes what it says. `tell` gets the number of runs that
+    are done.
 
     `wide`: of an instruction of more than eight buffers the largest vary, and the others are in
     slow memory whatever a mapping says; or it has no table, and its times add up. The results of an
@@ -143,27 +141,27 @@ class _Trials:
         self.found.append(samples)
 
     def tables(self, usual: Measured, slower: Sequence[float]) -> Tables:
-        """Medians, less what is chance, such that runs take what they took.
+        """Medians, less what is chance.
 
         `slower`: how many times as long as usual everything took, by round.
         """
-        runs = [[x.divided(slower[r // RUNS]) for x in run] for r, run in enumerate(self.found)]
         times = [
             {m: list[tuple[float, float]]() for m in range(1 << len(units))} for units in self.units
         ]
-        for x in itertools.chain.from_iterable(runs):
-            times[x.step][x.subset].append((x.moved, x.computed))
+        for r, run in enumerate(self.found):
+            by = slower[r // RUNS]
+            for x in run:
+                times[x.step][x.subset].append((x.moved / by, x.computed / by))
         found = [
             middles([np.array(here) for here in x.values()], self._summed(t, usual))
             for t, x in enumerate(times)
         ]
-        longer = float(np.median([_longer(run, found) for run in runs]))
         steps = tuple(
             Subsets(units, *(tuple(column.tolist()) for column in here.T)) if tabled else None
             for units, here, tabled in zip(self.units, found, self.tabled, strict=True)
         )
         fewest = min(len(here) for x in times for here in x.values())
-        return Tables(steps, fewest).scaled(longer, longer)
+        return Tables(steps, fewest).scaled(*_levels(found, usual))
 
     def _summed(self, t: int, prices: Measured) -> Floats:
         """[subsets, 2] seconds of moving and computing if they are sums."""
@@ -202,7 +200,11 @@ class _Trials:
             self.slow.write(self.rooms[tensor], self.slots[tensor])
 
 
-def _longer(run: Sequence[Sample], seconds: Sequence[Floats]) -> float:
-    """How many times as long as its instructions' seconds a run took."""
-    expected = sum(float(seconds[x.step][x.subset].sum()) for x in run)
-    return sum(x.moved + x.computed for x in run) / max(expected, 1e-12)
+def _levels(found: Sequence[Floats], usual: Measured) -> tuple[float, float]:
+    """Factors of what is moved, and computed, with which the program takes what the gauge says,
+    both with everything in fast memory and with everything in slow memory."""
+    fast = sum(float(x[-1, 1]) for x in found)
+    moved, computed = (sum(float(x[0, column]) for x in found) for column in (0, 1))
+    computing = sum(usual.instructions) / fast if fast > 0 else 1.0
+    moving = (usual.whole - computing * computed) / moved if moved > 0 else 1.0
+    return max(0.0, moving), computing
