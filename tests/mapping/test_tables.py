@@ -17,7 +17,7 @@ import pytest
 from mapping.test_execute import N, files_end_at, mix, random_answer, random_workload, same
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.mapping.execute import costs, run, step, subsets
+from recurra.mapping.execute import chance, costs, run, step, subsets
 from recurra.mapping.execute.chance import middles, more_than_chance
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.costs import Gauge
@@ -370,7 +370,7 @@ def test_what_is_chance_does_not_count() -> None:
     assert min(more_than_chance(LEFT, 0.5 * LEFT, 0.1)) == 0
 
 
-def test_errors_come_from_the_samples() -> None:
+def test_errors_come_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = np.zeros((4, 2))
     around = np.sqrt(6 / np.pi) * np.array([1.0, 0.0, -1.0])  # the median's error: 1
     medians = 10 + 3 * LEFT  # of squares 400 and 36
@@ -379,6 +379,9 @@ def test_errors_come_from_the_samples() -> None:
     np.testing.assert_allclose(found[:, 0], medians)
     np.testing.assert_allclose(found[:, 1], 10 * (1 - 3 / 400) + 3 * LEFT * (1 - 1 / 36))
     np.testing.assert_allclose(middles([x[1:2] for x in samples], expected)[:, 1], medians)
+    monkeypatch.setattr(chance, "MEDIAN", 0.0)
+    odd = np.array([[1.0, 2.0], [1.5, 3.0], [100.0, 1.0]])
+    np.testing.assert_allclose(middles([odd, odd + 1], expected[:2]), [[1.5, 2.0], [2.5, 3.0]])
 
 
 def test_what_is_expected_are_sums(

@@ -118,10 +118,7 @@ def compare(
         then = gauge.measured()
         summed = problem_of(workload, fast_size, then)
         problem = summed if tables is None else problem_of(workload, fast_size, then, tables)
-        found = dict(answers(problem))
-        if tables is not None:
-            other = {f"{k} by sums": x for k, x in answers(summed).items()}
-            found |= {k: x for k, x in other.items() if x not in found.values()}
+        found = _answered(answers, problem, summed)
         runs = {k: Execution(workload, problem, x, gauge.slow) for k, x in found.items()}
         prices, times = [gauge.round()], list[dict[str, Times]]()
         for k in range(rounds):
@@ -135,11 +132,7 @@ def compare(
     counted = steady if len(steady) > 2 else list(range(rounds))
     drags = [x.drag for x in prices]
     sums = [problem_of(workload, fast_size, x) for x in prices]
-    problems = sums
-    if tables is not None:
-        scaled = [tables.scaled(*now.beside(then)) for now in prices]
-        pairs = zip(prices, scaled, strict=True)
-        problems = [problem_of(workload, fast_size, x, table) for x, table in pairs]
+    problems = sums if tables is None else _tabled(workload, fast_size, prices, tables, then)
     comparisons: dict[str, Comparison] = {}
     for name, answer in found.items():
         steps = tuple(times[k][name] for k in counted)
@@ -157,6 +150,24 @@ def compare(
 def _steady(alone: Floats) -> list[int]:
     """The rounds before and after which a step alone takes the same time."""
     return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
+
+
+def _answered(answers: Answers, problem: Problem, summed: Problem) -> dict[str, Solution]:
+    """Those to the problem, and with tables those to its twin by sums that are others."""
+    found = dict(answers(problem))
+    if problem is summed:
+        return found
+    other = {f"{k} by sums": x for k, x in answers(summed).items()}
+    return found | {k: x for k, x in other.items() if x not in found.values()}
+
+
+def _tabled(
+    workload: Workload, fast_size: int, prices: Sequence[Measured], tables: Tables, then: Measured
+) -> list[Problem]:
+    """By round: with the tables as they would be at its prices."""
+    return [
+        problem_of(workload, fast_size, now, tables.scaled(*now.beside(then))) for now in prices
+    ]
 
 
 def _between(problems: Sequence[Problem], answer: Solution, drags: Sequence[float]) -> Floats:

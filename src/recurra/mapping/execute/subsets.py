@@ -55,7 +55,7 @@ def measure_tables(
         raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
     trials = _Trials(gauge, wide)
     random = np.random.default_rng(0)
-    wholes = [gauge.round().whole]
+    wholes = [gauge.round().whole]  # now all values are in the file
     for k in range(rounds):
         for done, subsets in enumerate(_runs([len(x) for x in trials.units], random), 1):
             trials.run(subsets)
@@ -104,7 +104,10 @@ def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[l
 
 
 class _Trials:
-    """Runs the program with any subsets: each value is in RAM and in the file, in both the same."""
+    """Runs the program with any subsets: each value is in RAM and in the file, in both the same.
+
+    Rounds of the gauge leave it there; of what is written in place, runs keep both.
+    """
 
     def __init__(self, gauge: Gauge, wide: Wide) -> None:
         self.workload, self.slow, self.rooms = gauge.workload, gauge.slow, gauge.rooms
@@ -114,9 +117,6 @@ class _Trials:
         self.tabled = [wide == "largest" or n <= VARIED for n in counts]
         self.units = [units(self.workload, t) if x else () for t, x in enumerate(self.tabled)]
         self.found: list[list[Sample]] = []  # by run
-        for k in self.slots:
-            if k not in self.workload.shared:  # the gauge has computed it
-                self.slow.write(self.rooms[k], self.slots[k])
 
     def run(self, subsets: Sequence[Sequence[int]]) -> None:
         """Once; instructions with several subsets several times, one after the other."""
