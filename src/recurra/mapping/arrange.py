@@ -72,6 +72,7 @@ class Arranger:
         self._members = [members[a:b] for a, b in itertools.pairwise(starts)]
         self.best = 0
         self._best: list[Move | None] = list(self.board.moves)
+        self._missed: list[tuple[int, int, int]] = []  # buffer, steps: what found no room
 
     def clear(self) -> None:
         """Everything in slow memory; the best is kept."""
@@ -83,6 +84,54 @@ class Arranger:
         for s in order:
             self.place(s, Whims())
         return self.note()
+
+    def arrange_repacking(self, order: Sequence[int] | NDArray[Any], most: int) -> int:
+        """`arrange`; what lacks room in one piece only is placed again after a repacking.
+
+        At most `most` times, whether it helps or not.
+        """
+        self.clear()
+        for s in order:
+            self.place(s, Whims())
+            if most and self._cramped():
+                most -= 1
+                self._remove([s])
+                self.repack()
+                self.place(s, Whims())
+        return self.note()
+
+    def repack(self) -> bool:
+        """Gives what is placed new offsets: what lasts longest first, then what is largest.
+
+        Steps and the reward stay. Does not all of it fit so? Then nothing changes.
+        """
+        moves, used, pieces = list(self.board.moves), dict(self.board.used), self._pieces()
+        self.board.clear()
+        for start, end, piece in pieces:
+            offset = self.board.lowest(piece[0][0], start, end)
+            if offset == NOWHERE:
+                self.board.clear()
+                self._restore(list(enumerate(moves)), used)
+                return False
+            for i, move in piece:
+                self.board.put(i, move._replace(offset=offset), used.get(i))
+        return True
+
+    def _pieces(self) -> list[tuple[int, int, list[tuple[int, Move]]]]:
+        """What has one offset, with its first and last step, in the order of `repack`.
+
+        A piece is a group, or a tensor from where it is made or comes until it is there no more.
+        """
+        pieces: list[list[tuple[int, Move]]] = []
+        for s, members in enumerate(self._members):
+            placed = [(i, move) for i in members if (move := self.board.moves[i]) is not None]
+            for k, (i, move) in enumerate(placed):
+                comes = not self.flat.grouped[s] and (self.flat.output[i] or move.copied)
+                if k == 0 or comes:
+                    pieces.append([])
+                pieces[-1].append((i, move))
+        spans = [(min(m.start for _, m in p), max(m.end for _, m in p), p) for p in pieces]
+        return sorted(spans, key=lambda x: (x[0] - x[1], -self.flat.size[x[2][0][0]]))
 
     def note(self) -> int:
         """Keeps what is there if it is the best so far; its reward."""
@@ -136,6 +185,7 @@ class Arranger:
         A group that does not fit as a whole is left out.
         """
         f, members = self.flat, self._members[s]
+        self._missed.clear()
         grouped = bool(f.grouped[s])
         offset, tensor, covered, slow = NOWHERE, -1, -1, NEVER
         for i in members:
@@ -166,7 +216,7 @@ class Arranger:
         f, t = self.flat, int(self.flat.at[i])
         if not f.wanted[i] and not short:
             end = int(f.life_end[i])
-            offset = self.board.lowest(i, t, end, fixed)
+            offset = self._room(i, t, end, fixed)
             if offset != NOWHERE:
                 return Move(offset, t, end)
         end = self.board.copy_end(i)
@@ -184,7 +234,7 @@ class Arranger:
                 if move is not None:
                     return move
             stays = not copy and covered >= 0
-            if stays and self.board.lowest(i, covered + 1, t, offset) != NOWHERE:
+            if stays and self._room(i, covered + 1, t, offset) != NOWHERE:
                 return Move(offset, covered + 1, t)
         return None
 
@@ -192,10 +242,25 @@ class Arranger:
         """Where the copy could stay until the next use, if there is such a place."""
         offset, later = NOWHERE, int(self.flat.next_use[i])
         if fixed == NOWHERE and later > end:
-            offset = self.board.lowest(i, start, later)
+            offset = self._room(i, start, later)
         if offset == NOWHERE:
-            offset = self.board.lowest(i, start, end, fixed)
+            offset = self._room(i, start, end, fixed)
         return None if offset == NOWHERE else Move(offset, start, end, copied=True)
+
+    def _room(self, i: int, start: int, end: int, fixed: int = NOWHERE) -> int:
+        offset = self.board.lowest(i, start, end, fixed)
+        if offset == NOWHERE:
+            self._missed.append((i, start, end))
+        return offset
+
+    def _cramped(self) -> bool:
+        """Is anything of the last storage left out that would fit, were all room in one piece?"""
+        limit = self.flat.problem.fast_size
+        return any(
+            self.board.moves[i] is None
+            and self.board.fullest(start, end) + int(self.flat.size[i]) <= limit
+            for i, start, end in self._missed
+        )
 
     @property
     def reward(self) -> int:

@@ -7,6 +7,7 @@ plain twin of `engine/board.h`: the oracle, and the engine where nothing native 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from recurra.mapping.flat import Flat
@@ -136,6 +137,14 @@ class Board:
                 if move is not None and move.start <= end and move.end >= start:
                     found[j] = move
         return found
+
+    def fullest(self, start: int, end: int) -> int:
+        """Bytes that are taken in the fullest of these steps; what meets in a group counts twice."""
+        change = [0] * (end - start + 2)
+        for j, move in self.during(start, end).items():
+            change[max(move.start, start) - start] += self._size[j]
+            change[min(move.end, end) - start + 1] -= self._size[j]
+        return max(accumulate(change))
 
     def copy_start(self, i: int, after: int) -> int:
         """The latest first step of a copy of operand i that begins after step `after`; or -1."""

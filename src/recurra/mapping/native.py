@@ -28,7 +28,7 @@ from recurra.memory.problem import Placement, Solution
 
 SOURCES = Path(__file__).parent / "engine"
 OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
-VERSION = 3
+VERSION = 4
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -38,7 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "arranger_new": (_POINTER, (_POINTER,)),
     **{f"{x}_delete": (None, (_POINTER,)) for x in ("flat", "game", "arranger")},
     **{f"game_{x}": (_INT, (_POINTER,)) for x in ("index", "reward", "undo", "backup", "price")},
-    **{f"arranger_{x}": (_INT, (_POINTER,)) for x in ("reward", "best")},
+    **{f"arranger_{x}": (_INT, (_POINTER,)) for x in ("reward", "best", "repack")},
     "game_reset": (None, (_POINTER,)),
     "game_rewind": (None, (_POINTER, _INT)),
     "game_move": (_INT, (_POINTER, _INT, _POINTER)),
@@ -52,6 +52,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pack": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "arranger_clear": (None, (_POINTER,)),
     "arranger_arrange": (_INT, (_POINTER, _POINTER, _INT)),
+    "arranger_arrange_repacking": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
     "arranger_moves": (None, (_POINTER, _POINTER)),
     "arranger_best_moves": (None, (_POINTER, _POINTER)),
@@ -264,9 +265,23 @@ class NativeArranger(_Owner):
 
     def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
         """Clears, places storages in this order, and gives the reward."""
+        given = self._storages(order)  # alive until the call is over
+        return self._library.arranger_arrange(self._object, given.ctypes.data, given.size)
+
+    def arrange_repacking(self, order: Sequence[int] | NDArray[Any], most: int) -> int:
+        """`arrange.Arranger.arrange_repacking`."""
+        given = self._storages(order)
+        at, count = given.ctypes.data, given.size
+        return self._library.arranger_arrange_repacking(self._object, at, count, most)
+
+    def repack(self) -> bool:
+        """`arrange.Arranger.repack`."""
+        return bool(self._library.arranger_repack(self._object))
+
+    def _storages(self, order: Sequence[int] | NDArray[Any]) -> Ints:
         given = np.ascontiguousarray(order, np.int64)
         assert 0 <= given.min(initial=0) <= given.max(initial=0) < len(self.flat.grouped)
-        return self._library.arranger_arrange(self._object, given.ctypes.data, given.size)
+        return given
 
     def improve(self, rounds: Rounds) -> int:
         """`arrange.Arranger.improve`; the number of rounds that were kept."""

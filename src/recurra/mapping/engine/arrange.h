@@ -65,6 +65,48 @@ class Arranger {
     return note();
   }
 
+  i64 arrange_repacking(const i64* order, i64 count, i64 most) {
+    board.clear();
+    refusals_.clear();
+    adding_ = true;
+    for (i64 k = 0; k < count; ++k) {
+      place(order[k], Whims{});
+      if (!most || !cramped()) continue;
+      --most;
+      remove(order[k]);
+      repack();
+      refusals_.clear();
+      place(order[k], Whims{});
+    }
+    adding_ = false;
+    return note();
+  }
+
+  // Gives what is placed new offsets: what lasts longest first, then what is largest. False, and
+  // nothing changes, if not all of it fits so.
+  bool repack() {
+    const std::vector<Move> moves = board.moves;
+    const std::vector<Used> used = board.used;
+    const std::vector<uint8_t> placed = board.placed;
+    const std::vector<Piece> pieces = this->pieces();
+    board.clear();
+    for (const Piece& p : pieces) {
+      const i64 offset = board.lowest(p.buffers[0], p.start, p.end);
+      if (offset == kNowhere) {
+        board.clear();
+        for (i64 i = 0; i < f.buffers(); ++i)
+          if (placed[i]) board.put(i, moves[i], &used[i]);
+        return false;
+      }
+      for (i64 i : p.buffers) {
+        Move m = moves[i];
+        m.offset = offset;
+        board.put(i, m, &used[i]);
+      }
+    }
+    return true;
+  }
+
   i64 note() {
     if (board.reward > best) {
       best = board.reward;
@@ -94,6 +136,7 @@ class Arranger {
   void place(i64 s, const Whims& w) {
     const bool grouped = f.grouped[s];
     i64 offset = kNowhere, tensor = -1, covered = -1, slow = kNever;
+    missed_.clear();
     for (i64 k = f.member_at[s]; k < f.member_at[s + 1]; ++k) {
       const i64 i = f.members[k], x = f.tensor[i], t = f.at[i];
       if (x != tensor) {
@@ -135,12 +178,55 @@ class Arranger {
     Move move;
     Used used;
   };
+  // What has one offset: a group, or a tensor from where it is made or comes until it leaves.
+  struct Piece {
+    i64 start, end;
+    std::vector<i64> buffers;
+  };
+  struct Missed {  // what found no room
+    i64 buffer, start, end;
+  };
+  std::vector<Missed> missed_;
   std::vector<i64> round_;
   std::vector<uint8_t> in_round_;
   std::vector<Old> old_;
   Refusals refusals_;
   Free free_;
   bool adding_ = false;  // only adding; a group that is taken out again was no obstacle to itself
+
+  // In the order of `repack`.
+  std::vector<Piece> pieces() const {
+    std::vector<Piece> found;
+    for (i64 s = 0; s < f.storages(); ++s) {
+      bool first = true;
+      for (i64 k = f.member_at[s]; k < f.member_at[s + 1]; ++k) {
+        const i64 i = f.members[k];
+        if (!board.placed[i]) continue;
+        const Move& m = board.moves[i];
+        if (first || (!f.grouped[s] && (f.output[i] || m.copied)))
+          found.push_back({m.start, m.end, {}});
+        first = false;
+        Piece& p = found.back();
+        p.start = std::min(p.start, m.start);
+        p.end = std::max(p.end, m.end);
+        p.buffers.push_back(i);
+      }
+    }
+    std::stable_sort(found.begin(), found.end(), [&](const Piece& a, const Piece& b) {
+      const i64 x = a.end - a.start, y = b.end - b.start;
+      return x > y || (x == y && f.size[a.buffers[0]] > f.size[b.buffers[0]]);
+    });
+    return found;
+  }
+
+  // Is anything of the last storage left out that would fit, were all room in one piece?
+  bool cramped() {
+    for (const Missed& m : missed_)
+      if (!board.placed[m.buffer] &&
+          board.fullest(m.start, m.end) + f.size[m.buffer] <= f.fast_size())
+        return true;
+    return false;
+  }
 
   bool round(const Whims& w, i64 bear) {
     const i64 before = board.reward;
@@ -207,11 +293,18 @@ class Arranger {
       const i64 last = f.at[f.members[f.member_at[f.storage[i] + 1] - 1]];
       free_ = Free{board.free_until(i, start, std::max(t, last), offset), true};
     }
+    if (t > free_.until) missed_.push_back({i, start, t});
     return t <= free_.until;
   }
 
-  // `board.lowest`. What is refused to a group is refused to all, not the reverse.
   i64 room(i64 i, i64 start, i64 end, i64 fixed) {
+    const i64 offset = asked(i, start, end, fixed);
+    if (offset == kNowhere) missed_.push_back({i, start, end});
+    return offset;
+  }
+
+  // `board.lowest`. What is refused to a group is refused to all, not the reverse.
+  i64 asked(i64 i, i64 start, i64 end, i64 fixed) {
     if (!adding_ || fixed != kNowhere) return board.lowest(i, start, end, fixed);
     if (!f.grouped[f.storage[i]] && refusals_.covers(start, end, f.size[i])) return kNowhere;
     const i64 offset = board.lowest(i, start, end);

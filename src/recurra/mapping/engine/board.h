@@ -176,6 +176,18 @@ class Board {
     return end;
   }
 
+  // Bytes that are taken in the fullest of these steps; what meets in a group counts twice.
+  i64 fullest(i64 start, i64 end) {
+    change_.assign(end - start + 2, 0);
+    during(start, end, [&](i64 a, i64 b, i64 low, i64 high) {
+      change_[std::max(a, start) - start] += high - low;
+      change_[std::min(b, end) - start + 1] -= high - low;
+    });
+    i64 most = 0, now = 0;
+    for (i64 x : change_) most = std::max(most, now += x);
+    return most;
+  }
+
   // Calls see(start, end, low, high) for what takes room in these steps.
   template <class See>
   void during(i64 start, i64 end, See see) const {
@@ -196,6 +208,7 @@ class Board {
   };
   std::vector<Block> blocks_;
   std::vector<std::pair<i64, i64>> taken_;
+  Ints change_;
 
   // Is `good` true of everything that takes room in these steps? Each is asked once.
   template <class Good>

@@ -23,7 +23,7 @@ void write(const std::vector<Move>& moves, i64* out) {
 extern "C" {
 
 // A change of anything below is a change of this number, which native.py expects.
-i64 recurra_mapping_version() { return 3; }
+i64 recurra_mapping_version() { return 4; }
 
 void* flat_new(const i64* const* arrays, const i64* lengths) {
   Flat* f = new Flat;
@@ -84,6 +84,10 @@ i64 arranger_best(void* a) { return static_cast<Arranger*>(a)->best; }
 i64 arranger_arrange(void* a, const i64* order, i64 count) {
   return static_cast<Arranger*>(a)->arrange(order, count);
 }
+i64 arranger_arrange_repacking(void* a, const i64* order, i64 count, i64 most) {
+  return static_cast<Arranger*>(a)->arrange_repacking(order, count, most);
+}
+i64 arranger_repack(void* a) { return static_cast<Arranger*>(a)->repack(); }
 i64 arranger_improve(void* a, i64 count, i64 width, const i64* order, const i64* seed,
                      const i64* skip, const i64* copy, const i64* brief, const i64* bear) {
   return static_cast<Arranger*>(a)->improve(count, width, order, seed, skip, copy, brief, bear);

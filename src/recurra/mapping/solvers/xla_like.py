@@ -12,6 +12,8 @@ import numpy as np
 from recurra.mapping.keys import Summary, boundedness
 from recurra.mapping.search import Search, solver
 
+REPACKS = 10  # at most
+
 
 @solver
 def solve(search: Search) -> None:
@@ -25,3 +27,4 @@ def place_like_xla(search: Search) -> None:
     order = np.lexsort((-s.duration, -s.size, -boundedness(search.flat, s)))
     arranger = search.engine.arranger(search.flat)
     search.offer(arranger.arrange(order), arranger.current)
+    search.offer(arranger.arrange_repacking(order, REPACKS), arranger.current)
