@@ -139,11 +139,17 @@ class Board:
         return found
 
     def fullest(self, start: int, end: int) -> int:
-        """Bytes that are taken in the fullest of these steps; what meets in a group counts twice."""
+        """Bytes that are taken in the fullest of these steps."""
         change = [0] * (end - start + 2)
-        for j, move in self.during(start, end).items():
-            change[max(move.start, start) - start] += self._size[j]
-            change[min(move.end, end) - start + 1] -= self._size[j]
+        counted: dict[int, int] = {}  # group -> until which step: its members share their place
+        for j, move in sorted(self.during(start, end).items(), key=lambda x: x[1].start):
+            first, last, s = max(move.start, start), min(move.end, end), self._storage[j]
+            if self._grouped[s]:
+                first = max(first, counted.get(s, -1) + 1)
+                counted[s] = max(last, first - 1)
+            if first <= last:
+                change[first - start] += self._size[j]
+                change[last - start + 1] -= self._size[j]
         return max(accumulate(change))
 
     def copy_start(self, i: int, after: int) -> int:

@@ -176,15 +176,30 @@ class Board {
     return end;
   }
 
-  // Bytes that are taken in the fullest of these steps; what meets in a group counts twice.
-  i64 fullest(i64 start, i64 end) {
-    change_.assign(end - start + 2, 0);
-    during(start, end, [&](i64 a, i64 b, i64 low, i64 high) {
-      change_[std::max(a, start) - start] += high - low;
-      change_[std::min(b, end) - start + 1] -= high - low;
+  // Bytes that are taken in the fullest of these steps.
+  i64 fullest(i64 start, i64 end) const {
+    std::vector<Rect> rects;
+    each(start, end, [&](const Rect& r) {
+      rects.push_back(r);
+      return true;
     });
+    std::sort(rects.begin(), rects.end(), [](const Rect& a, const Rect& b) {
+      return a.storage < b.storage || (a.storage == b.storage && a.start < b.start);
+    });
+    Ints change(end - start + 2);
+    i64 counted = -1, storage = kNowhere;  // until which step of a group, whose members share
+    for (const Rect& r : rects) {
+      if (r.storage != storage || !f.grouped[r.storage]) counted = -1;
+      storage = r.storage;
+      const i64 first = std::max({i64{r.start}, start, counted + 1});
+      const i64 last = std::min(i64{r.end}, end);
+      if (first > last) continue;
+      counted = last;
+      change[first - start] += r.high - r.low;
+      change[last - start + 1] -= r.high - r.low;
+    }
     i64 most = 0, now = 0;
-    for (i64 x : change_) most = std::max(most, now += x);
+    for (i64 x : change) most = std::max(most, now += x);
     return most;
   }
 
@@ -208,7 +223,6 @@ class Board {
   };
   std::vector<Block> blocks_;
   std::vector<std::pair<i64, i64>> taken_;
-  Ints change_;
 
   // Is `good` true of everything that takes room in these steps? Each is asked once.
   template <class Good>
