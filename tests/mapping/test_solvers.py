@@ -21,7 +21,7 @@ from recurra.mapping.keys import FEATURES, features, keys
 from recurra.mapping.library import instance
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers import LEARNERS, SOLVERS, solver_of
-from recurra.mapping.solvers.exact import prove
+from recurra.mapping.solvers.exact import prove, search_tree
 from recurra.mapping.validate import InvalidSolution, validate, violations
 from recurra.memory.problem import Placement, Problem, Solution, nothing
 
@@ -90,6 +90,29 @@ def test_exact_is_what_trying_everything_finds(random: Random) -> None:
     answer, proved = exact(problem)
     assert proved
     assert validate(problem, answer) == best
+
+
+@settings(max_examples=60)
+@given(randoms)
+def test_the_bound_proves_what_the_tree_does(random: Random) -> None:
+    problem = random_problem(random, 8, random.randint(2, 9))
+    if len(problem.buffers) > 9:
+        return
+    tree = Search(problem, 60, 0, None, PYTHON)
+    assert search_tree(tree)
+    answer, proved = exact(problem)
+    assert proved
+    assert answer.reward(problem) == tree.reward
+
+
+def test_what_no_tree_ends_for_is_proved_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_tree(_: Search) -> bool:
+        return False
+
+    monkeypatch.setattr("recurra.mapping.solvers.exact.search_tree", no_tree)
+    some = [random_problem(Random(k), 14) for k in range(10)]
+    proved = [exact(p)[1] for p in some]
+    assert len(some) / 2 < sum(proved) < len(some)
 
 
 def test_seeds_decide() -> None:

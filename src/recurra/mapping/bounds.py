@@ -31,7 +31,9 @@ class Bound:
     how: Literal["everything", "lp", "milp"]
 
 
-def bound(problem: Problem, which: Which = "auto", seconds: float = 60.0) -> Bound:
+def bound(
+    problem: Problem, which: Which = "auto", seconds: float = 60.0, near: float = NEAR
+) -> Bound:
     """The bound that can be had in this time; at worst the reward of placing everything."""
     begun = time.monotonic()
     program = Relaxation(flat(problem))
@@ -40,7 +42,7 @@ def bound(problem: Problem, which: Which = "auto", seconds: float = 60.0) -> Bou
         best = _lower(best, _fractions(program, seconds), "lp")
     left = seconds - (time.monotonic() - begun)
     if which == "milp" or (which == "auto" and left > 0):
-        best = _lower(best, _whole(program, max(left, 1.0)), "milp")
+        best = _lower(best, _whole(program, max(left, 1.0), near), "milp")
     return best
 
 
@@ -64,7 +66,7 @@ def _fractions(program: Relaxation, seconds: float) -> int | None:
     return _picoseconds(program, result.fun) if result.status == 0 else None
 
 
-def _whole(program: Relaxation, seconds: float) -> int | None:
+def _whole(program: Relaxation, seconds: float, near: float) -> int | None:
     """What no program with whole numbers exceeds, as far as that is proved in time."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -80,7 +82,7 @@ def _whole(program: Relaxation, seconds: float) -> int | None:
         constraints=LinearConstraint(program.matrix(), -np.inf, limits),
         bounds=Bounds(*sides),
         integrality=whole,
-        options={"time_limit": seconds, "mip_rel_gap": NEAR},
+        options={"time_limit": seconds, "mip_rel_gap": near},
     )
     return _picoseconds(program, getattr(result, "mip_dual_bound", None))
 

@@ -54,6 +54,7 @@ class Search:
         self.flat = flat(problem)
         self.random = np.random.default_rng(seed)
         self.reward, self.solution = 0, nothing(problem)
+        self.enough = float("inf")  # the reward at which a search is over
         self.scale = max(1, problem.total)  # what temperatures are parts of
         self.finalists: deque[Solution] = deque([self.solution], FINALISTS)
         self._progress = progress
@@ -66,8 +67,8 @@ class Search:
         return time.process_time() - self._start + self.elsewhere
 
     def running(self, until: float = 1.0) -> bool:
-        """Is there time left, of this part of the budget?"""
-        return self.spent < until * self.seconds
+        """Is there time left, of this part of the budget, and something to look for?"""
+        return self.spent < until * self.seconds and self.reward < self.enough
 
     def offer(self, reward: int, solution: Callable[[], Solution]) -> bool:
         """Keeps an answer if it is the best so far."""

@@ -1,7 +1,9 @@
-"""Branch and bound over every placement of every buffer: optimal for what is small.
+"""Optimal, and proved to be: an answer that meets the upper bound, else branch and bound.
 
-Buffers in order of time; each goes to slow memory, or to each offset and each interval that it
-could have. Offsets are sums of sizes: whatever holds still holds when everything is pushed down.
+The bound leaves addresses out, and mostly a simple search meets it. Where none does, the tree has
+every placement of every buffer. Buffers in order of time; each goes to slow memory, or to each
+offset and each interval that it could have. Offsets are sums of sizes: whatever holds still holds
+when everything is pushed down.
 """
 
 from __future__ import annotations
@@ -10,20 +12,42 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from recurra.mapping.bounds import TOLERANCE, bound
 from recurra.mapping.flat import NEVER
 from recurra.mapping.search import Search, solver
+from recurra.mapping.solvers.default import search_by_default
 from recurra.memory.problem import Buffer, Placement, Problem, Solution, Table
+
+FEW = 60  # buffers; the trees of more are not searched
+PART = 0.4  # of the time, at most, for the bound, and for an answer that meets it
+EACH = 1e-3  # CPU seconds for that answer, times the square of the number of buffers
 
 Inside = list[Placement | None]
 
 
 @solver
 def solve(search: Search) -> None:
-    """Stops when it is done, then the answer is optimal, or when the time is over."""
+    """Stops when the answer is known to be optimal, or when the time is over."""
     prove(search)
 
 
 def prove(search: Search) -> bool:
+    """Is the best answer of `search` optimal, up to the tolerance of its bound?"""
+    problem, count = search.problem, len(search.problem.buffers)
+    most = bound(problem, "milp", PART * search.seconds, near=0.0).reward
+    search.enough = most - int(2 * TOLERANCE * problem.total)
+    if count > FEW:
+        search_by_default(search)
+        return search.reward >= search.enough
+    seconds, seed = min(EACH * count**2, PART * search.seconds), int(search.random.integers(2**32))
+    simple = Search(problem, seconds, seed, None, search.engine)
+    simple.enough = search.enough
+    search_by_default(simple)
+    search.offer(simple.reward, lambda: simple.solution)
+    return search_tree(search) or search.reward >= search.enough
+
+
+def search_tree(search: Search) -> bool:
     """Has the whole tree been searched? Then the best answer of `search` is optimal."""
     return _Tree(search).visit([])
 
