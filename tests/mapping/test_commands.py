@@ -14,12 +14,14 @@ import pytest
 
 from recurra import cli
 from recurra.bench import mapping, mapping_learning, mapping_runs
+from recurra.bench.mapping_runs import Contest, Found
+from recurra.bench.mapping_tables import beside
 from recurra.mapping import engines, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Problem
+from recurra.memory.problem import Problem, nothing
 from recurra.memory.problem_text import (
     problem_to_json,
     read_problem,
@@ -220,11 +222,30 @@ def test_the_bench(
     assert -1 <= told["ours"] < -0.5
     files = ["correlation.png", "mapping.html", "mapping.md", "reward.png", "runs"]
     assert sorted(p.name for p in out.iterdir()) == files
-    assert (out / "mapping.md").read_text().count("\n") == 4
+    first, second = (out / "mapping.md").read_text().split("\n\n")
+    assert (first.count("\n"), second.count("\n")) == (3, 3)
+    head, _, row = second.splitlines()
+    assert head.split(" | ")[1:-1] == ["default", *mapping.PEERS]
+    assert row.split(" | ")[1].strip("*") == f"{shares[0]['ours']:.4f}"
     for name in ("correlation.png", "reward.png"):
         data = (out / name).read_bytes()
         assert data.startswith(b"\x89PNG")
         assert base64.b64encode(data).decode() in (out / "mapping.html").read_text()
+
+
+def test_who_is_above_ours_has_a_star() -> None:
+    problem = instance("ppo_step")
+    answers = {"greedy": solver_of("greedy")(problem, 0.5, engine=PYTHON), "none": nothing(problem)}
+
+    def row(ours: str, peer: str) -> list[str]:
+        found = {"default": [Found(answer=answers[ours])], "random": [Found(answer=answers[peer])]}
+        last = beside([Contest(problem, 0.5, 1.0, found)]).splitlines()[-1]
+        return last.strip("| ").split(" | ")[1:3]
+
+    share = f"{answers['greedy'].reward(problem) / problem.total:.4f}"
+    assert row("none", "greedy") == ["0.0000", f"{share}*"]
+    assert row("greedy", "none") == [share, "0.0000"]
+    assert row("greedy", "greedy") == [share, share]
 
 
 def test_a_bench_that_was_stopped_goes_on(

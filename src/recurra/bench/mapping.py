@@ -90,7 +90,8 @@ def solved(quick: bool, out: Path | None, wanted: Wanted) -> list[Row]:
     contests = [Contest(instance(n), seconds, runs.limit(instance(n)), found[n]) for n in names]
     rows = [row for c in contests for row in solvers(c)]
     if out is not None:
-        (out / "mapping.md").write_text(mapping_tables.solved(contests))
+        tables = (mapping_tables.solved(contests), mapping_tables.beside(contests))
+        (out / "mapping.md").write_text("\n".join(tables))
         write(out, contests, rows)
     return rows
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recurra.bench.mapping_runs import BASELINE, OURS, Contest
+from recurra.mapping.simulate import correlation
 
 Rows = Sequence[Sequence[str]]
 
@@ -34,6 +35,18 @@ def _solved(c: Contest) -> list[str]:
         *(f"{_faster(c, who):.3f}" for who in (OURS, "prod")),
         f"{near:.2f}",
     ]
+
+
+def beside(contests: Sequence[Contest]) -> str:
+    """A row per instance: medians of all solvers' shares; who is above ours has a star."""
+    who = [x for x in contests[0].found if x != "prod"]
+    rows: list[list[str]] = []
+    for c in contests:
+        shares = [round(float(np.median(c.shares(x))), 4) for x in who]
+        mine = shares[who.index(OURS)]
+        cells = [f"{x:.4f}{'*' if x > mine else ''}" for x in shares]
+        rows.append([c.problem.name, *cells, f"{correlation(c.problem, c.stages()):.4f}"])
+    return table(("instance", *who, "correlation"), rows)
 
 
 def _faster(c: Contest, who: str) -> float:
