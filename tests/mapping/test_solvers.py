@@ -17,10 +17,10 @@ from recurra.errors import RecurraError
 from recurra.mapping import engines
 from recurra.mapping.bounds import bound
 from recurra.mapping.flat import flat
-from recurra.mapping.keys import FEATURES, features, keys
+from recurra.mapping.keys import FEATURES, Floats, features, keys
 from recurra.mapping.library import instance
 from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers import LEARNERS, SOLVERS, solver_of
+from recurra.mapping.solvers import LEARNERS, SOLVERS, default, lns, solver_of
 from recurra.mapping.solvers.exact import prove, search_tree
 from recurra.mapping.validate import InvalidSolution, validate, violations
 from recurra.memory.problem import Placement, Problem, Solution, nothing
@@ -130,6 +130,35 @@ def test_seeds_decide() -> None:
         return found
 
     assert first(3) == first(3) != first(4)
+
+
+def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In equal parts, the last of which ends with the budget; hotter once two have ended alike."""
+    found: list[tuple[float, float]] = []
+    heats: list[float] = []
+
+    def evolved(search: Search, until: float) -> Floats:
+        assert until > search.spent / search.seconds
+        return np.zeros(len(search.flat.grouped))
+
+    def climbed(search: Search, _: Floats, __: Floats, until: float, heat: float) -> int:
+        found.append((search.spent / search.seconds, until))
+        heats.append(heat)
+        search.elsewhere += until * search.seconds - search.spent
+        return (5, 7, 5, 8, 9, 10, 11, 12)[len(found) - 1]
+
+    monkeypatch.setattr(default, "evolve", evolved)
+    monkeypatch.setattr(default, "ruin_and_recreate", climbed)
+    problem = instance("ppo_step")  # 250 buffers
+    for seconds, count in ((2.0, 1), (9.0, 4), (1000.0, 8)):
+        found.clear()
+        solver_of("default")(problem, seconds, engine=PYTHON)
+        begun, ended = zip(*found, strict=True)
+        assert len(found) == default.climbs(len(problem.buffers), seconds) == count
+        assert ended[-1] == pytest.approx(1)
+        np.testing.assert_allclose(np.subtract(ended, begun), 1 / count, rtol=0.2)
+    assert default.climbs(9759, 16.0) == 1
+    assert heats[-8:] == [lns.HOT] * 3 + [default.HOTTER] * 5
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:

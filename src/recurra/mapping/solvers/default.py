@@ -1,14 +1,23 @@
-"""The default: evolution of a priority, then large-neighbourhood search from what it found."""
+"""The default: evolution of a priority, then large-neighbourhood search from what it found.
+
+Of a small program that climbs to where it ends in less than the time there is; then it does so
+again from elsewhere.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
-from recurra.mapping.solvers.lns import ruin_and_recreate
+from recurra.mapping.solvers.lns import HOT, ruin_and_recreate
 from recurra.mapping.solvers.priority import evolve
 
 EVOLUTION = 0.5  # of the time, at most
 FIRST, EACH = 0.25, 5e-4  # CPU seconds of it, and for each buffer: as many placements for all
+CLIMB, LONGER = 1.0, 5e-3  # CPU seconds of a climb, and for each buffer
+MOST = 8  # climbs; where there is time for more, each takes longer
+HOTTER = 25 * HOT  # of climbs after one that ended where another did
 
 
 @solver
@@ -19,7 +28,30 @@ def solve(search: Search) -> None:
 
 def search_by_default(search: Search) -> None:
     """Uses the whole budget."""
-    place_by_keys(search)
-    enough = FIRST + EACH * len(search.flat.size)
-    priority = evolve(search, min(EVOLUTION, enough / search.seconds))
-    ruin_and_recreate(search, priority, priority / max(1e-9, float(priority.std())))
+    key = place_by_keys(search)
+    count = climbs(len(search.flat.size), search.seconds)
+    heat, ends = HOT, set[int]()
+    for k in range(count):
+        begun = search.spent / search.seconds
+        until = begun + (1 - begun) / (count - k)
+        if k % 2:
+            end = ruin_and_recreate(search, key, np.log(np.maximum(key, 1e-30)), until, heat)
+        else:
+            end = _evolve_first(search, begun, until, heat)
+        if end in ends:  # what leads there is wide
+            heat = HOTTER
+        ends.add(end)
+
+
+def climbs(buffers: int, seconds: float) -> int:
+    """How often a search of so many CPU seconds begins; every other time from the best of the
+    simple keys."""
+    return max(1, min(MOST, int(seconds / (CLIMB + LONGER * buffers))))
+
+
+def _evolve_first(search: Search, begun: float, until: float, heat: float) -> int:
+    """This part of the budget; the reward of the best it found."""
+    enough = (FIRST + EACH * len(search.flat.size)) / search.seconds
+    priority = evolve(search, begun + min(EVOLUTION * (until - begun), enough))
+    spread = max(1e-9, float(priority.std()))
+    return ruin_and_recreate(search, priority, priority / spread, until, heat)

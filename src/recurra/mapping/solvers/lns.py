@@ -22,18 +22,22 @@ def solve(search: Search) -> None:
     ruin_and_recreate(search, best, np.log(np.maximum(best, 1e-30)))
 
 
-def ruin_and_recreate(search: Search, start: Floats, priority: Floats) -> None:
-    """Improves on the placement in the order of `start`; both [S], the larger the sooner."""
+def ruin_and_recreate(
+    search: Search, start: Floats, priority: Floats, until: float = 1.0, heat: float = HOT
+) -> int:
+    """Improves on the placement in the order of `start`, for this part of the budget; both [S], the
+    larger the sooner. The reward of the best it found."""
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
     near = Neighbourhoods(search.flat)
-    begun = search.spent
-    while search.running():
-        done = (search.spent - begun) / max(1e-9, search.seconds - begun)
-        heat = HOT * (COLD / HOT) ** done * search.scale
-        arranger.improve(near.rounds(search.random, priority, heat))
+    begun, end = search.spent, until * search.seconds
+    while search.running(until):
+        done = (search.spent - begun) / max(1e-9, end - begun)
+        now = heat * (COLD / heat) ** done * search.scale
+        arranger.improve(near.rounds(search.random, priority, now))
         search.offer(arranger.best, arranger.solution)
+    return arranger.best
 
 
 class Neighbourhoods:
