@@ -23,13 +23,15 @@ from recurra import cli
 from recurra.bench.mapping_execute import rows_of
 from recurra.errors import RecurraError
 from recurra.mapping import engines
-from recurra.mapping.execute import slow as slow_memory
+from recurra.mapping.execute import ram
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copy
-from recurra.mapping.execute.costs import Gauge, in_ram
+from recurra.mapping.execute.costs import Gauge, in_fast
+from recurra.mapping.execute.device import Device
 from recurra.mapping.execute.layout import problem_of
+from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
+from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
 from recurra.mapping.execute.run import Execution, execute
-from recurra.mapping.execute.slow import HUGE, PAGE, SlowMemory, pages
 from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
 from recurra.mapping.flat import flat
@@ -58,9 +60,9 @@ class Prices:
 
 def mix(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
     """Numbers that tell every operand and output apart, and hardly ever repeat."""
-    for j, y in enumerate(outputs):
+    for j, y in enumerate(map(np.asarray, outputs)):
         total = np.full(y.size, 0.1 * (j + 1), np.float32)
-        for k, x in enumerate(operands):
+        for k, x in enumerate(map(np.asarray, operands)):
             total += np.resize(x.ravel(), y.size) * np.float32(0.3 + 0.01 * k)
         y[...] = np.sin(total).reshape(y.shape)
 
@@ -118,12 +120,23 @@ def same(found: Sequence[Array], wanted: Sequence[Array]) -> bool:
 @given(st.integers(0, 2**32).map(Random))
 def test_any_mapping_gives_the_bits_of_the_unmapped_run(tmp_path: Path, random: Random) -> None:
     """Also if copies are late: instructions wait for them."""
+    every_mapping(random, Ram(tmp_path))
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32).map(Random))
+def test_so_it_does_on_a_device(random: Random) -> None:
+    """`cpu` stands for those with streams."""
+    every_mapping(random, Device("cpu"))
+
+
+def every_mapping(random: Random, memory: Memory) -> None:
     work = random_workload(random)
     size = random.randint(0, 8) * SMALLEST
     problem = problem_of(work, size, Prices(random.choice([SMALLEST // 4, SMALLEST, 8 * SMALLEST])))
     wanted = unmapped(work)
     for answer in (nothing(problem), random_answer(problem, random)):
-        with Execution(work, problem, answer, tmp_path) as execution:
+        with Execution(work, problem, answer, memory) as execution:
             assert len(execution.arena) == size
             for poison in (0xFF, 0x7F):  # what lies in fast memory from before counts for nothing
                 execution.arena[:] = execution.bounce[:] = poison
@@ -164,7 +177,7 @@ def leaving(chain: Workload) -> tuple[Problem, Solution]:
 
 def test_only_what_is_outside_waits_for_the_disk(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, tmp_path) as execution:
+    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
         execution.slow.log = {}
         execution.run()
         moved = {k: len(v) for k, v in execution.slow.log.items()}
@@ -206,7 +219,7 @@ def test_a_function_of_jax_runs_piece_by_piece(tmp_path: Path) -> None:
     answers = [random_answer(problem, Random(seed)) for seed in range(6)]
     assert any(p and p.copied for answer in answers for p in answer.placements)
     for answer in answers:
-        assert same(execute(work, problem, answer, tmp_path)[0], wanted)
+        assert same(execute(work, problem, answer, Ram(tmp_path))[0], wanted)
 
 
 def test_models_of_the_library_are_workloads() -> None:
@@ -220,13 +233,15 @@ def test_models_of_the_library_are_workloads() -> None:
 
 
 def test_prices_are_measured_and_steps_compared(chain: Workload, tmp_path: Path) -> None:
-    with Gauge(chain, tmp_path) as gauge:
+    with Gauge(chain, Ram(tmp_path)) as gauge:
         once = gauge.round()
         assert len(once.instructions) == 4
         assert all(x > 0 for x in (*once.instructions, *once.copies.values()))
         assert set(once.moves) == {(SMALLEST, False), (SMALLEST, True)}
         assert once.drag >= 0
-    done = compare(chain, 2 * SMALLEST, lambda p: {"none": nothing(p)}, rounds=2, folder=tmp_path)
+    done = compare(
+        chain, 2 * SMALLEST, lambda p: {"none": nothing(p)}, rounds=2, memory=Ram(tmp_path)
+    )
     (found,) = done.comparisons.values()
     assert done.steady <= 2
     assert found.share == 0
@@ -239,7 +254,7 @@ def test_the_bench_tells_measured_beside_simulated(chain: Workload, tmp_path: Pa
     def answers(problem: Problem) -> dict[str, Solution]:
         return {"default": random_answer(problem, Random(0)), "everything slow": nothing(problem)}
 
-    rows = rows_of("chain", compare(chain, 4 * SMALLEST, answers, rounds=1, folder=tmp_path))
+    rows = rows_of("chain", compare(chain, 4 * SMALLEST, answers, rounds=1, memory=Ram(tmp_path)))
     assert [(row.case, row.peer) for row in rows] == [
         ("chain default", "simulated"),
         ("chain everything slow", "simulated"),
@@ -259,7 +274,7 @@ def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> 
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), changing))
     work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
     with pytest.raises(RecurraError, match="chain, none: result 1 is not that of the unmapped"):
-        compare(work, SMALLEST, lambda p: {"none": nothing(p)}, rounds=1, folder=tmp_path)
+        compare(work, SMALLEST, lambda p: {"none": nothing(p)}, rounds=1, memory=Ram(tmp_path))
 
 
 def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,10 +318,10 @@ def files_end_at(nbytes: int) -> Generator[None]:
 def test_a_disk_that_is_too_small(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
     with files_end_at(2 * SMALLEST), pytest.raises(RecurraError, match="File too large"):
-        execute(chain, problem, answer, tmp_path)
+        execute(chain, problem, answer, Ram(tmp_path))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RecurraError, match="did not hold the slow memory") as caught:
-        execute(chain, problem, answer, tmp_path / "nowhere")
+        execute(chain, problem, answer, Ram(tmp_path / "nowhere"))
     assert "No such file or directory" in str(caught.value)
     assert "--folder names another disk" in str(caught.value)
 
@@ -317,7 +332,9 @@ def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
     work = Workload("two", (Tensor((N,)),) * 3, steps, {0: first}, (1, 2))
     problem = problem_of(work, SMALLEST, Instant())
     stays, leaves = Placement(0, 1, 1, copied=False), Placement(0, 0, 1, copied=True)
-    with Execution(work, problem, Solution((None, leaves, stays, None)), tmp_path) as execution:
+    with Execution(
+        work, problem, Solution((None, leaves, stays, None)), Ram(tmp_path)
+    ) as execution:
         at = execution.slots[2]
         with files_end_at(at):  # only tensor 2, which the copy engine writes, lies behind it
             stopped(execution.run, f"the disk did not have bytes {at}..{at + SMALLEST} written")
@@ -327,7 +344,7 @@ def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, tmp_path) as execution:
+    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
         os.ftruncate(execution.slow.file, SMALLEST // 2)
         stopped(execution.run, f"it ends at byte {SMALLEST // 2}")
 
@@ -336,7 +353,7 @@ def test_a_file_that_is_gone(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
     folder = tmp_path / "disk"
     folder.mkdir()
-    with Execution(chain, problem, answer, folder) as execution:
+    with Execution(chain, problem, answer, Ram(folder)) as execution:
         assert list(folder.iterdir()) == []  # nothing is left of a run that is killed
         folder.rmdir()
         execution.run()
@@ -353,7 +370,7 @@ def test_reads_and_writes_may_be_short(
     monkeypatch.setattr(os, "preadv", lambda f, b, at: read(f, [b[0][: 3 * PAGE]], at))
     monkeypatch.setattr(os, "pwritev", lambda f, b, at: write(f, [b[0][: 5 * PAGE]], at))
     problem, answer = leaving(chain)
-    assert same(execute(chain, problem, answer, tmp_path)[0], unmapped(chain))
+    assert same(execute(chain, problem, answer, Ram(tmp_path))[0], unmapped(chain))
 
 
 def test_an_engine_that_fails(
@@ -364,7 +381,7 @@ def test_an_engine_that_fails(
 
     problem, answer = leaving(chain)
     monkeypatch.setattr(Copy, "move", broken)
-    with Execution(chain, problem, answer, tmp_path) as execution:
+    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
         stopped(execution.run, "the engine is broken")
 
 
@@ -375,7 +392,7 @@ def test_an_instruction_that_fails(chain: Workload, tmp_path: Path) -> None:
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), failing))
     work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
     problem, answer = leaving(work)
-    with Execution(work, problem, answer, tmp_path) as execution:
+    with Execution(work, problem, answer, Ram(tmp_path)) as execution:
         stopped(execution.run, "its instruction last failed\n  ValueError: no number")
 
 
@@ -391,7 +408,7 @@ def test_a_file_system_without_direct_io(
 
     monkeypatch.setattr(os, "open", without)
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, tmp_path) as execution:
+    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
         assert "without direct I/O (Invalid argument): RAM may hide the disk" in str(execution.slow)
         execution.run()
         assert same(execution.results(), unmapped(chain))
@@ -400,11 +417,11 @@ def test_a_file_system_without_direct_io(
 def test_a_disk_that_is_ram_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nnone {tmp_path} tmpfs rw 0 0\n")
-    assert slow_memory.file_system(tmp_path / "in", mounts) == "tmpfs"
-    assert slow_memory.file_system(Path("/"), mounts) == "ext4"
-    assert slow_memory.file_system(Path("/"), tmp_path / "none") == ""
-    monkeypatch.setattr(slow_memory, "file_system", lambda folder: "tmpfs")
-    disk = SlowMemory(tmp_path, PAGE)
+    assert ram.file_system(tmp_path / "in", mounts) == "tmpfs"
+    assert ram.file_system(Path("/"), mounts) == "ext4"
+    assert ram.file_system(Path("/"), tmp_path / "none") == ""
+    monkeypatch.setattr(ram, "file_system", lambda folder: "tmpfs")
+    disk = DiskFile(tmp_path, PAGE)
     disk.close()
     assert "without direct I/O (tmpfs is RAM): RAM may hide the disk" in str(disk)
 
@@ -414,10 +431,10 @@ def test_what_cannot_be_run_is_refused(chain: Workload, tmp_path: Path) -> None:
     placements: list[Placement | None] = [None] * len(problem.buffers)
     placements[0] = Placement(0, 0, 0, copied=False)
     with pytest.raises(InvalidSolution, match="residency"):
-        execute(chain, problem, Solution(tuple(placements)), tmp_path)
+        execute(chain, problem, Solution(tuple(placements)), Ram(tmp_path))
     placements[:3] = None, Placement(100, 0, 1, copied=True), Placement(100, 1, 1, copied=False)
     with pytest.raises(ProblemError, match="buffer 1 lies at address 100"):
-        execute(chain, problem, Solution(tuple(placements)), tmp_path)
+        execute(chain, problem, Solution(tuple(placements)), Ram(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -453,9 +470,9 @@ def test_large_memory_begins_at_huge_pages() -> None:
     assert [set(room.tolist()) for room in kept] == [{1}, {2}, {3}]
 
 
-def test_what_is_timed_in_ram_is_of_one_block() -> None:
+def test_what_is_timed_in_fast_is_of_one_block() -> None:
     work = workload_of("ppo_step")
-    values = in_ram(work)
+    values = in_fast(work)
     ends = [(x.ctypes.data, x.ctypes.data + x.nbytes) for x in values]
     places = {k: ends[k] for k, first in enumerate(work.storage) if k == first}
     assert all(ends[k] == places[first] for k, first in enumerate(work.storage))

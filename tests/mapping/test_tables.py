@@ -22,8 +22,9 @@ from recurra.mapping.execute.chance import middles, more_than_chance
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.costs import Gauge
 from recurra.mapping.execute.layout import problem_of, uses
+from recurra.mapping.execute.memories import Bytes, SlowMemory
+from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.run import execute
-from recurra.mapping.execute.slow import Bytes, SlowMemory
 from recurra.mapping.execute.subsets import RUNS, measure_tables
 from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
@@ -80,7 +81,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def measured(work: Workload, folder: Path, rounds: int = 1) -> Tables:
-    with Gauge(work, folder) as gauge:
+    with Gauge(work, Ram(folder)) as gauge:
         return measure_tables(gauge, rounds)
 
 
@@ -119,7 +120,7 @@ def three(clock: Clock) -> Workload:
 
 def test_tables_are_what_the_clock_says(clock: Clock, tmp_path: Path) -> None:
     work, told = three(clock), list[int]()
-    with Gauge(work, tmp_path) as gauge:
+    with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 2, told.append)
         problem = problem_of(work, 1 << 20, gauge.measured(), tables)
     assert told == list(range(1, 2 * RUNS + 1))
@@ -173,7 +174,7 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
         Operation("eight", tuple(range(7)), (10,), clock.computing(8)),
     )
     work = Workload("wide", (Tensor((N,)),) * 11, steps, first, (9, 10))
-    with Gauge(work, tmp_path) as gauge:
+    with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 1, wide="sums")
         problem = problem_of(work, 1 << 20, gauge.measured(), tables)
     assert tables.steps[0] is None
@@ -240,7 +241,7 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
         (pairs[-1][1],),
     )
     right = unmapped(work)
-    with pytest.MonkeyPatch.context() as patch, Gauge(work, tmp_path) as gauge:
+    with pytest.MonkeyPatch.context() as patch, Gauge(work, Ram(tmp_path)) as gauge:
         patch.setattr(subsets, "RUNS", 2)  # of more subsets than that, several in one run
         tables = measure_tables(gauge, 2)
         problem = problem_of(work, 4 << 18, gauge.measured(), tables)
@@ -250,7 +251,7 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
     answers.append(solver_of("default")(problem, 0.2))
     assert problem_from_json(problem_to_json(problem)) == problem
     for answer in answers:
-        assert same(execute(work, problem, answer, tmp_path)[0], right)
+        assert same(execute(work, problem, answer, Ram(tmp_path))[0], right)
 
 
 def test_where_moves_do_not_add_up_tables_tell_what_is_measured(
@@ -268,7 +269,12 @@ def test_where_moves_do_not_add_up_tables_tell_what_is_measured(
 
     asked: list[str] = []
     done = compare(
-        work, 1 << 18, answers, rounds=3, folder=tmp_path, tabulate=lambda g: measure_tables(g, 1)
+        work,
+        1 << 18,
+        answers,
+        rounds=3,
+        memory=Ram(tmp_path),
+        tabulate=lambda g: measure_tables(g, 1),
     )
     assert asked == ["tables", "sums"]
     assert list(done.comparisons) == ["none", "one"]  # answers that are there are not run twice
@@ -298,7 +304,7 @@ def test_tables_are_scaled_as_prices_are(clock: Clock, tmp_path: Path) -> None:
         1 << 18,
         answers,
         rounds=2,
-        folder=tmp_path,
+        memory=Ram(tmp_path),
         tabulate=lambda gauge: measure_tables(gauge, 1),
     )
     x = done.comparisons["none"]
@@ -316,12 +322,12 @@ def test_a_machine_whose_disk_takes_no_time(clock: Clock, tmp_path: Path) -> Non
         1 << 18,
         lambda problem: {"none": nothing(problem)},
         rounds=1,
-        folder=tmp_path,
+        memory=Ram(tmp_path),
         tabulate=lambda gauge: measure_tables(gauge, 1),
     )
     x = done.comparisons["none"]
     np.testing.assert_allclose(x.measured, x.simulated, rtol=1e-9)
-    assert str(done.prices) == "3.2 ms of computing, and no more with everything on the disk"
+    assert str(done.prices) == "3.2 ms of computing, and no more with everything in slow memory"
 
 
 def test_a_subset_between_two() -> None:
@@ -394,7 +400,7 @@ def test_what_is_expected_are_sums(
 
     monkeypatch.setattr(subsets, "middles", hopeless)
     work = three(clock)
-    with Gauge(work, tmp_path) as gauge:
+    with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 1)
         prices = gauge.measured()
     problem, other = (problem_of(work, 1 << 20, prices, x) for x in (tables, None))
@@ -415,7 +421,7 @@ def test_rounds_on_a_slower_machine_count_alike(clock: Clock, tmp_path: Path) ->
             clock.computes *= 2
 
     work = three(clock)
-    with Gauge(work, tmp_path) as gauge:
+    with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 3, slower)
         usual = gauge.measured()  # of rounds that took 1, 2, 4, 4
     assert usual.instructions == tuple(3 * x * TICK for x in (16, 32, 4))
@@ -431,13 +437,13 @@ def test_a_disk_without_room_leaves_nothing(clock: Clock, tmp_path: Path) -> Non
     work = three(clock)
     with files_end_at(1 << 16), pytest.raises(RecurraError, match="did not hold the slow memory"):
         measured(work, tmp_path)
-    with Gauge(work, tmp_path) as gauge:
+    with Gauge(work, Ram(tmp_path)) as gauge:
         with files_end_at(1 << 16), pytest.raises(RecurraError, match="File too large"):
             measure_tables(gauge, 1)
         assert measure_tables(gauge, 1).samples == RUNS // 8  # there is room again
     assert gauge.slow.file < 0
     assert list(tmp_path.iterdir()) == []
-    with Gauge(work, tmp_path) as gauge, pytest.raises(RecurraError, match="not in 0"):
+    with Gauge(work, Ram(tmp_path)) as gauge, pytest.raises(RecurraError, match="not in 0"):
         measure_tables(gauge, 0)
 
 
@@ -446,7 +452,7 @@ def test_who_interrupts_it_leaves_nothing(clock: Clock, tmp_path: Path) -> None:
         if done == 3:
             raise KeyboardInterrupt
 
-    gauge = Gauge(three(clock), tmp_path)
+    gauge = Gauge(three(clock), Ram(tmp_path))
     with pytest.raises(KeyboardInterrupt), gauge:
         measure_tables(gauge, 1, stop)
     assert gauge.slow.file < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from recurra.memory.problem import Problem, Solution, nothing
 if TYPE_CHECKING:
     from recurra.mapping.execute.compare import Compared
     from recurra.mapping.execute.costs import Gauge
+    from recurra.mapping.execute.memories import Memory
     from recurra.mapping.execute.tables import Tables
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run a program with a small fast memory of RAM, and a file of a disk as slow memory.
+    """Run a program with a small fast memory of RAM, and a file of a disk as slow memory; or with
+    that of a GPU, and RAM as slow memory.
 
     Example: recurra map run rnn_train --fast-size 16MiB --folder /var/tmp
     """
@@ -32,7 +35,7 @@ class Run:
     program: Positional[str]
     """A model of the library, or FILE.py:NAME, called for (function, arguments)."""
     fast_size: str
-    """Fast memory, say 16MiB: all that buffers of 64 KiB and more may take of RAM."""
+    """Fast memory, say 16MiB: all that buffers of 64 KiB and more may take of it."""
     solver: Annotated[str, arg(metavar="NAME")] = "default"
     """As of `recurra map solve`."""
     seconds: float = 5.0
@@ -51,6 +54,8 @@ class Run:
     """With tables: rounds of measuring them, each of 16 runs of the step."""
     folder: Path | None = None
     """Where the file of the slow memory goes; if left out, where temporary files go."""
+    device: str | None = None
+    """One of PyTorch's, say cuda: fast memory is its own, slow memory pinned RAM."""
     json: bool = False
     """Print one JSON object."""
 
@@ -62,7 +67,7 @@ class Run:
             raise RecurraError(f"a step is run once at least, not {self.rounds} times")
         if self.samples < 1:
             raise RecurraError(f"tables take one round of measuring at least, not {self.samples}")
-        size = nbytes(self.fast_size)
+        size, memory = nbytes(self.fast_size), self.memory()
         if ":" in self.program:
             function, arguments, _ = function_of(self.program)
             workload = from_jax(function, *arguments, name=self.program.rpartition(":")[2])
@@ -75,7 +80,7 @@ class Run:
             size,
             self.answers,
             rounds=self.rounds,
-            folder=self.folder,
+            memory=memory,
             tabulate=tabulate,
         )
         if self.json:
@@ -90,6 +95,23 @@ class Run:
             print(f"{name}: {x.answer}, {x.share:.3f} of all there is to gain\n  {x}")
         print("results are those of the unmapped run, to the last bit")
         return 0
+
+    def memory(self) -> Memory:
+        """RAM and a file, or a device's and RAM."""
+        if self.device is None:
+            from recurra.mapping.execute.ram import Ram
+
+            return Ram(self.folder)
+        if self.folder is not None:
+            raise RecurraError(
+                "slow memory is RAM or a file, not both",
+                facts=f"--device {self.device} and --folder {self.folder}",
+                hint="leave out one of them",
+            )
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # most of a GPU, else
+        from recurra.mapping.execute.device import Device
+
+        return Device(self.device)
 
     def tabulate(self, gauge: Gauge) -> Tables:
         """With a bar."""

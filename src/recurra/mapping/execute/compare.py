@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from recurra.errors import RecurraError
 from recurra.mapping.execute.costs import Gauge, Measured
 from recurra.mapping.execute.layout import problem_of
-from recurra.mapping.execute.run import Execution, Times
+from recurra.mapping.execute.memories import Memory
+from recurra.mapping.execute.run import RAM, Execution, Times
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
@@ -65,7 +65,7 @@ class Comparison:
         ]
         return (
             f"{self.middle[0]:,.1f} ms measured ({self.spread[0]:,.1f} to "
-            f"{self.spread[1]:,.1f}; {parts[0]:,.1f} computing, {parts[1]:,.1f} at the disk, "
+            f"{self.spread[1]:,.1f}; {parts[0]:,.1f} computing, {parts[1]:,.1f} moving, "
             f"{parts[2]:,.1f} waiting), {self.middle[1]:,.1f} ms simulated, "
             f"ratio {self.ratio:.3f}{self._told()}"
         )
@@ -100,7 +100,7 @@ def compare(
     answers: Answers,
     *,
     rounds: int = 9,
-    folder: Path | None = None,
+    memory: Memory = RAM,
     tabulate: Callable[[Gauge], Tables] | None = None,
 ) -> Compared:
     """Measures prices, asks for answers, and runs them all `rounds` times, in turns.
@@ -111,7 +111,7 @@ def compare(
     the last bit.
     """
     wanted = unmapped(workload)
-    with Gauge(workload, folder) as gauge:
+    with Gauge(workload, memory) as gauge:
         for _ in range(FIRST):
             gauge.round()
         tables = None if tabulate is None else tabulate(gauge)
@@ -119,7 +119,7 @@ def compare(
         summed = problem_of(workload, fast_size, then)
         problem = summed if tables is None else problem_of(workload, fast_size, then, tables)
         found = _answered(answers, problem, summed)
-        runs = {k: Execution(workload, problem, x, gauge.slow) for k, x in found.items()}
+        runs = {k: Execution(workload, problem, x, memory, gauge.slow) for k, x in found.items()}
         prices, times = [gauge.round()], list[dict[str, Times]]()
         for k in range(rounds):
             order = list(runs) if k % 2 == 0 else list(runs)[::-1]

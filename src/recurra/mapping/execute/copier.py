@@ -1,6 +1,6 @@
 """The copy engine: one thread, which serves what is due soonest, piece by piece.
 
-It copies only while the running instruction leaves the disk alone, as the simulator has it.
+It copies only while the running instruction leaves slow memory alone, as the simulator has it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,23 @@ from heapq import heappop, heappush
 from time import perf_counter
 from types import TracebackType
 
-from recurra.mapping.execute.slow import Bytes, SlowMemory
-
-PIECE = 1 << 20  # bytes after which it looks what is due now
+from recurra.mapping.execute.memories import Room, SlowMemory
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Between an array and a place of the file, into the file if `out`; done by the end of step
+    """Between a room and a place in slow memory, into that if `out`; done by the end of step
     `due`."""
 
     due: int
     buffer: int
-    array: Bytes
+    room: Room
     at: int
     out: bool
 
     def move(self, slow: SlowMemory, done: int) -> int:
         """One piece more than `done` bytes; how many are done then."""
-        piece = self.array[done : done + PIECE]
+        piece = self.room[done : done + slow.piece]
         (slow.write if self.out else slow.read)(piece, self.at + done)
         return done + len(piece)
 
@@ -77,7 +75,7 @@ class Copier:
 
     @contextmanager
     def silent(self) -> Generator[None]:
-        """The disk is the caller's; copies go on afterwards."""
+        """Slow memory is the caller's; copies go on afterwards."""
         with self._changed:
             self._silent = True
             self._until(lambda: self._moving is None)
@@ -118,7 +116,7 @@ class Copier:
         self.seconds[buffer] = self.seconds.get(buffer, 0.0) + perf_counter() - start
         with self._changed:
             self._moving = None
-            if done < len(copy.array):
+            if done < len(copy.room):
                 heappush(self._queue, (due, buffer, done, copy))
             else:
                 self.finished.append(buffer)

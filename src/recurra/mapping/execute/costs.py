@@ -1,10 +1,9 @@
-"""What a workload's instructions and a disk take on this machine, measured."""
+"""What a workload's instructions and a slow memory take on this machine, measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import problem_of, slots
-from recurra.mapping.execute.run import Execution
-from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages, whole_pages
+from recurra.mapping.execute.memories import PAGE, Memory, Room, whole_pages
+from recurra.mapping.execute.run import RAM, Execution
 from recurra.mapping.execute.workload import Workload
 from recurra.mapping.machine import picoseconds
 from recurra.memory.problem import nothing
@@ -25,7 +24,7 @@ Moves = Mapping[Amount, float]  # seconds
 @dataclass(frozen=True)
 class Measured:
     """Seconds. `longer`: with everything in slow memory; `moves`: an instruction's part of that,
-    which waits for the disk, and computes slower after such a rest; `copies`: of the copy engine
+    which waits for it, and computes slower after such a rest; `copies`: of the copy engine
     beside instructions."""
 
     instructions: tuple[float, ...]
@@ -65,13 +64,13 @@ class Measured:
         told = " and ".join(f"{n / x / 1e6:,.0f} MB/s" for x in seconds if x)
         total = sum(self.instructions) * 1e3
         if not told:
-            return f"{total:,.1f} ms of computing, and no more with everything on the disk"
-        return f"{total:,.1f} ms of computing; the disk moves {n / 2**20:.1f} MiB at {told}"
+            return f"{total:,.1f} ms of computing, and no more with everything in slow memory"
+        return f"{total:,.1f} ms of computing; slow memory moves {n / 2**20:.1f} MiB at {told}"
 
 
 @dataclass(frozen=True)
 class _Round:
-    computed: list[float]  # by instruction, everything in RAM
+    computed: list[float]  # by instruction, everything in fast memory
     slowly: float  # all of them, with everything in slow memory
     moved: dict[Amount, list[float]]  # in that
     copied: list[tuple[Amount, float]]
@@ -81,27 +80,29 @@ class _Round:
 class Gauge:
     """Measures in rounds, so that something else can run in between.
 
-    A round runs the instructions three times: with everything in RAM; with everything in slow
-    memory; and in RAM while the copy engine never rests.
+    A round runs the instructions three times: with everything in fast memory; with everything in
+    slow memory; and in fast memory while the copy engine never rests.
 
-    `rooms`: each tensor's, in RAM; `execution`: that with everything in slow memory.
+    `rooms`: each tensor's, in fast memory; `execution`: that with everything in slow memory.
     """
 
-    def __init__(self, workload: Workload, folder: Path | None = None) -> None:
-        self.workload = workload
+    def __init__(self, workload: Workload, memory: Memory = RAM) -> None:
+        self.workload, self.memory = workload, memory
         problem = problem_of(workload, 0, _Bytes())
         sizes = [(b.size, b.is_output) for b in problem.buffers]
         self._uses = [[sizes[i] for i in here] for here in problem.uses]
         self._amounts = sorted(set(sizes))
         self._random = np.random.default_rng(0)
-        self.rooms = in_ram(workload)
-        self._values = [x.over(room) for x, room in zip(workload.tensors, self.rooms, strict=True)]
-        self._room = pages(max(n for n, _ in sizes))
+        self.rooms = in_fast(workload, memory)
+        self._values = [
+            memory.over(room, x) for x, room in zip(workload.tensors, self.rooms, strict=True)
+        ]
+        self._room = memory.room(max(n for n, _ in sizes))
         self._rounds: list[_Round] = []
         self._spare = slots(workload)[1]  # behind it copies write what nobody reads
-        self.slow = SlowMemory(folder, self._spare + 4 * len(self._room))
+        self.slow = memory.slow(self._spare + 4 * len(self._room))
         try:
-            self.execution = Execution(workload, problem, nothing(problem), self.slow)
+            self.execution = Execution(workload, problem, nothing(problem), memory, self.slow)
             self._compute()  # compiles
         except BaseException:
             self.slow.close()
@@ -115,7 +116,7 @@ class Gauge:
 
     def round(self) -> Measured:
         """What one round more measured; `measured` tells about all of them. The results of an
-        `Execution` that shares the file are lost."""
+        `Execution` that shares the slow memory are lost."""
         computed = self._compute()
         self.slow.log = {x: [] for x in self._amounts}
         slowly, moved = self.execution.run().total, self.slow.log
@@ -169,7 +170,7 @@ class Gauge:
     def _compute(self) -> list[float]:
         found: list[float] = []
         for k, x in self.workload.given.items():
-            self._values[k][...] = x
+            self.memory.put(self.workload.tensors[k].bytes_of(x), self.rooms[k])
         for x in self.workload.operations:
             operands = [self._values[k] for k in x.reads]
             outputs = [self._values[k] for k in x.writes]
@@ -198,7 +199,7 @@ def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
     return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))
 
 
-def in_ram(workload: Workload) -> list[Bytes]:
+def in_fast(workload: Workload, memory: Memory = RAM) -> list[Room]:
     """A room for every tensor, each storage a place of its own of one block, as fast memory is
     one."""
     at: dict[int, int] = {}
@@ -206,5 +207,5 @@ def in_ram(workload: Workload) -> list[Bytes]:
     for x, first in zip(workload.tensors, workload.storage, strict=True):
         if first not in at:
             at[first], end = end, end + whole_pages(x.nbytes)
-    block, every = pages(end), zip(workload.tensors, workload.storage, strict=True)
+    block, every = memory.room(end), zip(workload.tensors, workload.storage, strict=True)
     return [block[at[first] : at[first] + whole_pages(x.nbytes)] for x, first in every]

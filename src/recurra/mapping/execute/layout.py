@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from recurra.mapping.execute.slow import whole_pages
+from recurra.mapping.execute.memories import whole_pages
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Workload
 from recurra.memory.problem import Buffer, Instruction, Problem, Roofline, Table

@@ -1,22 +1,24 @@
-"""Runs a workload under a mapping: fast memory is one block of RAM, slow memory a file.
+"""Runs a workload under a mapping: fast memory is one block, say of RAM, slow memory a file.
 
 What is not in fast memory is read into a bounce buffer, and written from it, by the instruction
-itself, which waits for the disk: that is what it gains where it is in fast memory.
+itself, which waits for that: it is what it gains where it is in fast memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.layout import outside, slots, uses
-from recurra.mapping.execute.slow import PAGE, Bytes, SlowMemory, pages
+from recurra.mapping.execute.memories import PAGE, Memory, Room, SlowMemory
+from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.step import Step
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.validate import validate
 from recurra.memory.problem import Problem, ProblemError, Solution, copy_steps
+
+RAM = Ram()
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Times:
     def __str__(self) -> str:
         return (
             f"{self.total * 1e3:,.1f} ms: {sum(self.computed) * 1e3:,.1f} computing, "
-            f"{sum(self.moved) * 1e3:,.1f} at the disk, {sum(self.waited) * 1e3:,.1f} waiting"
+            f"{sum(self.moved) * 1e3:,.1f} moving, {sum(self.waited) * 1e3:,.1f} waiting"
         )
 
 
@@ -39,9 +41,9 @@ class Execution:
     """A workload ready to run, as often as one likes, until it is closed.
 
     `problem` comes from `problem_of`, whatever the prices. Raises `InvalidSolution` for a mapping
-    that does not hold, `ProblemError` for one that cannot be run, `RecurraError` for a disk that is
-    too small. Those of one workload may share a file, `disk`, one after the other: two files of one
-    disk need not be equally fast.
+    that does not hold, `ProblemError` for one that cannot be run, `RecurraError` for a memory that
+    is too small. Those of one workload may share what is slow, one after the other: two files of
+    one disk need not be equally fast.
     """
 
     def __init__(
@@ -49,22 +51,26 @@ class Execution:
         workload: Workload,
         problem: Problem,
         solution: Solution,
-        disk: SlowMemory | Path | None = None,
+        memory: Memory = RAM,
+        slow: SlowMemory | None = None,
     ) -> None:
         validate(problem, solution)
         self.workload, self.problem, self.solution = workload, problem, solution
+        self.memory = memory
         self._expect_pages()
-        self.arena = pages(problem.fast_size)[: problem.fast_size]  # all there is of fast memory
+        self.arena = memory.room(problem.fast_size)[
+            : problem.fast_size
+        ]  # all there is of fast memory
         self._bounced = self._bounces()
-        self.bounce = pages(max(at[-1] for at in self._bounced))
+        self.bounce = memory.room(max(at[-1] for at in self._bounced))
         small = [k for k in range(len(workload.tensors)) if not workload.placed(k)]
-        self.beside = {k: pages(workload.tensors[k].nbytes) for k in small}
+        self.beside = {k: memory.room(workload.tensors[k].nbytes) for k in small}
         self.slots, size = slots(workload)
         self._steps = [Step(workload.name, x) for x in workload.operations]
         for t in range(problem.steps):
             self._prepare(t)
-        self._shares = isinstance(disk, SlowMemory)
-        self.slow = disk if isinstance(disk, SlowMemory) else SlowMemory(disk, size)
+        self._shares = slow is not None
+        self.slow = memory.slow(size) if slow is None else slow
         try:
             self._give(list(workload.given))
         except BaseException:
@@ -78,14 +84,14 @@ class Execution:
         self.close()
 
     def close(self) -> None:
-        """Gives the disk its room back, if it is nobody else's."""
+        """Gives the slow memory back, if it is nobody else's."""
         if not self._shares:
             self.slow.close()
 
     def run(self) -> Times:
         """Once, from the same start; the results are in slow memory then.
 
-        Raises `RecurraError` if the disk fails, or an instruction does.
+        Raises `RecurraError` if the slow memory fails, or an instruction does.
         """
         self._give([k for k in self.workload.given if self._changes(k)])
         waited, moved, computed = list[float](), list[float](), list[float]()
@@ -107,11 +113,12 @@ class Execution:
         """Of the last run, out of slow memory."""
         found: list[Array] = []
         for k in self.workload.results:
+            tensor = self.workload.tensors[k]
             room = self.beside.get(self.workload.storage[k])
             if room is None:
-                room = pages(self.workload.tensors[k].nbytes)
+                room = self.memory.room(tensor.nbytes)
                 self.slow.read(room, self.slots[k])
-            found.append(self.workload.tensors[k].over(room).copy())
+            found.append(tensor.over(self.memory.get(room)))
         return tuple(found)
 
     def _changes(self, tensor: int) -> bool:
@@ -121,8 +128,9 @@ class Execution:
         """Writes what is there before the program to where it is expected."""
         for k in tensors:
             room = self.beside.get(k)
-            given = room if room is not None else pages(self.workload.tensors[k].nbytes)
-            self.workload.tensors[k].over(given)[...] = self.workload.given[k]
+            tensor = self.workload.tensors[k]
+            given = room if room is not None else self.memory.room(tensor.nbytes)
+            self.memory.put(tensor.bytes_of(self.workload.given[k]), given)
             if room is None:
                 self.slow.write(given, self.slots[k])
 
@@ -142,16 +150,16 @@ class Execution:
     def _prepare(self, t: int) -> None:
         """Where a step finds its operands, what it moves, what is copied from then on."""
         x, step = self.workload.operations[t], self._steps[t]
-        rooms: dict[int, Bytes] = {}
+        rooms: dict[int, Room] = {}
         here = uses(self.workload, t)
         for i, (k, out) in zip(self.problem.uses[t], here, strict=True):
             rooms[k] = self._placed(i, k, out, step)
         for k in (*x.reads, *x.writes):
             if not self.workload.placed(k):
                 rooms[k] = self.beside[self.workload.storage[k]]
-        step.find(self.workload, rooms)
+        step.find(self.workload, self.memory, rooms)
 
-    def _placed(self, i: int, tensor: int, out: bool, step: Step) -> Bytes:
+    def _placed(self, i: int, tensor: int, out: bool, step: Step) -> Room:
         b, p = self.problem.buffers[i], self.solution.placements[i]
         if p is None:
             at = self._bounced[b.target_time][self.workload.storage[tensor]]
@@ -171,9 +179,9 @@ def execute(
     workload: Workload,
     problem: Problem,
     solution: Solution,
-    disk: SlowMemory | Path | None = None,
+    memory: Memory = RAM,
 ) -> tuple[tuple[Array, ...], Times]:
     """The results of one run, and its times."""
-    with Execution(workload, problem, solution, disk) as execution:
+    with Execution(workload, problem, solution, memory) as execution:
         times = execution.run()
         return execution.results(), times

@@ -52,9 +52,14 @@ def _array(x: Any, random: np.random.Generator) -> Array:
 
 
 def _computed(call: Callable[..., Sequence[Any]]) -> Compute:
-    def compute(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def compute(operands: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if not isinstance(outputs[0], np.ndarray):  # of PyTorch's, on a device
+            from recurra.mapping.execute.device import compute as on_device
+
+            return on_device(call, operands, outputs)
         for place, x in zip(outputs, call(*operands), strict=True):
             np.copyto(place, np.asarray(x))
+        return None
 
     return compute
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 from recurra.errors import RecurraError
 from recurra.mapping.execute.copier import Copy
-from recurra.mapping.execute.slow import Bytes, SlowMemory
-from recurra.mapping.execute.workload import Array, Operation, Workload
+from recurra.mapping.execute.memories import Memory, Room, SlowMemory
+from recurra.mapping.execute.workload import Operation, Workload
 
-Moved = tuple[Bytes, int]  # an array, and its place in the file
-Silent = Callable[[], AbstractContextManager[None]]  # within it the disk is the caller's
+Moved = tuple[Room, int]  # and its place in slow memory
+Silent = Callable[[], AbstractContextManager[None]]  # within it slow memory is the caller's
 
 
 @dataclass
@@ -22,17 +23,18 @@ class Step:
 
     program: str
     operation: Operation
-    operands: list[Array] = field(default_factory=list)
-    outputs: list[Array] = field(default_factory=list)
+    operands: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    rooms: Mapping[int, Room] = field(default_factory=dict)  # by tensor
     reads: list[Moved] = field(default_factory=list)
     writes: list[Moved] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)  # that may begin with it
 
-    def find(self, workload: Workload, rooms: Mapping[int, Bytes]) -> None:
+    def find(self, workload: Workload, memory: Memory, rooms: Mapping[int, Room]) -> None:
         """Its tensors are in these rooms."""
-        x, tensors = self.operation, workload.tensors
-        self.operands = [tensors[k].over(rooms[k]) for k in x.reads]
-        self.outputs = [tensors[k].over(rooms[k]) for k in x.writes]
+        x, tensors, self.rooms = self.operation, workload.tensors, rooms
+        self.operands = [memory.over(rooms[k], tensors[k]) for k in x.reads]
+        self.outputs = [memory.over(rooms[k], tensors[k]) for k in x.writes]
 
     def run(self, slow: SlowMemory, silent: Silent = nullcontext) -> float:
         """Seconds of computing, without those of moving."""
@@ -54,8 +56,8 @@ class Step:
             ) from error
 
 
-def _move(moved: list[Moved], move: Callable[[Bytes, int], None], silent: Silent) -> None:
+def _move(moved: list[Moved], move: Callable[[Room, int], None], silent: Silent) -> None:
     if moved:
         with silent():
-            for array, at in moved:
-                move(array, at)
+            for room, at in moved:
+                move(room, at)

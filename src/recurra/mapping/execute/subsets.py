@@ -1,4 +1,4 @@
-"""Tables of latencies, measured: each instruction with every subset of its buffers in RAM.
+"""Tables of latencies, measured: each instruction with every subset of its buffers in fast memory.
 
 Appendix A of arXiv 2305.07440: of an instruction's buffers the largest eight vary. They are not
 measured one instruction after the other, but by runs of the whole program, so that each finds the
@@ -18,9 +18,10 @@ from recurra.errors import RecurraError
 from recurra.mapping.execute.chance import Floats, middles
 from recurra.mapping.execute.costs import Gauge, Measured
 from recurra.mapping.execute.layout import outside, slots, uses
+from recurra.mapping.execute.memories import Bytes
 from recurra.mapping.execute.step import Step
 from recurra.mapping.execute.tables import Subsets, Tables
-from recurra.mapping.execute.workload import Array, Workload
+from recurra.mapping.execute.workload import Workload
 from recurra.memory.problem import VARIED
 
 RUNS = 16  # of the program, in a round
@@ -49,7 +50,7 @@ def measure_tables(
 
     `wide`: of an instruction of more than eight buffers the largest vary, and the others are in
     slow memory whatever a mapping says; or it has no table, and its times add up. The results of an
-    `Execution` that shares the gauge's file are lost.
+    `Execution` that shares the gauge's slow memory are lost.
     """
     if rounds < 1:
         raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
@@ -104,13 +105,14 @@ def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[l
 
 
 class _Trials:
-    """Runs the program with any subsets: each value is in RAM and in the file, in both the same.
+    """Runs the program with any subsets: each value is in fast and slow memory, the same in both.
 
     Rounds of the gauge leave it there; of what is written in place, runs keep both.
     """
 
     def __init__(self, gauge: Gauge, wide: Wide) -> None:
-        self.workload, self.slow, self.rooms = gauge.workload, gauge.slow, gauge.rooms
+        self.workload, self.memory = gauge.workload, gauge.memory
+        self.slow, self.rooms = gauge.slow, gauge.rooms
         self.bounce = gauge.execution.bounce
         self.slots, _ = slots(self.workload)
         counts = [len(uses(self.workload, t)) for t in range(len(self.workload.operations))]
@@ -123,11 +125,11 @@ class _Trials:
         ready = [[(m, self._step(t, m)) for m in here] for t, here in enumerate(subsets)]
         for k, given in self.workload.given.items():
             if k in self.workload.shared:
-                self._put(k, given)
+                self._put(k, self.workload.tensors[k].bytes_of(given))
         samples: list[Sample] = []
         for t, here in enumerate(ready):
             over = [old for old, _ in self.workload.operations[t].in_place]
-            kept = [(k, self._value(k).copy()) for k in over]
+            kept = [(k, self.memory.get(self.rooms[k])) for k in over]
             for subset, step in here:
                 for k, before in kept:
                     self._put(k, before)
@@ -135,9 +137,9 @@ class _Trials:
                 computed = step.run(self.slow)
                 samples.append(Sample(t, subset, perf_counter() - start - computed, computed))
             step = here[-1][1]
-            for k, made in zip(step.operation.writes, step.outputs, strict=True):
+            for k in step.operation.writes:
                 if k in self.workload.shared:
-                    self._put(k, made)
+                    self._put(k, self.memory.get(step.rooms[k]))
         self.found.append(samples)
 
     def tables(self, usual: Measured, slower: Sequence[float]) -> Tables:
@@ -187,15 +189,12 @@ class _Trials:
                 first = at[self.workload.storage[k]]
                 rooms[k] = self.bounce[first : first + len(self.rooms[k])]
                 (step.writes if out else step.reads).append((rooms[k], self.slots[k]))
-        step.find(self.workload, rooms)
+        step.find(self.workload, self.memory, rooms)
         return step
 
-    def _value(self, tensor: int) -> Array:
-        return self.workload.tensors[tensor].over(self.rooms[tensor])
-
-    def _put(self, tensor: int, value: Array) -> None:
-        """Both in RAM and in the file."""
-        self._value(tensor)[...] = value
+    def _put(self, tensor: int, value: Bytes) -> None:
+        """Both in fast and in slow memory."""
+        self.memory.put(value, self.rooms[tensor])
         if tensor in self.slots:
             self.slow.write(self.rooms[tensor], self.slots[tensor])
 

@@ -32,6 +32,11 @@ class Tensor:
         """An array of it, where these bytes begin."""
         return room[: self.nbytes].view(self.dtype).reshape(self.shape)
 
+    def bytes_of(self, values: Array) -> NDArray[np.uint8]:
+        """Numbers of this shape, or fewer that are repeated, as its bytes."""
+        whole = np.broadcast_to(np.asarray(values, self.dtype), self.shape)
+        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+
 
 @dataclass(frozen=True)
 class Operation:

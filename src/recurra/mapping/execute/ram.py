@@ -1,4 +1,4 @@
-"""The slow memory: one file, read and written past the page cache where the file system allows it.
+"""RAM as the fast memory, a file as the slow one, past the page cache where the system allows it.
 
 The file has no name: it is deleted as soon as it is open, so that nothing is left of a run that is
 killed.
@@ -11,23 +11,44 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
+from recurra.mapping.execute.memories import PAGE, Bytes, SlowMemory, whole_pages
+from recurra.mapping.execute.workload import Array, Tensor
 
-PAGE = mmap.PAGESIZE  # addresses, sizes and places in the file are multiples: direct I/O wants it
 HUGE = 2 << 20  # bytes of a huge page
-Bytes = NDArray[np.uint8]
 
 
-def whole_pages(nbytes: int) -> int:
-    """Rounded up to pages."""
-    return -(-nbytes // PAGE) * PAGE
+@dataclass(frozen=True)
+class Ram:
+    """Fast memory is RAM; the slow one is a file in `folder`, or where temporary files go."""
+
+    folder: Path | None = None
+
+    def room(self, nbytes: int) -> Bytes:
+        """On a page's boundary."""
+        return pages(nbytes)
+
+    def over(self, room: Bytes, tensor: Tensor) -> Array:
+        """A view."""
+        return tensor.over(room)
+
+    def put(self, values: Bytes, room: Bytes) -> None:
+        """A copy."""
+        room[: len(values)] = values
+
+    def get(self, room: Bytes) -> Bytes:
+        """A copy."""
+        return room.copy()
+
+    def slow(self, nbytes: int) -> DiskFile:
+        """Raises `RecurraError` if the disk is too small, or fails."""
+        return DiskFile(self.folder, nbytes)
 
 
 def pages(nbytes: int) -> Bytes:
@@ -49,14 +70,13 @@ def pages(nbytes: int) -> Bytes:
     return room
 
 
-class SlowMemory:
+class DiskFile(SlowMemory):
     """`nbytes` of a file in `folder`; the system's folder of temporary files if there is none."""
 
     def __init__(self, folder: Path | None, nbytes: int) -> None:
         self.folder = Path(tempfile.gettempdir()) if folder is None else folder
         self.nbytes = whole_pages(nbytes)
         self.told, self.direct = "", True
-        self.log: dict[tuple[int, bool], list[float]] | None = None  # (bytes, written) → seconds
         self.file = self._opened()
         try:
             if self.nbytes:
@@ -98,19 +118,11 @@ class SlowMemory:
             f"{self.told}: RAM may hide the disk"
         )
 
-    def read(self, into: Bytes, at: int) -> None:
-        """Fills an array; raises `RecurraError` if the file ends, or the disk fails."""
-        self._timed(os.preadv, into, at, out=False)
+    def _read(self, into: Bytes, at: int) -> None:
+        self._move(os.preadv, into, at, "read")
 
-    def write(self, of: Bytes, at: int) -> None:
-        """Raises `RecurraError` if the disk is full, or fails."""
-        self._timed(os.pwritev, of, at, out=True)
-
-    def _timed(self, move: Callable[..., int], array: Bytes, at: int, *, out: bool) -> None:
-        start = perf_counter()
-        self._move(move, array, at, "written" if out else "read")
-        if self.log is not None:
-            self.log.setdefault((len(array), out), []).append(perf_counter() - start)
+    def _write(self, of: Bytes, at: int) -> None:
+        self._move(os.pwritev, of, at, "written")
 
     def _move(self, move: Callable[..., int], array: Bytes, at: int, what: str) -> None:
         done = 0

@@ -1,0 +1,181 @@
+"""Mapped programs on devices of PyTorch's: what JAX computes there, and who waits for what.
+
+There may be no GPU: then `cpu` is the only device, with streams that are none, and what a stream
+puts off is checked on a device made up, whose copies happen when somebody waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from recurra import cli
+from recurra.errors import RecurraError
+from recurra.mapping.execute.compare import compare
+from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.device import Device, PinnedMemory
+from recurra.mapping.execute.memories import PAGE
+from recurra.mapping.execute.sources import from_jax
+from recurra.mapping.execute.subsets import measure_tables
+from recurra.mapping.solvers import solver_of
+from recurra.memory.problem import Problem, Solution, nothing
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def program(x: jax.Array, a: jax.Array, k: jax.Array) -> tuple[jax.Array, ...]:
+    """Numbers, truth values, whole numbers, half precision."""
+    y = jnp.tanh(x @ a)
+    some = (y > 0) & (k > 3)
+    return jnp.where(some, y @ a, 0.5), some, (y @ a.T).astype(jnp.bfloat16), (k * 3)[:2]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_jax_computes_on_rooms_of_a_device(name: str) -> None:
+    """The same bits, whoever places what, with prices and tables that were measured there."""
+    x, k = (jax.ShapeDtypeStruct((256, 256), t) for t in (jnp.float32, jnp.int32))
+    work = from_jax(program, x, x, k, name="kinds")
+
+    def answers(problem: Problem) -> dict[str, Solution]:
+        found = solver_of("greedy")(problem, 0.2)
+        assert any(p is not None for p in found.placements)
+        return {"slow": nothing(problem), "greedy": found}
+
+    done = compare(
+        work,
+        1 << 19,
+        answers,
+        rounds=1,
+        memory=Device(name),
+        tabulate=lambda gauge: measure_tables(gauge, 1),
+    )
+    assert set(done.comparisons) >= {"slow", "greedy"}
+    assert "RAM" in done.slow
+    assert done.prices.longer >= 0
+
+
+class Later:
+    """PyTorch's library of a device whose copies wait until somebody does: streams, events."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.put_off = device, list[tuple[torch.Tensor, torch.Tensor]]()
+        self.at: list[str] = []
+
+    def Stream(self) -> str:
+        return "copies"
+
+    @contextmanager
+    def stream(self, stream: str) -> Generator[None]:
+        self.at.append(stream)
+        yield
+        self.at.pop()
+
+    def Event(self) -> Later:
+        return self
+
+    def record(self, stream: str) -> None:
+        assert self.at == [stream]
+
+    def synchronize(self) -> None:
+        copy = torch.Tensor.copy_
+        for to, of in self.put_off:
+            copy(to, of)
+        self.put_off.clear()
+
+
+class Lazy(torch.Tensor):
+    """Copies between these are put off."""
+
+    library: Later
+
+    def copy_(self, of: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        assert non_blocking
+        assert self.library.at
+        plain = torch.Tensor
+        self.library.put_off.append((self.as_subclass(plain), of.as_subclass(plain)))
+        return self
+
+
+def test_who_moves_waits_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device("cpu")
+    library = Later(device)
+    device.library = library
+    slow: Any = PinnedMemory(device, 3 * PAGE)
+    monkeypatch.setattr(Lazy, "library", library, raising=False)
+    monkeypatch.setattr(PinnedMemory, "piece", PAGE)
+    room = torch.arange(2 * PAGE).to(torch.uint8).as_subclass(Lazy)
+    slow.room = slow.room.as_subclass(Lazy)
+    slow.write(room, PAGE)
+    assert slow.room[PAGE:].tolist() == room.tolist()
+    other = torch.zeros(2 * PAGE, dtype=torch.uint8).as_subclass(Lazy)
+    with Copier(slow) as copier:
+        copier.add([Copy(3, 0, other, PAGE, out=False)])
+        copier.wait(4)
+        assert other.tolist() == room.tolist()
+    assert not library.put_off
+
+
+def test_numbers_go_there_and_come_back() -> None:
+    device = Device("cpu")
+    room = device.room(5)
+    assert len(room) == PAGE
+    given = np.arange(5, dtype=np.uint8)
+    given.flags.writeable = False
+    device.put(given, room)
+    kept = device.get(room)
+    room[0] = 9
+    assert kept[:6].tolist() == [0, 1, 2, 3, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", "there is no device 'gpu' for PyTorch here"),
+        ("cuda:99", "there is no device 'cuda:99' for PyTorch here"),
+        ("meta", "PyTorch has 'meta' here, and JAX, which computes, has not"),
+    ],
+)
+def test_a_device_that_is_not_there(name: str, message: str) -> None:
+    with pytest.raises(RecurraError, match=message):
+        Device(name)
+
+
+def test_a_device_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device("cpu")
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(RecurraError, match="cpu has no 8,192 B") as caught:
+        device.room(5000)
+    assert "CUDA out of memory." in str(caught.value)
+    with pytest.raises(RecurraError, match="8,192 B of RAM cannot be pinned"):
+        device.slow(5000)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "twice.py").write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def make():\n"
+        "    x = jax.ShapeDtypeStruct((160, 160), jnp.float32)\n"
+        "    return (lambda a, b: jnp.tanh(a @ b) @ b), (x, x)\n"
+    )
+    words = ["map", "run", f"{tmp_path}/twice.py:make", "--fast-size", "256KiB", "--rounds", "1"]
+    words += ["--solver", "greedy", "--seconds", "0.1", "--device"]
+    assert cli.main([*words, "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "results are those of the unmapped run, to the last bit" in shown
+    assert "of RAM, and so is the fast one" in shown
+    assert cli.main([*words, "cpu", "--folder", str(tmp_path)]) == 2
+    assert "slow memory is RAM or a file, not both" in capsys.readouterr().err
+    assert cli.main([*words, "cuda:99"]) == 2
+    assert "there is no device 'cuda:99'" in capsys.readouterr().err
