@@ -1,1 +1,1 @@
-"""Mappings run for real: RAM is the fast memory, a file of a disk the slow one."""
+"""Mappings run for real: from RAM and a file of a disk, or from a GPU's memory and pinned RAM."""
