@@ -17,16 +17,20 @@ import numpy as np
 import pytest
 import torch
 
+from mapping.test_execute import Prices, same
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.device import Device, PinnedMemory
+from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE
+from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.sources import from_jax
 from recurra.mapping.execute.subsets import measure_tables
+from recurra.mapping.execute.workload import Workload, unmapped
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import Problem, Solution, nothing
+from recurra.memory.problem import nothing
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -38,28 +42,35 @@ def program(x: jax.Array, a: jax.Array, k: jax.Array) -> tuple[jax.Array, ...]:
     return jnp.where(some, y @ a, 0.5), some, (y @ a.T).astype(jnp.bfloat16), (k * 3)[:2]
 
 
+def kinds() -> Workload:
+    x, k = (jax.ShapeDtypeStruct((256, 256), t) for t in (jnp.float32, jnp.int32))
+    return from_jax(program, x, x, k, name="kinds")
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_jax_computes_on_rooms_of_a_device(name: str) -> None:
-    """The same bits, whoever places what, with prices and tables that were measured there."""
-    x, k = (jax.ShapeDtypeStruct((256, 256), t) for t in (jnp.float32, jnp.int32))
-    work = from_jax(program, x, x, k, name="kinds")
+    work = kinds()
+    problem = problem_of(work, 1 << 19, Prices())
+    answer = solver_of("greedy")(problem, 0.2)
+    assert any(p is not None and p.copied for p in answer.placements)
+    assert same(execute(work, problem, answer, Device(name))[0], unmapped(work))
 
-    def answers(problem: Problem) -> dict[str, Solution]:
-        found = solver_of("greedy")(problem, 0.2)
-        assert any(p is not None for p in found.placements)
-        return {"slow": nothing(problem), "greedy": found}
 
+@pytest.mark.parametrize("name", DEVICES)
+def test_prices_are_measured_there(name: str) -> None:
+    """And results compared; nothing may be gained where both memories are RAM."""
     done = compare(
-        work,
+        kinds(),
         1 << 19,
-        answers,
+        lambda problem: {"slow": nothing(problem)},
         rounds=1,
         memory=Device(name),
         tabulate=lambda gauge: measure_tables(gauge, 1),
     )
-    assert set(done.comparisons) >= {"slow", "greedy"}
     assert "RAM" in done.slow
     assert done.prices.longer >= 0
+    assert sum(done.prices.instructions) > 0
+    assert done.tables is not None
 
 
 class Later:

@@ -53,7 +53,7 @@ def _array(x: Any, random: np.random.Generator) -> Array:
 
 def _computed(call: Callable[..., Sequence[Any]]) -> Compute:
     def compute(operands: Sequence[Any], outputs: Sequence[Any]) -> None:
-        if not isinstance(outputs[0], np.ndarray):  # of PyTorch's, on a device
+        if not all(isinstance(x, np.ndarray) for x in outputs):  # of PyTorch, on a device
             from recurra.mapping.execute.device import compute as on_device
 
             return on_device(call, operands, outputs)
