@@ -1,5 +1,6 @@
-"""Random tests draw the same examples in every run, and keep nothing on disk."""
+"""Random tests draw the same examples in every run, and keep nothing on disk; garbage waits."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fixed")
+gc.set_threshold(100_000, 20, 50)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
