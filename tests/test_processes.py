@@ -60,7 +60,7 @@ def together(program: str) -> list[Any]:
 
 
 def test_processes_do_what_one_does() -> None:
-    wants = ppo(8).run(seed=5), lengths()
+    wants = ppo(8, backend="numpy").run(seed=5), lengths(backend="numpy")
     for *runs, told in together(PROGRAM):
         for want, got in zip(wants, runs, strict=True):
             for name, x in want.items():
