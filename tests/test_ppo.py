@@ -176,7 +176,7 @@ def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, 
             np.testing.assert_allclose(got[name], want[o], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def without_outputs(rows: int | None = None, **bounds: int) -> Executable:
+def without_outputs(rows: int | None = None, backend: str = "jax", **bounds: int) -> Executable:
     """The program with little put out: outputs are kept at every point."""
     ctx, (b, i, e, m, n, t) = context()
     kept = dict(ctx.tracer.logs)
@@ -185,6 +185,7 @@ def without_outputs(rows: int | None = None, **bounds: int) -> Executable:
         s = bounds
         return ctx.compile(
             {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]},
+            backend=backend,
             **({} if rows is None else {"rows": rows}),
         )
     finally:
@@ -221,9 +222,9 @@ def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     """A layer over all samples of one fits no cache; nothing of that size is left."""
     monkeypatch.setattr(tile, "LAYER", 1 << 10)
     monkeypatch.setattr(tile, "FEWEST", 8)
-    p = without_outputs(b=4, e=2, m=2, t=128)
+    p = without_outputs(b=4, e=2, m=2, t=128, backend="numpy")
     assert "n: tiles of 32 for" in " ".join(p.compiled.stages.decisions)
-    plain = without_outputs(b=4, e=2, m=2, t=128, rows=0)
+    plain = without_outputs(b=4, e=2, m=2, t=128, rows=0, backend="numpy")
     assert "n: tiles" not in " ".join(plain.compiled.stages.decisions)
     got = p.run(seed=5)
     for o, want in plain.run(seed=5).items():
