@@ -1,7 +1,7 @@
 """Random tests draw the same examples in every run, and keep nothing on disk; garbage waits."""
 
 import gc
-from pathlib import Path
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,7 +23,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_NUMBERS = count()
+
+
 @pytest.fixture(autouse=True)
-def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Kernels that were tuned on this machine have no part in tests."""
-    monkeypatch.setenv("RECURRA_KERNELS", str(tmp_path / "kernels"))
+def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kernels that were tuned on this machine have no part in tests; no folder is made for that."""
+    nowhere = tmp_path_factory.getbasetemp() / f"kernels-{next(_NUMBERS)}"
+    monkeypatch.setenv("RECURRA_KERNELS", str(nowhere))
