@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from recurra.footprint.meter import Buffer, Label, Meter
-from recurra.memory.amount import amount_of, number
+from recurra.memory.amount import Extent, number
 
 Shape = tuple[int, ...]
 
@@ -132,9 +132,9 @@ def laid_out(
     name: str = "",
 ) -> Array:
     """A new array whose axes lie in some order, the slowest first."""
-    amount = number(dtype.itemsize)
+    amount = number(dtype.itemsize * prod(n for n in shape if not isinstance(n, Extent)))
     for n in shape:
-        amount = amount * amount_of(n)
+        amount = amount * n.amount if isinstance(n, Extent) else amount
     strides, step = [0] * len(shape), dtype.itemsize
     for axis in reversed(order):
         strides[axis] = step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recurra.memory.amount import Amount, most, number
+from recurra.memory.amount import Amount, Monomial, made, most, number
 from recurra.memory.peak import KINDS, Point
 
 MANY = 64  # amounts, of which those that others cover are dropped
@@ -52,7 +52,7 @@ class Meter:
 
     at: str = ""  # what runs
     live: int = 0
-    amount: Amount = field(default_factory=Amount)
+    terms: dict[Monomial, int] = field(default_factory=dict[Monomial, int])  # of what is alive
     peak: Moment = field(default_factory=Moment)
     tops: dict[Amount, None] = field(default_factory=dict[Amount, None])
     state: frozenset[str] = frozenset()  # variables that one step leaves for the next
@@ -64,14 +64,16 @@ class Meter:
 
     def took(self, x: Label) -> None:
         self.live += x.nbytes
-        self.amount = self.amount + x.amount
+        for m, a in x.amount.terms:
+            self.terms[m] = self.terms.get(m, 0) + a
         self.labels[id(x)] = x
         self.rising, self.where = True, self.at
 
     def gave(self, x: Label) -> None:
         self.look()
         self.live -= x.nbytes
-        self.amount = self.amount - x.amount
+        for m, a in x.amount.terms:
+            self.terms[m] -= a
         del self.labels[id(x)]
 
     def look(self) -> None:
@@ -79,7 +81,7 @@ class Meter:
         if not self.rising:
             return
         self.rising = False
-        self.tops[self.amount] = None
+        self.tops[made(*self.terms.items())] = None
         if len(self.tops) > MANY:
             self.tops = dict.fromkeys(most(self.tops))
         if self.live > self.peak.nbytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -19,6 +19,7 @@ from recurra.footprint.arrays import (
     together,
 )
 from recurra.footprint.meter import Meter
+from recurra.program.steps import few
 
 
 def _met(*dtypes: Any) -> Any:
@@ -32,11 +33,18 @@ def _truth(*dtypes: Any) -> Any:
 class Names:
     """A namespace whose functions allocate as NumPy's do."""
 
+    rounds = 2  # of a draw: each takes what the one before took
+
     def __init__(self, meter: Meter):
         self.meter = meter
 
     def new(self, shape: Sequence[int], dtype: Any, like: Sequence[Array] = ()) -> Array:
         return allocated(self.meter, shape, dtype, like)
+
+    def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+        for k in few(0, times):
+            state = body(k, state)
+        return state
 
     # ---- elementwise
 

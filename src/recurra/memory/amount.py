@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import mul
 from typing import Any
 
@@ -60,7 +60,8 @@ class Amount:
 
     def covers(self, other: Amount) -> bool:
         """Is it at least as much for all bounds, by its factors alone?"""
-        return all(a >= 0 for _, a in (self - other).terms)
+        own, others = dict(self.terms), dict(other.terms)
+        return all(own.get(m, 0) >= others.get(m, 0) for m in own | others)
 
     def __str__(self) -> str:
         texts = [_term(m, a) for m, a in sorted(self.terms, key=lambda t: (-len(t[0]), -t[1]))]
@@ -68,7 +69,7 @@ class Amount:
 
 
 def number(n: int) -> Amount:
-    return made(((), n))
+    return Amount((((), n),)) if n else Amount()
 
 
 def made(*terms: tuple[Monomial, int]) -> Amount:
@@ -76,7 +77,16 @@ def made(*terms: tuple[Monomial, int]) -> Amount:
     total: dict[Monomial, int] = {}
     for m, a in terms:
         total[m] = total.get(m, 0) + a
-    return Amount(tuple(sorted(((m, a) for m, a in total.items() if a), key=lambda t: str(t[0]))))
+    return Amount(tuple(sorted(((m, a) for m, a in total.items() if a), key=_place)))
+
+
+def _place(term: tuple[Monomial, int]) -> str:
+    return _text(term[0])
+
+
+@lru_cache(1 << 12)
+def _text(m: Monomial) -> str:
+    return str(m)
 
 
 def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:

