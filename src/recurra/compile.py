@@ -231,11 +231,12 @@ def compile_graph(
 
 def tell(stages: Stages, s: Schedule, program: Program) -> None:
     """What came out, logged and dumped as the environment asks."""
-    for line in str(program.plan).splitlines():
-        stages.tell("memory", f"{'plan':<12} {line}")
-    texts = {"schedule": str(s), "plan": str(program.plan), "host": source(program)}
-    for name, text in texts.items():
-        stages.dump(name, text)
+    if "memory" in stages.asked.log:
+        for line in str(program.plan).splitlines():
+            stages.tell("memory", f"{'plan':<12} {line}")
+    if stages.asked.dump is not None:
+        for name, told in {"schedule": s, "plan": program.plan, "host": source(program)}.items():
+            stages.dump(name, told)
 
 
 def _counted(p: Plan, target: Target, turns: Iterable[str]) -> tuple[frozenset[str], list[str]]:

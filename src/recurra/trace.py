@@ -40,7 +40,7 @@ class Stages:
     def begin(self, graph: Graph) -> None:
         """The graph that all others are compared with."""
         self.graphs["trace"] = graph
-        self.dump("trace", str(graph))
+        self.dump("trace", graph)
         if self.asked.check:
             self.answer(graph)
 
@@ -73,7 +73,7 @@ class Stages:
             self.tell("decisions", f"{name:<12} {line}")
         if self.fuel.empty and not empty:
             self.say(f"out of fuel in {name}; rewrite {self.fuel.used} is {self.fuel.last}")
-        self.dump(name, str(after))
+        self.dump(name, after)
         if self.answers is not None:
             self.compare(name, after)
         return after
@@ -126,13 +126,13 @@ class Stages:
     def say(self, text: str) -> None:
         print(f"recurra: {text}", file=sys.stderr)
 
-    def dump(self, name: str, text: str, suffix: str = "txt") -> None:
-        """One file per stage, in order."""
+    def dump(self, name: str, told: object, suffix: str = "txt") -> None:
+        """One file per stage, in order; what is to be told becomes text only if it is."""
         if self.asked.dump is not None:
             self.asked.dump.mkdir(parents=True, exist_ok=True)
             count = len(list(self.asked.dump.glob("[0-9][0-9]-*")))
             (self.asked.dump / f"{count:02d}-{name.replace(' ', '-')}.{suffix}").write_text(
-                text + "\n"
+                f"{told}\n"
             )
 
 
