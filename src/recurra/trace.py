@@ -33,6 +33,7 @@ class Stages:
     fuel: Fuel = field(default_factory=Fuel)
     answers: list[Any] | None = None  # the oracle's, of the first graph
     alone: Mapping[str, int] | None = None  # its bounds, where rows are split over workers
+    verified: Graph | None = None  # the graph that the last pass made
 
     def __post_init__(self) -> None:
         self.fuel.limit = self.asked.fuel
@@ -58,7 +59,7 @@ class Stages:
         empty, laws = self.fuel.empty, self.fuel.laws.copy()
         with burning(self.fuel):
             try:
-                after = verify(f(before, self.sizes))
+                self.verified = after = verify(f(before, self.sizes), self.verified)
             except Exception as error:
                 error.add_note(f"in the pass {name}")
                 raise
