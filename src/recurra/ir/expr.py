@@ -168,7 +168,9 @@ def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
                 terms[sub] = terms.get(sub, 0) + k * n
         else:
             terms[e] = terms.get(e, 0) + k
-    kept = sorted(((e, k) for e, k in terms.items() if k), key=lambda p: str(p[0]))
+    kept = [(e, k) for e, k in terms.items() if k]
+    if len(kept) > 1:
+        kept.sort(key=lambda p: str(p[0]))
     if not kept:
         return const
     if const == 0 and len(kept) == 1 and kept[0][1] == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -131,16 +132,16 @@ class Domain:
         return len(self.ranges)
 
     def __contains__(self, dim: str) -> bool:
-        return any(r.dim == dim for r in self.ranges)
+        return dim in self.dims
 
     def __getitem__(self, dim: str) -> Range:
-        return next(r for r in self.ranges if r.dim == dim)
+        return self.ranges[self.dims.index(dim)]
 
-    @property
+    @cached_property
     def dims(self) -> tuple[str, ...]:
         return tuple(r.dim for r in self.ranges)
 
-    @property
+    @cached_property
     def identity(self) -> tuple[Expr, ...]:
         return tuple(r.sym for r in self.ranges)
 

@@ -79,11 +79,15 @@ def cycles(
     feeds: dict[str, list[str]] = {n: [] for n in nodes}
     for name, k in edges:
         feeds[name].append(graph[name].args[k].name)
-    for part in components(nodes, feeds.__getitem__):
-        inside = set(part)
-        within = [(n, k) for n, k in edges if n in inside and graph[n].args[k].name in inside]
-        if within:
-            yield part, within
+    parts = components(nodes, feeds.__getitem__)
+    of = {n: part for part, members in enumerate(parts) for n in members}
+    within: list[list[Edge]] = [[] for _ in parts]
+    for name, k in edges:
+        if of[name] == of[graph[name].args[k].name]:
+            within[of[name]].append((name, k))
+    for members, closing in zip(parts, within, strict=True):
+        if closing:
+            yield members, closing
 
 
 def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[Edge] | None:
