@@ -1,6 +1,7 @@
 """Random tests draw the same examples in every run, and keep nothing on disk; garbage waits."""
 
 import gc
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -31,3 +32,18 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     """Kernels that were tuned on this machine have no part in tests; no folder is made for that."""
     nowhere = tmp_path_factory.getbasetemp() / f"kernels-{next(_NUMBERS)}"
     monkeypatch.setenv("RECURRA_KERNELS", str(nowhere))
+
+
+@pytest.fixture
+def hasty_xla(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """XLA takes a third less time, for slower code, here and in processes that are started here.
+
+    For tests whose answers are compared within a tolerance, or are whole numbers.
+    """
+    import jax
+
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -22,6 +22,7 @@ from recurra.bench.harness import Contestant
 SMALL = dict(L=2, D=32, H=4, KV=2, HD=8, F=48, V=61)
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("B", "window"), [(1, 0), (2, 8)])
 def test_all_make_the_same_tokens(B: int, window: int) -> None:
     work = Work(B, 160, window, **SMALL)

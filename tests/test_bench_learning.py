@@ -74,6 +74,7 @@ def test_ours_is_the_recipe_of_the_command():
     assert ours.recipe("CartPole-v1", Settings()) == Ppo()
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("who", PROGRAMS)
 def test_a_run_notes_its_episodes_and_its_work(who: str, monkeypatch, capfd):
     """Both programs: as many steps, as many numbers, other episodes for another seed."""

@@ -80,11 +80,13 @@ def in_stores(form, work, theta, batch, dtype):
         yield k, np.swapaxes(x, 1, 2) if x.ndim == 3 and is_last(form) else x, store
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_the_gradient_of_a_stored_batch_is_the_oracles(form):
     assert stored_batch_error(form, SMALL) < 1e-5
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_the_gradient_of_deep_networks():
     with jax.enable_x64(True):
         assert stored_batch_error(LAST_KEPT, DEEP, jnp.float64) < 1e-12
@@ -130,6 +132,7 @@ PROGRAMS = {k: partial(region_of, "region", form) for k, form in list(FORMS.item
 PROGRAMS["Python loop"] = python_loop
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_program_does_what_the_oracle_does(make):
     """Acting, learning and the first step of Adam, from the same draws, in float64."""
@@ -139,6 +142,7 @@ def test_a_program_does_what_the_oracle_does(make):
     assert answer["env_steps"] == 48
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_a_wrong_slope_is_seen(monkeypatch):
     monkeypatch.setattr(kernels, "ENTROPY", 0.0)
     assert stored_batch_error(LAST_KEPT, SMALL) > 1e-4
@@ -171,6 +175,7 @@ print(json.dumps({{k: x.tolist() for k, x in answer.items()}}))
 """
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_shards_make_the_same_step():
     """On two devices, in a process that has them: to rounding what one device does."""
     code = SHARDS.format(work=asdict(SMALL))
@@ -182,6 +187,7 @@ def test_shards_make_the_same_step():
 SCHEMES = [purejaxrl, purejaxrl_unshuffled, cleanrl, cleanrl_cached]
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", SCHEMES)
 def test_a_published_scheme_makes_the_same_step(make):
     """From the same draws, in float32; a shuffle of the one minibatch changes nothing."""
@@ -207,6 +213,7 @@ def test_stores_stay_where_they_are():
     assert not written_whole(compiled.as_text(), big)
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_ours_is_the_program_by_hand() -> None:
     us, them = ours(SMALL), batch_last_kept(SMALL)
     assert check((us, us.answer()), (them, them.answer()), 1e-4) == "exact"

@@ -204,6 +204,7 @@ def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
     assert len(kept["first"]) > 1
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_how_a_program_was_made_to_fit_is_remembered(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def tried(part: float) -> None:
     assert count.peak <= 1.05 * budget
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_jax_learns_the_same_within_it() -> None:
     most = program("jax").memory.nbytes
     p = program("jax", memory=most * 8 // 10)

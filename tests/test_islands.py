@@ -83,6 +83,7 @@ def test_islands_of_a_mesh() -> None:
     assert any(island.name == "i / t" for island in found)
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_a_report_shows_them(tmp_path: Path) -> None:
     settings = Reinforce(env="CartPole-v1", iterations=3, rows=2, steps=8, out=tmp_path)
     told = train(replace(settings, islands=True))

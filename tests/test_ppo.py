@@ -144,6 +144,7 @@ SIZES = ((2, 3, 2, 2, 4), (3, 2, 1, 1, 5), (2, 2, 3, 1, 3), (2, 2, 1, 4, 4))
 RUNS = [*((s, "numpy") for s in SIZES), (SIZES[0], "jax"), (SIZES[1], "torch")]
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("sizes", "backend"), RUNS, ids=str)
 def test_learning_is_that_of_a_learner_by_hand(sizes: tuple[int, ...], backend: str) -> None:
     B, I, E, M, T = sizes

@@ -293,6 +293,7 @@ print(json.dumps([{{k: x.tolist() for k, x in r.items()}} for r in runs]))
 """
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_devices_do_what_one_does() -> None:
     """JAX on four devices, in a process that has four."""
     wants = ppo(8, backend="numpy").run(seed=5), lengths(backend="numpy")

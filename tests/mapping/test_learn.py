@@ -260,6 +260,7 @@ def test_demonstrations_are_games_and_the_last_is_the_best() -> None:
         assert rewards[-1] >= game.play([1] * len(problem.buffers))
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("search", ["gumbel", "classic"])
 def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
     """The network knows nothing: it is the game that tells. At the root and behind it."""
@@ -299,6 +300,7 @@ def best_from(game: Game, problem: Problem, budget: int = 3000) -> int:
     return best
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("planning", ["learned", "none"])
 def test_planners_keep_to_the_rules(planning: Any) -> None:
     s = replace(TINY, planning=planning)
@@ -314,6 +316,7 @@ def test_planners_keep_to_the_rules(planning: Any) -> None:
         lanes.play(lambda _, found=found: found, 1)
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> None:
     f = flat(playable(4))
     for planning in ("learned", "true", "none"):
