@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 
 from recurra.bench.harness import check
 from recurra.bench.memory import limit as limits
+from recurra.bench.memory import ours as programs
 from recurra.bench.memory.limit import Limit, limited
-from recurra.bench.memory.ours import ours, program, shuffled
+from recurra.bench.memory.ours import ours, shuffled
 from recurra.bench.memory.schemes_jax import purejaxrl
 from recurra.bench.memory.schemes_torch import cleanrl
 from recurra.bench.memory.suite import FREED
@@ -24,6 +26,7 @@ HERE = "test_bench_memory"
 HOLDS = 300_000_000
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("n", [0, 2, 6])
 def test_every_scheme_computes_what_ours_does(n: int) -> None:
     work = replace(SMALL, n=n)
@@ -33,14 +36,18 @@ def test_every_scheme_computes_what_ours_does(n: int) -> None:
         assert check((here, answer), (them, them.answer())) == "exact"
 
 
-def test_a_program_made_to_fit_computes_the_same() -> None:
+@pytest.mark.usefixtures("hasty_xla")
+def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurra.bench.memory.ours.program", program := cache(programs.program))
     work = Work(side=64, B=4, T=32)
     here = ours(work)
-    tight = program(work, 2, gradients=True, chunk=1).memory.nbytes - work.observations // 2
+    free = program(work, 2, gradients=True, chunk=1, backend="jax").memory.nbytes
+    tight = free - work.observations // 2
     fitted = ours(replace(work, memory=str(tight)))
     assert check((here, here.answer()), (fitted, fitted.answer())) == "exact"
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_shuffled_samples_from_a_disk_are_those_in_memory() -> None:
     work = replace(SMALL, epochs=2, minibatches=3)
     here, moved = ours(work), ours(replace(work, swap="disk"))
