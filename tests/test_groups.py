@@ -42,13 +42,15 @@ def host(program: Any) -> str:
     return program.execution.text
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("episodes", ["autoreset", "absorbing"])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_the_same_rows(episodes: str, backend: str):
     """Row k of all is row k of its group, from one iteration to the next."""
     ctx = actor_critic(episodes)
     whole = ctx.compile(BOUNDS, backend=backend).run(seed=3)
-    for groups in (2, 4):
+    some = (4,) if episodes == "autoreset" else (2,)
+    for groups in (2, 4) if backend == "numpy" else some:
         found = ctx.compile(BOUNDS, backend=backend, groups=groups).run(seed=3)
         for name in ("o", "a", "d"):
             assert found[name].shape == whole[name].shape
