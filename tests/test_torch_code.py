@@ -65,9 +65,16 @@ def test_it_computes_what_jax_does():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, in itself
 def test_fused_kernels_compute_the_same():
-    ctx, bounds = decay()
-    fused = ctx.compile(bounds, backend=TorchBackend(fuse=True)).run()
-    np.testing.assert_allclose(fused["loss"], ctx.run(bounds, backend="numpy")["loss"], rtol=1e-5)
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32[3], domain=(t,))
+        x[0] = rc.constant(np.array([1.0, -2.0, 0.5], np.float32))
+        x[t + 1] = (x * 0.9).sin() + rc.value(t) * 0.1
+        rc.output(y=x[0:T].square().sum(axis=0))
+    backend = TorchBackend(fuse=True)
+    fused = ctx.compile({T: 6}, backend=backend).run()
+    assert backend.fused
+    np.testing.assert_allclose(fused["y"], ctx.run({T: 6}, backend="numpy")["y"], rtol=1e-5)
 
 
 def test_words_are_not_calculated_with():
