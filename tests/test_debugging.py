@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 
 import recurra as rc
 from recurra import cli, passes, reduce
-from recurra.errors import PassError, RecurraError
+from recurra.errors import PassError, RecurraError, ShapeError
 from recurra.interp import run
+from recurra.ir import verify as verify_module
 from recurra.ir.graph import Graph, Node
 from recurra.ir.text import parse
+from recurra.ir.types import Type
+from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
 from recurra.rewrite import simplify
 from recurra.rewrite.rule import Rewriting, rule
@@ -69,6 +73,35 @@ def test_the_oracle_names_the_pass_the_output_and_the_point(monkeypatch: pytest.
     x = f"before it is {before[i, t, k].item()}, after it "
     assert x in message
     assert "for I=3, T=5" in message
+
+
+CHAIN = """
+dims t<T
+a[t<T]: f32[3] = uniform(id=1, counter=(t,), shape=(3,))
+b[t<T]: f32[3] = neg(a)
+c[t<T]: f32[3] = neg(b)
+d[t<T]: f32[3] = neg(c)
+return d
+"""
+
+
+def test_what_has_changed_is_verified_and_who_reads_it(monkeypatch: pytest.MonkeyPatch):
+    graph, seen, real = parse(CHAIN), list[str](), verify_module._verify_type
+
+    def noted(graph: Graph, node: Node) -> None:
+        seen.append(node.name)
+        real(graph, node)
+
+    monkeypatch.setattr(verify_module, "_verify_type", noted)
+    verify(graph)
+    assert seen == ["a", "b", "c", "d"]
+    seen.clear()
+    verify(Graph({**graph.nodes, "b": replace(graph["b"])}, graph.outputs, graph.dims), graph)
+    assert seen == ["b", "c"]
+    short = Type("f32", (2,))
+    a = replace(graph["a"], op=replace(graph["a"].op, shape=(2,)), type=short)
+    with pytest.raises(ShapeError, match=r"b is declared f32\[3\], its equation gives f32\[2\]"):
+        verify(Graph({**graph.nodes, "a": a}, graph.outputs, graph.dims), graph)
 
 
 def test_right_passes_keep_the_answer(monkeypatch: pytest.MonkeyPatch):
