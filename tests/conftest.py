@@ -38,7 +38,8 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 def hasty_xla(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """XLA takes a third less time, for slower code, here and in processes that are started here.
 
-    For tests whose answers are compared within a tolerance, or are whole numbers.
+    For tests whose answers are compared within a tolerance, are whole numbers, or all come from one
+    compiled program.
     """
     import jax
 
