@@ -4,17 +4,17 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from compiled_once import each_once
+from recurra import executable
 from recurra.bench.harness import check
 from recurra.bench.memory import limit as limits
-from recurra.bench.memory import ours as programs
 from recurra.bench.memory.limit import Limit, limited
-from recurra.bench.memory.ours import ours, shuffled
+from recurra.bench.memory.ours import ours, program, shuffled
 from recurra.bench.memory.schemes_jax import purejaxrl
 from recurra.bench.memory.schemes_torch import cleanrl
 from recurra.bench.memory.suite import FREED
@@ -38,7 +38,7 @@ def test_every_scheme_computes_what_ours_does(n: int) -> None:
 
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurra.bench.memory.ours.program", program := cache(programs.program))
+    monkeypatch.setattr(executable, "Executable", each_once())
     work = Work(side=64, B=4, T=32)
     here = ours(work)
     free = program(work, 2, gradients=True, chunk=1, backend="jax").memory.nbytes

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled_once import each_once
 from numpy_memory import counted
 from recurra import executable, fitting
 from recurra.amounts import parse
@@ -54,15 +55,7 @@ def test_no_more_is_allocated_than_the_budget(part: float) -> None:
     assert told.endswith("as it is") == (part > 1)
 
 
-made: dict[str, Executable] = {}
-
-
-def once(tracer: Any, sizes: Any, backend: Any, options: dict[str, Any]) -> Executable:
-    """The learner in this way; of every way there is one, whatever the budget."""
-    key = repr(sorted(options.items()))
-    if key not in made:
-        made[key] = Executable(tracer, sizes, backend, options)
-    return made[key]
+LEARNERS = each_once()
 
 
 @settings(QUICK, max_examples=4)
@@ -71,7 +64,7 @@ def test_within_random_budgets(part: float) -> None:
     """The same losses in no more than the budget, or a refusal that names one that does."""
     with (
         mock.patch.object(fitting, "LEAST", 0),
-        mock.patch.object(executable, "Executable", once),
+        mock.patch.object(executable, "Executable", LEARNERS),
     ):
         tried(part)
 
@@ -95,7 +88,8 @@ def tried(part: float) -> None:
 
 
 @pytest.mark.usefixtures("hasty_xla")
-def test_jax_learns_the_same_within_it() -> None:
+def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "Executable", each_once())
     most = program("jax").memory.nbytes
     p = program("jax", memory=most * 8 // 10)
     assert p.memory.nbytes <= most * 8 // 10

@@ -83,7 +83,9 @@ def test_to_the_last_digits(backend: str, in_blocks: bool, monkeypatch: pytest.M
     if in_blocks:
         small_blocks(monkeypatch)
     want = unmoved(in_blocks)
-    for swap in (MOVED, Swap("host", least=0, stores=("o",), room=2)):
+    host = Swap("host", least=0, stores=("o",), room=2)
+    some = (host,) if in_blocks else (MOVED,)  # regions are the same for both
+    for swap in (MOVED, host) if backend == "numpy" else some:
         p = learner(backend, swap=swap)
         assert any("n: tiles of" in str(d) for d in p.compiled.stages.decisions) == in_blocks
         assert [f"{name}_call((i, e, m), o_store, k" in p.source for name in taken(p)] == [True]

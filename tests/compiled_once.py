@@ -1,0 +1,21 @@
+"""Programs that tests compile again and again in the same ways: of each way there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recurra.executable import Executable
+
+
+def each_once() -> Callable[..., Executable]:
+    """In the place of `Executable`, for one graph and its bounds: one for each set of options."""
+    made: dict[str, Executable] = {}
+
+    def once(tracer: Any, sizes: Any, backend: str, options: dict[str, Any]) -> Executable:
+        key = f"{backend} {sorted(options.items())}"
+        if key not in made:
+            made[key] = Executable(tracer, sizes, backend, options)
+        return made[key]
+
+    return once
