@@ -34,8 +34,10 @@ def operators() -> list[Any]:
     stub: Any = types.ModuleType("expecttest")
     stub.TestCase = unittest.TestCase
     sys.modules.setdefault("expecttest", stub)
+    from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
 
+    common_utils.extract_test_fn = lambda: None  # it looks for a test through all of the stack
     return [op for op in op_db if comparable(op)]
 
 
@@ -91,7 +93,7 @@ def samples(operator: Any) -> list[Sample]:
 
 def equal(operator: Any, sample: Sample) -> bool:
     def call(given: Sample) -> Any:
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         return operator.op(given[0], *given[1], **given[2])
 
     expected = bits(call(promised(sample)))
