@@ -83,6 +83,7 @@ def gradient_error(make, Zt, by_autodiff):
     return max(abs(answer[f"d_{k}"] - d).max() / abs(d).max() for k, d in gradient.items())
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("make", "Zt"), REGIONS)
 def test_gradient_is_that_of_the_unrolled_program(make, Zt, by_autodiff):
     assert by_autodiff[0] < 24, "some episode has to end"
@@ -95,6 +96,7 @@ def test_a_wrong_gradient_is_seen(make, Zt, by_autodiff, monkeypatch):
     assert gradient_error(make, Zt, by_autodiff) > 1e-3
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_peers_agree_before_they_are_timed():
     ours = core.by_hand(16, 30)
     answer = ours.answer()

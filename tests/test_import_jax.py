@@ -236,6 +236,7 @@ def arrays(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", [equinox_mlp, flax_mlp, equinox_reader, flax_reader])
 def test_a_module_is_trained(make: Any) -> None:
     """Two steps of gradient descent over a batch: as by jax.grad."""
