@@ -31,12 +31,14 @@ def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
     return max(abs(got[k][0] - x).max() / abs(x).max() for k, x in want.items())
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("last", [False, True])
 def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
     assert error(results(last=last, backend=backend)) < 1e-13
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("n", [1, 3, 5, 30])
 def test_gradient_of_n_steps(n: int, backend: str):
@@ -64,6 +66,7 @@ def test_the_tiles_asked_for_are_the_tiles_made():
     ]
 
 
+@pytest.mark.usefixtures("hasty_xla")
 def test_kept_or_computed_again_the_gradient_is_the_same():
     """A held byte that costs nothing keeps every layer, one beyond price only what was drawn."""
     stored: list[str] = []

@@ -51,6 +51,7 @@ def test_every_row_is_what_it_is_alone(seed: int) -> None:
     by_interpreter(seed)
 
 
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("seed", [*range(0, 24, 3), *WENT_WRONG])
 @BACKENDS
 def test_backends(seed: int, backend: str) -> None:
