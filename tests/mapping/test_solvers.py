@@ -133,32 +133,57 @@ def test_seeds_decide() -> None:
 
 
 def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In equal parts, the last of which ends with the budget; hotter once two have ended alike."""
+    """Where there is time for three, two are short; the rest is in equal parts, to the end."""
     found: list[tuple[float, float]] = []
-    heats: list[float] = []
 
     def evolved(search: Search, until: float) -> Floats:
         assert until > search.spent / search.seconds
         return np.zeros(len(search.flat.grouped))
 
-    def climbed(search: Search, _: Floats, __: Floats, until: float, heat: float) -> int:
-        found.append((search.spent / search.seconds, until))
-        heats.append(heat)
+    def climbed(search: Search, _: Floats, __: Floats, until: float) -> None:
+        found.append((search.spent, until * search.seconds))
         search.elsewhere += until * search.seconds - search.spent
-        return (5, 7, 5, 8, 9, 10, 11, 12)[len(found) - 1]
 
     monkeypatch.setattr(default, "evolve", evolved)
     monkeypatch.setattr(default, "ruin_and_recreate", climbed)
     problem = instance("ppo_step")  # 250 buffers
-    for seconds, count in ((2.0, 1), (9.0, 4), (1000.0, 8)):
+    for seconds, count, short in ((2.0, 1, 0), (6.0, 2, 0), (9.0, 4, 2), (1000.0, 8, 2)):
         found.clear()
         solver_of("default")(problem, seconds, engine=PYTHON)
         begun, ended = zip(*found, strict=True)
         assert len(found) == default.climbs(len(problem.buffers), seconds) == count
-        assert ended[-1] == pytest.approx(1)
-        np.testing.assert_allclose(np.subtract(ended, begun), 1 / count, rtol=0.2)
+        assert ended[-1] == pytest.approx(seconds)
+        lasted = np.subtract(ended, begun)
+        np.testing.assert_allclose(lasted[:short], default.GLANCE, rtol=0.2)
+        each = (seconds - short * default.GLANCE) / (count - short)
+        np.testing.assert_allclose(lasted[short:], each, rtol=0.2)
     assert default.climbs(9759, 16.0) == 1
-    assert heats[-8:] == [lns.HOT] * 3 + [default.HOTTER] * 5
+
+
+def test_a_tensor_makes_room_for_all_that_lives_while_it_does() -> None:
+    problem = instance("alexnet_train")
+    lives = lns.Lives(flat(problem))
+    members = [[problem.buffers[i].target_time for i in m] for m in problem.storages]
+    spans = [(min(m), max(m)) for m in members]
+    ends = set[bool]()
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        rounds = lives.rounds(random, np.zeros(len(spans)), 1e6)
+        assert (rounds.bear >= 0).all()
+        assert not (rounds.skip | rounds.copy | rounds.short).any()
+        for row in rounds.order.tolist():
+            order = [s for s in row if s >= 0]
+            assert len(set(order)) == len(order)
+            meets = [sum(_meet(spans[s], spans[q]) for q in order) for s in (order[0], order[-1])]
+            assert len(order) in meets
+            drawn = order[0] if meets[0] == len(order) else order[-1]
+            ends.add(drawn == order[0])
+            assert len(order) <= min(lns.MOST, sum(_meet(spans[drawn], x) for x in spans))
+    assert ends == {True, False}
+
+
+def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:

@@ -10,14 +10,14 @@ import numpy as np
 
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
-from recurra.mapping.solvers.lns import HOT, ruin_and_recreate
+from recurra.mapping.solvers.lns import ruin_and_recreate
 from recurra.mapping.solvers.priority import evolve
 
 EVOLUTION = 0.5  # of the time, at most
 FIRST, EACH = 0.25, 5e-4  # CPU seconds of it, and for each buffer: as many placements for all
 CLIMB, LONGER = 1.0, 5e-3  # CPU seconds of a climb, and for each buffer
 MOST = 8  # climbs; where there is time for more, each takes longer
-HOTTER = 25 * HOT  # of climbs after one that ended where another did
+GLANCE = 0.5  # CPU seconds of the first climb of either kind, where others follow
 
 
 @solver
@@ -30,17 +30,15 @@ def search_by_default(search: Search) -> None:
     """Uses the whole budget."""
     key = place_by_keys(search)
     count = climbs(len(search.flat.size), search.seconds)
-    heat, ends = HOT, set[int]()
     for k in range(count):
         begun = search.spent / search.seconds
         until = begun + (1 - begun) / (count - k)
+        if k < 2 < count:
+            until = min(until, begun + GLANCE / search.seconds)
         if k % 2:
-            end = ruin_and_recreate(search, key, np.log(np.maximum(key, 1e-30)), until, heat)
+            ruin_and_recreate(search, key, np.log(np.maximum(key, 1e-30)), until)
         else:
-            end = _evolve_first(search, begun, until, heat)
-        if end in ends:  # what leads there is wide
-            heat = HOTTER
-        ends.add(end)
+            _evolve_first(search, begun, until)
 
 
 def climbs(buffers: int, seconds: float) -> int:
@@ -49,9 +47,9 @@ def climbs(buffers: int, seconds: float) -> int:
     return max(1, min(MOST, int(seconds / (CLIMB + LONGER * buffers))))
 
 
-def _evolve_first(search: Search, begun: float, until: float, heat: float) -> int:
-    """This part of the budget; the reward of the best it found."""
+def _evolve_first(search: Search, begun: float, until: float) -> None:
+    """This part of the budget."""
     enough = (FIRST + EACH * len(search.flat.size)) / search.seconds
     priority = evolve(search, begun + min(EVOLUTION * (until - begun), enough))
     spread = max(1e-9, float(priority.std()))
-    return ruin_and_recreate(search, priority, priority / spread, until, heat)
+    ruin_and_recreate(search, priority, priority / spread, until)

@@ -1,6 +1,12 @@
-"""Order-free large-neighbourhood search: ruin storages of one time, place them in another order."""
+"""Order-free large-neighbourhood search: ruin what is near in time, place it in another order.
+
+Near is what is used at about the same time; now and then, what lives while one tensor does. The
+former improves on a mapping, the latter takes a large tensor out for what then fits, or in.
+"""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 
@@ -12,6 +18,9 @@ from recurra.mapping.solvers.greedy import place_by_keys
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
 BLOCK = 16  # steps
+WHOLE, MOST = 8, 128  # such rounds of whole lives; storages per round
+EVERY = 4  # batches, then one of whole lives
+LOUD = 1.5  # at most, of what is added to priorities at random
 HOT, COLD = 2e-4, 1e-6  # temperatures, of all that there is to gain
 
 
@@ -22,22 +31,22 @@ def solve(search: Search) -> None:
     ruin_and_recreate(search, best, np.log(np.maximum(best, 1e-30)))
 
 
-def ruin_and_recreate(
-    search: Search, start: Floats, priority: Floats, until: float = 1.0, heat: float = HOT
-) -> int:
+def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: float = 1.0) -> None:
     """Improves on the placement in the order of `start`, for this part of the budget; both [S], the
-    larger the sooner. The reward of the best it found."""
+    larger the sooner."""
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
-    near = Neighbourhoods(search.flat)
+    near, lives = Neighbourhoods(search.flat), Lives(search.flat)
     begun, end = search.spent, until * search.seconds
-    while search.running(until):
+    for k in itertools.count():
+        if not search.running(until):
+            break
         done = (search.spent - begun) / max(1e-9, end - begun)
-        now = heat * (COLD / heat) ** done * search.scale
-        arranger.improve(near.rounds(search.random, priority, now))
+        now = HOT * (COLD / HOT) ** done * search.scale
+        drawn = (near if k % EVERY else lives).rounds(search.random, priority, now)
+        arranger.improve(drawn)
         search.offer(arranger.best, arranger.solution)
-    return arranger.best
 
 
 class Neighbourhoods:
@@ -58,7 +67,7 @@ class Neighbourhoods:
         high = self.starts[np.minimum(block + reach + 1, len(self.starts) - 1)]
         some = low[:, None] + (random.random((BATCH, WIDEST)) * (high - low)[:, None]).astype(int)
         chosen = self.members[np.minimum(some, len(self.members) - 1)]
-        noise = 1.5 * random.random((BATCH, 1)) * random.standard_normal((BATCH, WIDEST))
+        noise = LOUD * random.random((BATCH, 1)) * random.standard_normal((BATCH, WIDEST))
         order = np.argsort(-(priority[chosen] + noise), axis=1)
         chosen = np.take_along_axis(chosen, order, 1)
         wide = random.integers(2, WIDEST + 1, BATCH)
@@ -70,8 +79,37 @@ class Neighbourhoods:
             skip=_sometimes(random, 0.15 * random.random(BATCH)),
             copy=_sometimes(random, np.full(BATCH, 0.5)),
             short=_sometimes(random, np.full(BATCH, 0.5)),
-            bear=(-np.log(random.random(BATCH)) * heat).astype(np.int64),
+            bear=_borne(random, BATCH, heat),
         )
+
+
+class Lives:
+    """Which storages are used while another is."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.first = flat.at[flat.members[flat.member_at[:-1]]]
+        self.last = flat.at[flat.members[flat.member_at[1:] - 1]]
+        room = flat.size[flat.members[flat.member_at[:-1]]] * (self.last - self.first + 1.0)
+        self.chance = np.cumsum(room) / room.sum()
+
+    def rounds(self, random: np.random.Generator, priority: Floats, heat: float) -> Rounds:
+        """A batch of rounds: one storage, by the room that it takes, is first or last of them."""
+        drawn = self.chance.searchsorted(random.random(WHOLE))
+        order = np.full((WHOLE, MOST), -1)
+        for row, s in zip(order, drawn, strict=True):
+            near = np.flatnonzero((self.first <= self.last[s]) & (self.last >= self.first[s]))
+            near = random.permutation(near[near != s])[: MOST - 1]
+            noise = LOUD * random.random() ** 2 * random.standard_normal(len(near))
+            near = near[np.argsort(-(priority[near] + noise))]
+            row[: len(near) + 1] = [s, *near] if random.random() < 0.5 else [*near, s]
+        never = np.zeros(WHOLE, np.int64)
+        seeds = random.integers(0, 2**63, WHOLE)
+        return Rounds(order, seeds, never, never, never, _borne(random, WHOLE, heat))
+
+
+def _borne(random: np.random.Generator, rounds: int, heat: float) -> Ints:
+    """What each round may lose, in picoseconds."""
+    return (-np.log(random.random(rounds)) * heat).astype(np.int64)
 
 
 def _sometimes(random: np.random.Generator, chance: Floats) -> Ints:
