@@ -147,7 +147,7 @@ def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(default, "evolve", evolved)
     monkeypatch.setattr(default, "ruin_and_recreate", climbed)
     problem = instance("ppo_step")  # 250 buffers
-    for seconds, count, short in ((2.0, 1, 0), (6.0, 2, 0), (9.0, 4, 2), (1000.0, 8, 2)):
+    for seconds, count, short in ((2.0, 1, 0), (5.0, 2, 0), (9.0, 4, 2), (1000.0, 8, 2)):
         found.clear()
         solver_of("default")(problem, seconds, engine=PYTHON)
         begun, ended = zip(*found, strict=True)

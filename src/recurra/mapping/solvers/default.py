@@ -44,7 +44,7 @@ def search_by_default(search: Search) -> None:
 def climbs(buffers: int, seconds: float) -> int:
     """How often a search of so many CPU seconds begins; every other time from the best of the
     simple keys."""
-    return max(1, min(MOST, int(seconds / (CLIMB + LONGER * buffers))))
+    return max(1, min(MOST, round(seconds / (CLIMB + LONGER * buffers))))
 
 
 def _evolve_first(search: Search, begun: float, until: float) -> None:
