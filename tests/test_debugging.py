@@ -11,6 +11,7 @@ import pytest
 
 import recurra as rc
 from recurra import cli, passes, reduce
+from recurra.config import Config
 from recurra.errors import PassError, RecurraError, ShapeError
 from recurra.interp import run
 from recurra.ir import verify as verify_module
@@ -21,6 +22,7 @@ from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
 from recurra.rewrite import simplify
 from recurra.rewrite.rule import Rewriting, rule
+from recurra.trace import Stages
 
 SIZES = {"I": 3, "T": 5}
 ORACLE = "recurra: RECURRA_CHECK: passes are not compared; I=500, T=500 asks for "
@@ -263,3 +265,11 @@ def test_opt_is_checked_too(
     monkeypatch.setattr(simplify, "ALGEBRA", (*simplify.ALGEBRA, wrong))
     assert cli.main([*everything, "--sizes", "I=3", "T=5"]) == 1
     assert "the pass simplify changes the answer" in capsys.readouterr().err
+
+
+def test_stages_are_counted_beyond_a_hundred(tmp_path: Path) -> None:
+    stages = Stages({}, asked=Config(dump=tmp_path))
+    for k in range(102):
+        stages.dump("stage", k)
+    told = {x.name: x.read_text().strip() for x in tmp_path.iterdir()}
+    assert told == {f"{k:02d}-stage.txt": str(k) for k in range(102)}

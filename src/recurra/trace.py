@@ -131,7 +131,8 @@ class Stages:
         """One file per stage, in order; what is to be told becomes text only if it is."""
         if self.asked.dump is not None:
             self.asked.dump.mkdir(parents=True, exist_ok=True)
-            count = len(list(self.asked.dump.glob("[0-9][0-9]-*")))
+            before = (x.name.partition("-")[0] for x in self.asked.dump.iterdir())
+            count = max((int(x) for x in before if x.isdecimal()), default=-1) + 1
             (self.asked.dump / f"{count:02d}-{name.replace(' ', '-')}.{suffix}").write_text(
                 f"{told}\n"
             )

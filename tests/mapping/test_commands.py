@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import re
 import zlib
@@ -11,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from recurra import cli
 from recurra.bench import mapping, mapping_learning, mapping_runs
 from recurra.bench.mapping_runs import Contest, Found
 from recurra.bench.mapping_tables import beside
-from recurra.mapping import engines, library, native
+from recurra.mapping import bounds, engines, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
 from recurra.mapping.solvers import solver_of
@@ -64,6 +66,42 @@ def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture
     assert re.search(r"gains 0\.\d{4} of all there is to gain; no mapping gains more than", shown)
 
 
+def test_who_does_not_wait_for_the_bound_has_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / n for n in ("s.json", "s.png", "s.html")]
+
+    def interrupted(*_: object, **__: object) -> None:
+        assert [x.exists() for x in files] == [True, True, False]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bounds, "bound", interrupted)
+    out = [w for x in files for w in (f"--{x.suffix[1:]}", str(x))]
+    words = ["solve", "ppo_step", "--solver", "greedy", "--seconds", "0.2"]
+    code, shown, told = run(capsys, *words, "--out", *out[1:])
+    assert (code, "no mapping gains more" in shown) == (0, False)
+    assert "interrupted: without it" in told
+    assert files[2].read_text().startswith("<!")
+    solution_from_json(instance("ppo_step"), files[0].read_text())
+
+
+def test_nothing_but_answers_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = scipy.optimize.milp
+
+    def told(*words: Any, **named: Any) -> Any:
+        ctypes.CDLL(None).puts(b"a remark of HiGHS")
+        return whole(*words, **named)
+
+    monkeypatch.setattr(scipy.optimize, "milp", told)
+    words = ["map", "solve", "ppo_step", "--solver", "greedy", "--seconds", "0.2", "--json"]
+    assert cli.main(words) == 0
+    shown = capfd.readouterr()
+    json.loads(shown.out)
+    assert "a remark of HiGHS" in shown.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -87,6 +125,25 @@ def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture
         (["import", "model.py:wrong"], 2, "wrong in model.py gives int"),
         (["import", "broken.pb"], 2, "malformed HLO"),
         (["import", "ppo_step", "--machine", "abacus"], 2, "there is no machine 'abacus'"),
+        (["import", "ppo_step", "--loop", "2"], 2, "--loop is of no matter for ppo_step"),
+        (["import", "some.csv", "--supply", "idle"], 2, "--supply is of no matter for some.csv"),
+        (["import", "model.py:make", "--loop", "-1"], 2, "--loop -1 is negative"),
+        (["import", "model.py:alone"], 2, "alone in model.py gives int for arguments"),
+        (["import", "model.py:fails"], 2, "model.py:12: ZeroDivisionError: division by zero"),
+        (["import", "empty.py:make"], 2, "empty.py:1: SyntaxError"),
+        (["solve", "ppo_step", "--seed", "-1"], 2, "seed -1 is negative"),
+        (["solve", "ppo_step", "--fast-size", "9999999999GiB"], 2, "2^60 bytes or picoseconds"),
+        (["pack", "full.csv", "--fast-size", "16B", "--out", "."], 2, "full.csv would be written"),
+        (
+            ["pack", "full.csv", "sub/full.csv", "--fast-size", "16B", "--out", "new"],
+            2,
+            "full.csv would be written over",
+        ),
+        (
+            ["pack", "full.csv", "--fast-size", "16B", "--out", "empty.json"],
+            2,
+            "empty.json cannot be written",
+        ),
     ],
 )
 def test_mistakes_are_told(
@@ -103,6 +160,9 @@ def test_mistakes_are_told(
     Path("full.csv").write_text("id,lower,upper,size\na,0,2,6\nb,1,3,6\n")
     Path("broken.pb").write_bytes(b"\x0a\xff")
     Path("model.py").write_text(MODEL)
+    Path("empty.py").write_text("def make(:")
+    Path("sub").mkdir()
+    Path("sub/full.csv").write_text("id,lower,upper,size\na,0,2,6\n")
     found, _, told = run(capsys, *words)
     assert found == code
     assert message in told
@@ -118,6 +178,12 @@ def make():
 
 def wrong():
     return 1
+
+def fails():
+    return 1 / 0
+
+def alone():
+    return jnp.tanh, 1
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -208,6 +209,8 @@ def test_machines(tmp_path: Any) -> None:
         ('{"name": "x"}', "missing 6 required"),
         (str(PLAIN).replace("1000000000.0", "-1.0"), "slow_bandwidth is -1.0, not positive"),
         (str(PLAIN).replace("4000000000.0", "1.0"), "its fast memory is the slower one"),
+        (str(PLAIN).replace("1000000000.0", "NaN"), "slow_bandwidth is nan"),
+        (str(replace(PLAIN, alignment=8)).replace(": 8,", ": 0.5,"), "alignment is 0.5, not whole"),
         (str(PLAIN).replace("4000000000.0", '"much"'), "fast_bandwidth is 'much', not a number"),
     ]:
         path.write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -18,7 +19,12 @@ from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
 from recurra.memory.pack import Packed
 from recurra.memory.problem import Problem, ProblemError
-from recurra.memory.problem_text import problem_from_csv, problem_to_csv
+from recurra.memory.problem_text import (
+    packing_to_csv,
+    problem_from_csv,
+    problem_to_csv,
+    read_problem,
+)
 
 PYTHON = engines.engine("python")
 randoms = st.integers(0, 2**32).map(Random)
@@ -101,6 +107,14 @@ def test_what_cannot_be_packed_is_said() -> None:
         solver_of("pack")(problem_from_csv(text, 12), 5, 0, None, PYTHON)
     with pytest.raises(ProblemError, match="p: buffer 1 is not one to pack"):
         solver_of("pack")(GOOD, 5, 0, None, PYTHON)
+
+
+def test_names_with_commas_stay_one_value(tmp_path: Path) -> None:
+    text = 'id,lower,upper,size\n"a,b",0,1,4\n'
+    (tmp_path / "excel.csv").write_text(text, encoding="utf-8-sig")
+    problem = read_problem(tmp_path / "excel.csv", 8)
+    answer = solver_of("pack")(problem, 5, 0, None, PYTHON)
+    assert packing_to_csv(text, problem, answer).splitlines()[1] == '"a,b",0,1,4,0'
 
 
 def test_a_packing_goes_out_as_it_came_in() -> None:

@@ -107,6 +107,12 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validate(problem, again.solution) == again.reward
 
 
+def test_what_happened_before_is_not_counted() -> None:
+    search = Search(instance("ppo_step"), 60.0, 0, None, PYTHON)
+    search.elsewhere += 1.0
+    assert place_by_weights(search, shipped()[:5]) > 0
+
+
 def test_what_matters_is_the_fewest_tensors_that_gain_enough() -> None:
     for name in ("ppo_step", "alexnet_train"):
         f = flat(instance(name))

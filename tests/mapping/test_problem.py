@@ -199,6 +199,8 @@ def test_solutions_of_another_problem_are_refused() -> None:
         ("id,lower,upper\n", ":1: the columns are id, lower, upper"),
         ("id,lower,upper,size\na,0,2,4\nb,3,3,4", ":3: the live range ends before it starts: 3..3"),
         ("id,lower,upper,size\na,0,2,-4", ":2: buffer a of -4 B"),
+        ("id,lower,upper,size\na,0,2,4,8", ":2: 5 values for 4 columns"),
+        ("lower,upper,size,id\n0,2,400", ":2: buffer  of 400 B"),
         ("id,lower,upper,size\na,0,2,99", ":2: buffer a of 99 B.*12 B of fast"),
         ("id,lower,upper,size\na,0,2", ":2: size is 'missing'"),
         ("id,lower,upper,size\na,0,x,2", ":2: upper is 'x'"),

@@ -6,7 +6,12 @@ whole numbers for what is large; stopped early, what its solver has proved until
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,14 +82,29 @@ def _whole(program: Relaxation, seconds: float, near: float) -> int | None:
     upper: Any = np.array(program.upper)
     sides: Any = (0.0, upper)
     limits: Any = np.array(program.limits)
-    result: Any = milp(
-        _objective(program),
-        constraints=LinearConstraint(program.matrix(), -np.inf, limits),
-        bounds=Bounds(*sides),
-        integrality=whole,
-        options={"time_limit": seconds, "mip_rel_gap": near},
-    )
+    with _told_as_errors():
+        result: Any = milp(
+            _objective(program),
+            constraints=LinearConstraint(program.matrix(), -np.inf, limits),
+            bounds=Bounds(*sides),
+            integrality=whole,
+            options={"time_limit": seconds, "mip_rel_gap": near},
+        )
     return _picoseconds(program, getattr(result, "mip_dual_bound", None))
+
+
+@contextmanager
+def _told_as_errors() -> Generator[None]:
+    """HiGHS prints remarks from C; standard output is for answers."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _objective(program: Relaxation) -> Any:

@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.engines import Engine, Which
 from recurra.memory.problem import Problem, ProblemError, Solution
+
+if TYPE_CHECKING:
+    from recurra.mapping.bounds import Bound
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 PROVING = 30.0  # seconds for the bound, at the least
@@ -90,16 +94,15 @@ class Solve:
         self, problem: Problem, solution: Solution, curve: list[tuple[float, int]], engine: str
     ) -> int:
         """Prints and writes what was found."""
-        from recurra.mapping.bounds import bound
         from recurra.mapping.pictures import page, png
         from recurra.mapping.simulate import simulate, speedup
         from recurra.memory.problem_text import solution_to_json
 
-        most = bound(problem, seconds=max(PROVING, self.seconds)) if self.bound else None
-        limit = most and most.reward
         _write(self.out, lambda: solution_to_json(problem, solution).encode())
-        _write(self.html, lambda: page(problem, solution, curve, limit).encode())
         _write(self.png, lambda: png(problem, solution))
+        most = self.limit(problem)
+        limit = most and most.reward
+        _write(self.html, lambda: page(problem, solution, curve, limit).encode())
         total = max(1, problem.total)
         found: dict[str, Any] = {
             "problem": problem.name,
@@ -127,6 +130,20 @@ class Solve:
         )
         print(" times faster than with everything in slow memory")
         return 0
+
+    def limit(self, problem: Problem) -> Bound | None:
+        """The upper bound, if it is wanted and nobody interrupts it."""
+        from recurra.mapping.bounds import bound
+
+        seconds = max(PROVING, self.seconds)
+        if not self.bound:
+            return None
+        self.tell(f"an upper bound, in {seconds:g} s at most ..")
+        try:
+            return bound(problem, seconds=seconds)
+        except KeyboardInterrupt:
+            self.tell("interrupted: without it")
+            return None
 
     def tell(self, text: str) -> None:
         print(text, file=sys.stderr)
@@ -194,6 +211,7 @@ class Import:
         from recurra.mapping.machine import machine_of
 
         machine = machine_of(self.machine)
+        self.check()
         size = _size(self.fast_size)
         machine = machine if size is None else replace(machine, fast_size=size)
         path = Path(self.source)
@@ -207,6 +225,20 @@ class Import:
             found = extract(module, machine, loop=self.loop, supply=self.supply, name=path.stem)
             return found.problem
         return self.function(machine)
+
+    def check(self) -> None:
+        """Is everything that is said of any matter here?"""
+        from recurra.mapping.library import LIBRARY
+
+        if self.loop < 0:
+            raise RecurraError(f"--loop {self.loop} is negative", hint="0: the whole program")
+        given = [x for x in ("machine", "loop", "supply") if getattr(self, x) != getattr(Import, x)]
+        if given and (self.source in LIBRARY or self.source.endswith(".csv")):
+            raise RecurraError(
+                f"--{given[0]} is of no matter for {self.source}",
+                facts="models of the library have their own, and packings have none",
+                hint="leave it out, or import FILE.py:NAME or FILE.pb",
+            )
 
     def function(self, machine: Any) -> Problem:
         """Of FILE.py:NAME."""
@@ -251,11 +283,29 @@ class Pack:
 
         if not self.files:
             raise RecurraError("there is nothing to pack", hint="recurra map pack FILE.csv ..")
+        self.check()
         problems = [problem_of(file, nbytes(self.fast_size)) for file in self.files]
         chosen = engine(self.engine)
         print(chosen.told, file=sys.stderr)
         done = [self.packed(*x, chosen) for x in zip(self.files, problems, strict=True)]
         return 0 if all(done) else 1
+
+    def check(self) -> None:
+        """No file is written over another, or over what was read."""
+        if self.out is None:
+            return
+        names = [Path(file).name for file in self.files]
+        for file, name in zip(self.files, names, strict=True):
+            if names.count(name) > 1 or (self.out / name).resolve() == Path(file).resolve():
+                raise RecurraError(
+                    f"--out {self.out}: {file} would be written over",
+                    facts="files keep their names there",
+                    hint="give another folder, and files of one name one at a time",
+                )
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
 
     def packed(self, file: str, problem: Problem, chosen: Engine) -> bool:
         """One line of what was found; is everything placed?"""
@@ -275,7 +325,10 @@ class Pack:
             print(f"{file}: {len(problem.buffers)} buffers, {told}, {spent:.2f} s", flush=True)
         if self.out is not None and whole:
             path = self.out / Path(file).name
-            _write(path, lambda: packing_to_csv(Path(file).read_text(), problem, answer).encode())
+            _write(
+                path,
+                lambda: packing_to_csv(Path(file).read_text("utf-8-sig"), problem, answer).encode(),
+            )
         return whole
 
 
@@ -323,17 +376,34 @@ def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple
         )
     _read(Path(file))
     sys.path.insert(0, str(Path(file).parent))
-    make = runpy.run_path(file).get(name)
+    make = _told(file, lambda: runpy.run_path(file)).get(name)
     if not callable(make):
         raise ProblemError(f"{file} has no function {name}")
-    made = make()
+    made = _told(file, make)
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
         raise ProblemError(
             f"{name} in {file} gives {type(made).__name__}",
             facts="it must give a function, a tuple of arguments, and perhaps the donated ones",
         )
+    if not isinstance(made[1], tuple | list):  # pyright: ignore[reportUnknownArgumentType]
+        raise ProblemError(
+            f"{name} in {file} gives {type(made[1]).__name__} for arguments",  # pyright: ignore[reportUnknownArgumentType]
+            facts="they must be a tuple",
+        )
     function, arguments, *donated = made  # pyright: ignore[reportUnknownVariableType]
     return function, arguments, donated[0] if donated else ()
+
+
+def _told(file: str, run: Callable[[], Any]) -> Any:
+    """What a user's code gives; of what it raises, the kind, the text and the line."""
+    try:
+        return run()
+    except Exception as error:
+        lines = [x.lineno for x in extract_tb(error.__traceback__) if x.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 0
+        raise ProblemError(
+            f"{file}:{line}: {type(error).__name__}: {error}", facts="it fails by itself"
+        ) from None
 
 
 def problem_of(source: str, fast_size: int | None) -> Problem:

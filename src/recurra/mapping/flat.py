@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.memory.problem import Problem, Roofline, Table
+from recurra.memory.problem import Instruction, Problem, ProblemError, Roofline, Table
 
 NEVER = 2**30  # a step that does not come
 _LEAST = -(2**60)
@@ -60,6 +60,7 @@ class Flat:
 
 def flat(problem: Problem) -> Flat:
     """The arrays of a problem."""
+    _check(problem)
     buffers, steps = problem.buffers, problem.steps
     tensors = {x: k for k, x in enumerate(dict.fromkeys(b.tensor_id for b in buffers))}
     storage = [0] * len(buffers)
@@ -88,6 +89,30 @@ def flat(problem: Problem) -> Flat:
         supply=_array([x.supply for x in problem.instructions]),
         **_costs(problem),
     )
+
+
+def _check(problem: Problem) -> None:
+    """Sums of two must not leave 64 bits."""
+    amounts = {
+        "fast memory": problem.fast_size,
+        "the largest buffer": max((b.size for b in problem.buffers), default=0),
+        "the time for copies": sum(x.supply for x in problem.instructions),
+        "the time that copies take": sum(b.demand for b in problem.buffers),
+        "the time of all": sum(_longest(x) for x in problem.instructions),
+        "all that there is to gain": sum(abs(b.benefit) for b in problem.buffers),
+    }
+    for what, amount in amounts.items():
+        if amount > -_LEAST:
+            raise ProblemError(
+                f"{problem.name}: {what} is {amount:,}", facts="2^60 bytes or picoseconds are most"
+            )
+
+
+def _longest(x: Instruction) -> int:
+    if isinstance(x.cost, Roofline):
+        c = x.cost
+        return c.times * (c.overhead + c.compute + c.rest + sum(c.slow) + sum(c.fast))
+    return max((abs(y) for y in x.cost.latencies), default=0) if x.cost else 0
 
 
 def _array(values: Any) -> Ints:

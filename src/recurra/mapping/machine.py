@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import ceil
 from pathlib import Path
 
 from recurra.memory.problem import ProblemError
@@ -33,6 +33,10 @@ class Machine:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ProblemError(f"machine {self.name}: {field.name} is {value!r}, not a number")
+            if field.name in ("fast_size", "alignment", "smallest") and not isinstance(value, int):
+                raise ProblemError(f"machine {self.name}: {field.name} is {value}, not whole")
+            if not math.isfinite(value):
+                raise ProblemError(f"machine {self.name}: {field.name} is {value}")
             if value <= 0 and not (field.name == "overhead" and value == 0):
                 raise ProblemError(f"machine {self.name}: {field.name} is {value}, not positive")
         if self.fast_bandwidth < self.slow_bandwidth:
@@ -43,7 +47,7 @@ class Machine:
 
     def aligned(self, nbytes: int) -> int:
         """Rounded up to what an allocation takes."""
-        return ceil(nbytes / self.alignment) * self.alignment
+        return math.ceil(nbytes / self.alignment) * self.alignment
 
     def __str__(self) -> str:
         return json.dumps(asdict(self), indent=1)

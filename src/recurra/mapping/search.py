@@ -50,6 +50,8 @@ class Search:
     ) -> None:
         if not seconds > 0:
             raise RecurraError(f"a search needs time, not {seconds} seconds")
+        if seed < 0:
+            raise RecurraError(f"seed {seed} is negative")
         self.problem, self.seconds, self.engine = problem, seconds, engine
         self.flat = flat(problem)
         self.random = np.random.default_rng(seed)

@@ -158,7 +158,7 @@ def solution_from_json(problem: Problem, text: str, where: str = "the text") -> 
 def read_problem(path: Path, fast_size: int | None = None) -> Problem:
     """A problem from a JSON file, or from a CSV file of minimalloc (then `fast_size` in bytes)."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # with or without the mark that Excel writes
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(f"{path} cannot be read", facts=str(error)) from None
     if path.suffix == ".csv":
@@ -191,6 +191,8 @@ def problem_from_csv(
         )
     lives: list[tuple[int, int, int]] = []
     for line, row in enumerate(rows[1:], 2):
+        if len(row) > len(head):
+            raise ProblemError(f"{where}:{line}: {len(row)} values for {len(head)} columns")
         if row:
             lives.append(_life(dict(zip(head, row, strict=False)), fast_size, f"{where}:{line}"))
     times = sorted({x for lower, upper, _ in lives for x in (lower, upper)})
@@ -225,7 +227,9 @@ def packing_to_csv(text: str, problem: Problem, solution: Solution) -> str:
         assert placed is not None, "everything is packed"
         out[k] = [*rows[k], str(placed.offset)]
     assert len(order) == len(problem.buffers)
-    return "\n".join(map(",".join, out)) + "\n"
+    told = io.StringIO()
+    csv.writer(told, lineterminator="\n").writerows(out)
+    return told.getvalue()
 
 
 def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int, int]:
@@ -242,7 +246,7 @@ def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int,
         raise ProblemError(f"{where}: the live range ends before it starts: {lower}..{upper}")
     if not 0 < size <= fast_size:
         raise ProblemError(
-            f"{where}: buffer {row['id']} of {size} B cannot be packed",
+            f"{where}: buffer {row.get('id', '')} of {size} B cannot be packed",
             facts=f"sizes are positive, and there are {fast_size} B of fast memory",
         )
     return lower, upper, size

@@ -33,7 +33,7 @@ class Device:
         size = max(1, whole_pages(nbytes))
         try:
             return torch.zeros(size, dtype=torch.uint8, device=self.device)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
             raise _refused(f"{self.device} has no {size:,} B", error) from None
 
     def over(self, room: Room, tensor: Tensor) -> torch.Tensor:

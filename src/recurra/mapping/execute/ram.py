@@ -59,7 +59,10 @@ def pages(nbytes: int) -> Bytes:
     """
     size = max(PAGE, whole_pages(nbytes))
     more = HUGE - size % HUGE + HUGE if size >= HUGE else 0
-    block = mmap.mmap(-1, size + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        block = mmap.mmap(-1, size + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as error:
+        raise RecurraError(f"there is no memory of {nbytes:,} B", facts=str(error)) from None
     if more and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):
             block.madvise(mmap.MADV_HUGEPAGE)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -136,7 +137,10 @@ class Workload:
 
 def unmapped(workload: Workload) -> tuple[Array, ...]:
     """The oracle: every value in an array of its own, in RAM."""
-    values = {k: np.array(x) for k, x in workload.given.items()}
+    values: dict[int, Any] = {}
+    for k, x in workload.given.items():
+        tensor = workload.tensors[k]
+        values[k] = np.array(np.broadcast_to(np.asarray(x, tensor.dtype), tensor.shape))
     for x in workload.operations:
         for k in x.writes:
             values[k] = np.empty(workload.tensors[k].shape, workload.tensors[k].dtype)

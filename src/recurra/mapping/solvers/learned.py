@@ -25,11 +25,13 @@ def solve(search: Search) -> None:
 
 def place_by_weights(search: Search, known: Floats) -> int:
     """Tries known vectors [V, UNITS * FEATURES], then near ones; how many were tried."""
+    entered = search.spent
     arranger, seen = search.engine.arranger(search.flat), shared_features(search.flat)
     some = weighty(search.flat, MATTERS)
     few = seen[some]
     best, best_reward, tried, took = known[0], -(2**62), 0, 0.0
-    enough, begun = SECONDS - ANSWER * len(search.flat.size), search.spent
+    enough = entered + SECONDS - ANSWER * len(search.flat.size)
+    begun = search.spent
     try:
         arranger.arrange(ordered(seen @ best))
         enough -= search.spent - begun  # what the last one will take
