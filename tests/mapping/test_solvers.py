@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -158,6 +159,39 @@ def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> No
         each = (seconds - short * default.GLANCE) / (count - short)
         np.testing.assert_allclose(lasted[short:], each, rtol=0.2)
     assert default.climbs(9759, 16.0) == 1
+
+
+def test_of_answers_that_gain_alike_the_fastest_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = instance("ppo_step")
+    one = solver_of("greedy")(problem, 0.5, engine=PYTHON)
+    k, moved = next((k, p) for k, p in enumerate(one.placements) if p is not None)
+    other = list(one.placements)
+    other[k] = moved._replace(offset=moved.offset + 1)
+    reward, another = one.reward(problem), Solution(tuple(other))
+    found = iter([(reward, another), (reward, one), (reward, one), (0, nothing(problem))])
+    asked: list[list[Solution]] = []
+
+    def climbed(search: Search, *_: object) -> None:
+        search.elsewhere += 2.0
+        if x := next(found, None):
+            search.offer(x[0], lambda: x[1])
+            search.tie(x[0], lambda: x[1])
+
+    def fastest(_: Problem, some: Iterable[Solution]) -> Solution:
+        asked.append(list(some))
+        return another
+
+    def key(search: Search, *_: object) -> Floats:
+        return keys(search.flat)["area"]
+
+    monkeypatch.setattr(default, "place_by_keys", key)
+    monkeypatch.setattr(default, "evolve", key)
+    monkeypatch.setattr(default, "ruin_and_recreate", climbed)
+    monkeypatch.setattr(default, "fastest", fastest)
+    search = Search(problem, 10.0, 0, None, PYTHON)
+    default.search_by_default(search)
+    assert asked == [[one, another]]  # the last first, each once
+    assert search.solution == another
 
 
 def test_a_tensor_makes_room_for_all_that_lives_while_it_does() -> None:

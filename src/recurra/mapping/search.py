@@ -82,6 +82,11 @@ class Search:
             self._progress(self.spent, reward, self.solution)
         return True
 
+    def tie(self, reward: int, solution: Callable[[], Solution]) -> None:
+        """Another answer that gains as much as the best so far, if it does, is a finalist, too."""
+        if reward == self.reward and (answer := solution()) not in self.finalists:
+            self.finalists.append(answer)
+
 
 def solver(search_with: Callable[[Search], None]) -> Solver:
     """The public function of a solver; its answers are validated, or `InvalidSolution` raised."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from recurra.mapping.search import Search, solver
+from recurra.mapping.simulate import fastest
 from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.mapping.solvers.lns import ruin_and_recreate
 from recurra.mapping.solvers.priority import evolve
@@ -27,7 +28,7 @@ def solve(search: Search) -> None:
 
 
 def search_by_default(search: Search) -> None:
-    """Uses the whole budget."""
+    """Uses the whole budget. Of answers that gain alike, the fastest on the simulator."""
     key = place_by_keys(search)
     count = climbs(len(search.flat.size), search.seconds)
     for k in range(count):
@@ -39,6 +40,9 @@ def search_by_default(search: Search) -> None:
             ruin_and_recreate(search, key, np.log(np.maximum(key, 1e-30)), until)
         else:
             _evolve_first(search, begun, until)
+    alike = [x for x in search.finalists if x.reward(search.problem) == search.reward]
+    if len(alike) > 1:
+        search.solution = fastest(search.problem, reversed(alike))
 
 
 def climbs(buffers: int, seconds: float) -> int:

@@ -47,6 +47,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
         drawn = (near if k % EVERY else lives).rounds(search.random, priority, now)
         arranger.improve(drawn)
         search.offer(arranger.best, arranger.solution)
+    search.tie(arranger.best, arranger.solution)
 
 
 class Neighbourhoods:
