@@ -441,6 +441,21 @@ def test_agents_answer_with_their_own_games(planning: Any) -> None:
     assert told == sorted(set(told))
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_what_a_short_run_learned_is_kept(rounds: int, tmp_path: Path) -> None:
+    problem, path = playable(4), tmp_path / "checkpoint.npz"
+    s = replace(TINY, rounds=rounds)
+
+    @solver
+    def solve(search: Search) -> None:
+        play_and_learn(search, s, path)
+
+    solve(problem, 60.0, 0, None, PYTHON)
+    learner = Learner(flat(problem), PYTHON, s.fitted(len(problem.buffers)), 5)
+    learner.load(path)
+    assert learner.rounds == rounds
+
+
 def test_a_game_without_a_choice_is_over_at_once() -> None:
     alone = Buffer(9, False, 0, 0, None, (-1, 0), demand=1, benefit=3)
     problem = Problem("full", 8, (Instruction("i", 0),), (alone,))

@@ -50,3 +50,5 @@ def _learn(search: Search, learner: Learner, checkpoint: Path | None) -> None:
         search.elsewhere = learner.elsewhere
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:
             learner.save(checkpoint)
+    if checkpoint is not None:
+        learner.save(checkpoint)
