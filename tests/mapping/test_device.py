@@ -25,10 +25,11 @@ from recurra.mapping.execute.copier import Copier, Copy
 from recurra.mapping.execute.device import Device, PinnedMemory
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE
+from recurra.mapping.execute.ram import Ram, pages
 from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.sources import from_jax
 from recurra.mapping.execute.subsets import measure_tables
-from recurra.mapping.execute.workload import Workload, unmapped
+from recurra.mapping.execute.workload import Operation, Tensor, Workload, unmapped
 from recurra.mapping.solvers import solver_of
 from recurra.memory.problem import nothing
 
@@ -190,3 +191,20 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "slow memory is RAM or a file, not both" in capsys.readouterr().err
     assert cli.main([*words, "cuda:99"]) == 2
     assert "there is no device 'cuda:99'" in capsys.readouterr().err
+
+
+def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path) -> None:
+    tensor = Tensor((256, 256))
+    doubled = Operation("double", (0,), (1,), lambda x, out: np.add(x[0], x[0], out[0]), ((0, 1),))
+    work = Workload("doubled", (tensor, tensor), (doubled,), {0: np.float64(3)}, (1,))
+    (oracle,) = unmapped(work)
+    assert (oracle.dtype, oracle.shape, oracle[0, 0]) == (np.float32, (256, 256), 6)
+    problem = problem_of(work, 1 << 20, Prices())
+    assert same(execute(work, problem, nothing(problem), Ram(tmp_path))[0], (oracle,))
+
+
+def test_memory_that_is_not_there_is_refused() -> None:
+    for room in (pages, Device("cpu").room):
+        for nbytes in (1 << 55, 1 << 62):
+            with pytest.raises(RecurraError, match=f"{nbytes:,} B|no {nbytes:,} B"):
+                room(nbytes)

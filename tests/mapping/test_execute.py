@@ -453,23 +453,6 @@ def test_wrong_workloads(operation: Operation, message: str) -> None:
         Workload("wrong", tensors, steps, {0: np.zeros(3)}, ())
 
 
-def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path) -> None:
-    tensor = Tensor((256, 256))
-    doubled = Operation("double", (0,), (1,), lambda x, out: np.add(x[0], x[0], out[0]), ((0, 1),))
-    work = Workload("doubled", (tensor, tensor), (doubled,), {0: np.float64(3)}, (1,))
-    (oracle,) = unmapped(work)
-    assert (oracle.dtype, oracle.shape, oracle[0, 0]) == (np.float32, (256, 256), 6)
-    problem = problem_of(work, 1 << 20, Prices())
-    assert same(execute(work, problem, nothing(problem), Ram(tmp_path))[0], (oracle,))
-
-
-def test_memory_that_is_not_there_is_refused() -> None:
-    for room in (pages, Device("cpu").room):
-        for nbytes in (1 << 55, 1 << 62):
-            with pytest.raises(RecurraError, match=f"{nbytes:,} B|no {nbytes:,} B"):
-                room(nbytes)
-
-
 def test_pages_begin_at_pages() -> None:
     assert pages(1).ctypes.data % PAGE == 0
     assert len(pages(PAGE + 1)) == 2 * PAGE

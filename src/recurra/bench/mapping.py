@@ -101,7 +101,8 @@ def search(
 ) -> None:
     """A run of everybody. `prod` is what the solver `prod` makes of two of these."""
     one = {who: runs.of(problem, who, seed) for who in dict.fromkeys((OURS, BASELINE, *peers))}
-    used = used_of(problem, one[OURS].last, one[BASELINE].answer)
+    mine = one[OURS]
+    used = used_of(problem, [*mine.last, mine.answer], one[BASELINE].answer)
     for who, x in {**one, "prod": Found(answer=used)}.items():
         found.setdefault(who, []).append(x)
 
