@@ -40,7 +40,7 @@ from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
 from recurra.saving import Saver, launch_size
-from recurra.schedule.tree import Item, Loop, equation
+from recurra.schedule.tree import Item, Loop
 
 OnStep = Callable[[int, dict[str, Any]], None]
 
@@ -345,7 +345,7 @@ class Executable:
                 continue
             for v in [v for v in r.carried if v not in told]:
                 told.add(v)
-                type_: Any = plan.graph[equation(v)].type
+                type_: Any = plan.statements.arrays[v].type
                 rows.append(
                     {
                         "store": v,
@@ -426,7 +426,7 @@ class Executable:
                 if any(isinstance(x, Loop) for x in it.body):
                     walk(it.body, f"{name} / ")
                     continue
-                graph = self.compiled.plan.graph
+                graph = self.compiled.plan.statements
                 spans = {s: times(graph, it, s, self.own_sizes) for s in members(it.body)}
                 first = min(lo for lo, _ in spans.values())
                 for s, (lo, hi) in spans.items():

@@ -20,19 +20,17 @@ import numpy as np
 
 from recurra.backend.numpy import NumpyBackend
 from recurra.errors import NotFiniteError
-from recurra.ir.graph import Node
 from recurra.ir.op import Op
+from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call, Merge
-from recurra.ops.reduction import Fold
 from recurra.ops.source import Input
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.function import function
 from recurra.program.lower import ChunkLoop, HostLoop, Program
 from recurra.program.region import Region
 from recurra.program.walk import State, Walk
-from recurra.schedule.tree import equation, is_step
 
 Array = Any
 Answers = list[tuple[Array, ...]]
@@ -42,7 +40,7 @@ Answers = list[tuple[Array, ...]]
 class Made:
     """One element that an op made out of better ones."""
 
-    node: Node
+    node: Statement
     env: Mapping[str, int]
     element: tuple[int, ...]
     value: float
@@ -57,7 +55,9 @@ class Watch:
     count: int = 0
     last: Made | None = None  # the last one let through
 
-    def mend(self, node: Node, env: Mapping[str, int], y: Array, made: Array, xs: Any) -> Array:
+    def mend(
+        self, node: Statement, env: Mapping[str, int], y: Array, made: Array, xs: Any
+    ) -> Array:
         """The result with what is not let through replaced."""
         spots = np.argwhere(made)
         left = len(spots) if self.through is None else max(0, self.through - self.count)
@@ -85,32 +85,32 @@ class Watched(Walk):
         return x
 
     def execute(self, statement: str, state: State) -> None:
-        node = self.graph[equation(statement)]
+        node = self.statements[statement]
         self.operands.clear()
-        if is_step(statement):
-            self.operands.append(state.vals[statement])
+        if node.accumulates:
+            self.operands.append(state.vals[node.array])
         super().execute(statement, state)
-        y = state.vals[statement]
+        y = state.vals[node.array]
         if isinstance(node.type, Tuple) or np.asarray(y).dtype.kind != "f" or np.isfinite(y).all():
             return
         xs, env = tuple(self.operands), self.point(statement, state)
-        made = self.made(statement, node, env, np.asarray(y), xs)
+        made = self.made(node, env, np.asarray(y), xs)
         fixed = self.watch.mend(node, env, np.asarray(y), made, xs)
         if fixed is not y:
-            state.vals[statement] = fixed
-            if not is_step(statement):
-                self.keep(node.name, fixed, state, env)
+            state.vals[node.array] = fixed
+            if not node.accumulates:
+                self.keep(node, fixed, state, env)
 
-    def made(self, statement: str, node: Node, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
+    def made(self, node: Statement, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
         """Which elements are worse than the operands they are made of."""
-        if isinstance(node.op, (Merge, Fold)) and not is_step(statement):
+        if isinstance(node.op, Merge):
             return np.zeros(y.shape, bool)
         if not xs:
             return np.isnan(y)
 
         def again(bad: Callable[[Array], Array]) -> Array:
             clean = [np.where(bad(x), 1, x).astype(x.dtype) for x in map(np.asarray, xs)]
-            if is_step(statement):
+            if node.accumulates:
                 return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
             return np.asarray(node.op.run(np, env, *clean))
 
@@ -140,9 +140,10 @@ class _Watching(NumpyBackend):
 
 
 @contextmanager
-def _calls(program: Program, wrap: Callable[[Node, Any], Any]) -> Generator[None]:
+def _calls(program: Program, wrap: Callable[[Statement, Any], Any]) -> Generator[None]:
     """Within, the program's host calls go through `wrap(equation, function)`."""
-    nodes = [n for n in program.plan.graph.nodes.values() if isinstance(n.op, Call)]
+    statements = program.plan.statements.statements.values()
+    nodes = [n for n in statements if isinstance(n.op, Call)]
     before = dict(Call.table)
     for n in nodes:
         Call.table[n.op.fn] = wrap(n, before[n.op.fn])  # pyright: ignore[reportAttributeAccessIssue]
@@ -173,7 +174,7 @@ class Check:
     def recorded(self) -> Any:
         """Within, what the host answers is kept."""
 
-        def wrap(node: Node, f: Any) -> Any:
+        def wrap(node: Statement, f: Any) -> Any:
             def call(*xs: Array) -> tuple[Array, ...]:
                 found = tuple(np.array(y, copy=True) for y in f(*xs))
                 self.answers.append(found)
@@ -227,7 +228,7 @@ class Check:
         """The launch again: what was made, and its results."""
         watch, answers = Watch(through), iter(self.answers)
 
-        def wrap(node: Node, _: Any) -> Any:
+        def wrap(node: Statement, _: Any) -> Any:
             def call(*xs: Array) -> tuple[Array, ...]:
                 return tuple(_answer(watch, node, y, xs) for y in next(answers))
 
@@ -312,7 +313,7 @@ def _hands_on_variables(program: Program) -> bool:
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 
 
-def _answer(watch: Watch, node: Node, y: Array, xs: Any) -> Array:
+def _answer(watch: Watch, node: Statement, y: Array, xs: Any) -> Array:
     """A result of the host, watched like one of an op."""
     if y.dtype.kind != "f" or not np.isnan(y).any():
         return y

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.expr import Env, evaluate
-from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Going
@@ -59,9 +60,13 @@ class Oracle:
         for r, p in zip(node.domain, point, strict=True):
             inside = evaluate(r.lo, env) <= p < evaluate(r.hi, env)
             assert inside, f"{name} is asked for at {point}, outside {node.domain}"
+        return self.apply(node, point, env)
+
+    def apply(self, node: Node | Statement, point: tuple[int, ...], env: Env) -> Any:
+        """The value of the right side at a point of the domain, which `env` holds too."""
         match node.op:
             case Input() as op:
-                given = op.given(name, node.domain.dims, self.inputs)
+                given = op.given(node.name, node.domain.dims, self.inputs)
                 given = np.asarray(given, NUMPY_NAME[op.dtype])
                 lows = (evaluate(r.lo, env) for r in node.domain)
                 return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]

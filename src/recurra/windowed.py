@@ -30,7 +30,6 @@ from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, places, touched
-from recurra.schedule.tree import equation
 from recurra.window import Executor, Segment, Wrapper
 from recurra.window.faults import failed
 
@@ -137,7 +136,7 @@ def told(execution: Execution) -> Told:
 
 
 def _makes(plan: Plan, r: Region) -> tuple[int, int]:
-    types = [plan.graph[equation(v)].type for v in r.gives]
+    types = [plan.statements.arrays[v].type for v in r.gives]
     count = len(types) + sum(r.asks for _ in r.ends)
     return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recurra.cost.target import PLAIN
-from recurra.ir.graph import Node
+from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
@@ -26,7 +26,7 @@ class NumpyMachine:
 
     xp: Any = np
 
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:

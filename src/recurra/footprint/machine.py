@@ -11,7 +11,7 @@ import numpy as np
 from recurra.footprint.arrays import Array, allocated
 from recurra.footprint.meter import Meter
 from recurra.footprint.names import Names
-from recurra.ir.graph import Node
+from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.ops.collective import SHARD
@@ -35,7 +35,7 @@ class ShapeMachine:
     def xp(self) -> Any:
         return Names(self.meter)
 
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         point = ", ".join(
             f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int)
         )
@@ -166,7 +166,7 @@ class Launches:
 
 def fresh(meter: Meter, plan: Plan, name: str) -> Any:
     """A variable of a program."""
-    type_ = plan.graph[name.removeprefix("+")].type
+    type_ = plan.statements.arrays[name].type
     kinds = type_.items if isinstance(type_, Tuple) else (type_,)
     made = tuple(
         named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds

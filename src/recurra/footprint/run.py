@@ -21,7 +21,6 @@ from recurra.program.lower import Program
 from recurra.program.source import source
 from recurra.program.steps import few
 from recurra.program.streamed import streamed
-from recurra.schedule.tree import equation
 from recurra.sets.extent import varies
 
 Steps = Callable[[int, int], Sequence[int]]
@@ -146,7 +145,7 @@ class _Run:
         return tuple(self.blank(n) for n in names)
 
     def blank(self, name: str) -> Any:
-        type_ = self.plan.graph[equation(name)].type
+        type_ = self.plan.statements.arrays[name].type
         return fresh(self.meter, self.plan, name) if isinstance(type_, Type) else None
 
     neutral = blank

@@ -21,7 +21,8 @@ from recurra.memory.plan import Path, Plan
 from recurra.memory.problem import Problem, ProblemError, Solution, packing
 from recurra.memory.store import Store
 from recurra.ops.elementwise import Going
-from recurra.schedule.tree import Exec, Item, equation, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Exec, Item
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 TRIES = 6  # of a solver, at as many sizes of the arena
@@ -164,12 +165,13 @@ def lives(plan: Plan) -> tuple[Life, ...]:
     """When each store is needed, in steps: the statements of the schedule in order."""
     spans, steps = _spans(plan.schedule.items)
     paths = plan.schedule.paths()
-    users: dict[str, list[str]] = {name: [name] for name in plan.stores}
+    writers = plan.statements.writers
+    users = {name: [s.name for s in writers[name]] for name in plan.stores}
     for name in plan.homes:
-        users[plan.store_of(name)].append(name)
-    for r in reads(plan.graph):
+        users[plan.store_of(name)] += [s.name for s in writers[name]]
+    for r in dependences(plan.statements):
         if plan.accesses[r.sink, r.k].how == "store":
-            users[plan.store_of(equation(r.source))].append(r.sink)
+            users[plan.store_of(r.ref.name)].append(r.sink)
     found: list[Life] = []
     unwritten = read_unwritten(plan)
     for name, store in plan.stores.items():
@@ -193,11 +195,11 @@ def read_unwritten(plan: Plan) -> set[str]:
     """Stores that may be read where nothing was written: behind a range that grows, in the rest of
     a tile, past the end of rows. What is there is hidden afterwards, but has to be finite."""
     out = {name for name, s in plan.stores.items() if s.tiled is not None}
-    for r in reads(plan.graph):
+    for r in dependences(plan.statements):
         if plan.accesses[r.sink, r.k].how == "store" and any(
             isinstance(e, Slice) and (e.pad is not None or e.loose) for e in r.ref.index
         ):
-            out.add(plan.store_of(equation(r.source)))
+            out.add(plan.store_of(r.ref.name))
     nodes = plan.graph.nodes.values()
     ended = {t for n in nodes if isinstance(n.op, Going) for t in n.op.times}
     ended |= {t + part for t in ended for part in ("z", "e")}  # its tiles, and points of them

@@ -22,7 +22,8 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Copy
 from recurra.ops.indexing import Pick
 from recurra.rewrite.fuel import fuel
-from recurra.schedule.tree import Exec, Item, Loop, Schedule
+from recurra.schedule.lower_values import lower_values
+from recurra.schedule.tree import Exec, Item, Loop
 from recurra.sets import isl
 from recurra.sets.extent import varies
 
@@ -184,7 +185,12 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
     carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
     return replace(
         plan,
-        schedule=Schedule(graph, items),
+        schedule=replace(
+            plan.schedule,
+            graph=graph,
+            statements=lower_values(graph, plan.sizes, split=()),
+            items=items,
+        ),
         accesses=accesses,
         stores={k: s for k, s in plan.stores.items() if k not in (found.name, *found.gone)},
         carried=by_loop(carried, frozenset()),

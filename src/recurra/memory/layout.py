@@ -17,17 +17,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recurra.ir.expr import Expr, Lin, Sym, evaluate
-from recurra.ir.graph import Graph, Index, Slice
+from recurra.ir.graph import Index, Slice
+from recurra.ir.statement import StatementGraph
 from recurra.memory.store import Store
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
-from recurra.schedule.tree import Read
+from recurra.schedule.dependences import Dependence
 
 
-def in_tiles(store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[str, int]) -> Store:
+def in_tiles(
+    store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
+) -> Store:
     """The store in tiles, if every range that is read of it is one tile."""
     blocks = {a.dim: a for a in store.axes if a.kind == "block"}
-    dims = graph[store.name].domain.dims
+    dims = graph.arrays[store.name].domain.dims
     tiles: set[tuple[str, int]] = set()
     for r in ranges:
         for d, e in zip(dims, r.ref.index, strict=True):
@@ -45,7 +48,7 @@ def in_tiles(store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[
 
 
 def in_a_ring(
-    store: Store, graph: Graph, ranges: Sequence[Read], sizes: Mapping[str, int]
+    store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
 ) -> Store:
     """The store with its window as a ring, if products read it, and only ranges of the window.
 
@@ -53,7 +56,7 @@ def in_a_ring(
     no second places; one that is the whole of it needs one: XLA copies what a product reads whole.
     """
     windows = {a.dim: a for a in store.axes if a.kind == "window"}
-    dims = graph[store.name].domain.dims
+    dims = graph.arrays[store.name].domain.dims
     found = [
         (d, e)
         for r in ranges
@@ -82,7 +85,7 @@ def _inside(e: Slice, length: int, slots: int) -> bool:
     return slots % length == 0 and _multiple(e.lo, length)
 
 
-def _order(store: Store, graph: Graph, ranges: Sequence[Read]) -> tuple[int, ...]:
+def _order(store: Store, graph: StatementGraph, ranges: Sequence[Dependence]) -> tuple[int, ...]:
     """The axes behind those of points, as the first product that reads them likes them."""
     orders = (x for r in ranges if (x := _wanted(graph, r)) is not None)
     return next(orders, tuple(range(store.type.rank + 1)))
@@ -108,7 +111,7 @@ def _multiple(e: Index, size: int) -> bool:
             return False
 
 
-def _wanted(graph: Graph, r: Read) -> tuple[int, ...] | None:
+def _wanted(graph: StatementGraph, r: Dependence) -> tuple[int, ...] | None:
     """The order of [place, *axes] that a product would like; None: no product, or of more.
 
     A kernel of attention wants [.., place, elements], of keys and of values.

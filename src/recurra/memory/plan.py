@@ -14,20 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.fragments import table_html
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
-from recurra.ir.graph import Graph, Node, Slice, merge_condition
+from recurra.ir.graph import Graph, Slice
+from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.memory.layout import in_a_ring, in_tiles
 from recurra.memory.store import Axis, Home, Store
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.schedule.tree import (
-    Loop,
-    Read,
-    Schedule,
-    domain_of,
-    is_step,
-    reads,
-)
+from recurra.schedule.dependences import Dependence, dependences
+from recurra.schedule.tree import Loop, Schedule
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes, longest, varies
 from recurra.sets.lag import Lag, lag
@@ -71,9 +66,21 @@ class Plan:
     def graph(self) -> Graph:
         return self.schedule.graph
 
-    def store_of(self, name: str) -> str:
-        """Whose store an equation is kept in, if it is kept: its own, or its home."""
-        return self.homes[name].store if name in self.homes else name
+    @property
+    def statements(self) -> StatementGraph:
+        return self.schedule.statements
+
+    def store_of(self, array: str) -> str:
+        """Whose store an array is kept in, if it is kept: its own, or its home."""
+        return self.homes[array].store if array in self.homes else array
+
+    def written(self, statement: str) -> str:
+        """The store that a statement writes, if its array is kept."""
+        return self.store_of(self.statements[statement].array)
+
+    def access(self, statement: str, k: int) -> How:
+        """Where operand `k` of a statement is found."""
+        return self.accesses[statement, k].how
 
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
@@ -81,7 +88,7 @@ class Plan:
         paths = self.schedule.paths()
         return {s: tuple(k for k, x in p if x is not None) for s, p in paths.items()}
 
-    def open(self, node: Node, active: frozenset[str]) -> list[int]:
+    def open(self, node: Statement, active: frozenset[str]) -> list[int]:
         """The operands of a merge that may be chosen while just `active` runs: an operand of the
         same step that does not run then belongs to a branch that is not taken."""
         return [
@@ -130,13 +137,13 @@ def _moved(plan: Plan, name: str, keys: Mapping[int, int]) -> dict[int, Any]:
 def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
     """The memory plan of a schedule; lengths follow from the lags of its reads."""
     work = _Planner(schedule, sizes)
-    for r in reads(schedule.graph):
+    for r in dependences(schedule.statements):
         work.place(r)
     for o in schedule.graph.outputs:
         work.keep_all(o)
-    for n in schedule.graph.nodes.values():
-        if isinstance(n.op, Input):
-            work.keep_all(n.name)
+    for s in schedule.statements.statements.values():
+        if isinstance(s.op, Input):
+            work.keep_all(s.array)
     work.seed()
     return Plan(
         schedule,
@@ -150,12 +157,10 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
     )
 
 
-def waited(graph: Graph, r: Read, loop: Loop) -> Lag:
+def waited(graph: StatementGraph, r: Dependence, loop: Loop) -> Lag:
     """Steps of `loop` between producer and consumer."""
-    source, sink = domain_of(graph, r.source), domain_of(graph, r.sink)
-    when = None if is_step(r.sink) else merge_condition(graph[r.sink], r.k)
-    index = r.ref.index[source.dims.index(loop.dim)]
-    x = lag(loop.dim, index, sink, when)
+    source, sink = graph[r.source].domain, graph[r.sink].domain
+    x = lag(loop.dim, r.index[source.dims.index(loop.dim)], sink, r.where)
     x = x if loop.step > 0 else -x
     return x + (loop.shift[r.sink] - loop.shift[r.source])
 
@@ -171,10 +176,10 @@ class _Planner:
     starts: dict[int, list[str]] = field(default_factory=dict)
     seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     seeded: set[str] = field(default_factory=set)
-    asked: dict[str, list[Read]] = field(default_factory=dict[str, Any])  # through the store
+    asked: dict[str, list[Dependence]] = field(default_factory=dict[str, Any])  # through the store
 
     def __post_init__(self) -> None:
-        self.graph = self.schedule.graph
+        self.graph = self.schedule.statements
         self.paths = self.schedule.paths()
 
     def shared(self, a: str, b: str) -> list[Loop]:
@@ -186,10 +191,17 @@ class _Planner:
             out.append(la)
         return out
 
-    def place(self, r: Read) -> None:
+    def place(self, r: Dependence) -> None:
         common = self.shared(r.source, r.sink)
         inner = [x for _, x in self.paths[r.source][len(common) :] if x is not None]
-        if is_step(r.source):  # the total of a fold: its variable travels through the inner loops
+        if r.ref.name not in self.graph.whole and not self.graph[r.source].accumulates:
+            self.asked.setdefault(r.ref.name, []).append(r)
+            self.keep_all(r.ref.name)
+            self.accesses[r.sink, r.k] = Access(r.sink, r.k, "store")
+            return
+        if self.graph[
+            r.source
+        ].accumulates:  # the total of a fold: its variable travels through the inner loops
             self.starts.setdefault(id(common[-1]) if common else 0, []).append(r.source)
             for x in inner:
                 self.carried.setdefault(id(x), set()).add(r.source)
@@ -208,7 +220,7 @@ class _Planner:
                     self.carried.setdefault(id(x), set()).add(r.source)
         self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
 
-    def how(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
+    def how(self, r: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
         if r.ref.slices or (isinstance(self.graph[r.source].type, Tuple) and inner):
             return "store"
         if not all(self.is_last(r, x) for x in inner):
@@ -223,25 +235,25 @@ class _Planner:
         begun = all(self.begins_anew(r, x) for x in within)
         return "before" if times[moved].exact == 1 and first and begun else "store"
 
-    def begins_anew(self, r: Read, loop: Loop) -> bool:
+    def begins_anew(self, r: Dependence, loop: Loop) -> bool:
         """At the first step of a loop, is it what that loop computed last, the time before?"""
-        d = domain_of(self.graph, r.sink)[loop.dim]
+        d = self.graph[r.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
-        at = None if is_step(r.sink) else pinned(merge_condition(self.graph[r.sink], r.k), loop.dim)
+        at = pinned(r.where, loop.dim)
         known = at is not None and not (symbols(at) | symbols(start)) - self.sizes.keys()
         if not known or evaluate(at, self.sizes) != evaluate(start, self.sizes):
             return False
         return self.is_last(r, loop) and self.begins(r.source, loop) >= self.begins(r.sink, loop)
 
-    def is_last(self, r: Read, loop: Loop) -> bool:
+    def is_last(self, r: Dependence, loop: Loop) -> bool:
         """Is the point read the one that `loop` computes last?"""
         domain = self.graph[r.source].domain
-        e = r.ref.index[domain.dims.index(loop.dim)]
+        e = r.index[domain.dims.index(loop.dim)]
         if isinstance(e, Slice):
             return False
         d = domain[loop.dim]
         if varies(d, self.sizes):  # tj < t//8+1, read at t//8 of its own t
-            by = dict(zip(domain.dims, r.ref.index, strict=True))
+            by = dict(zip(domain.dims, r.index, strict=True))
             own = all(by[x] == Sym(x) for x in d.mentions() if x in by)
             return own and loop.step > 0 and lin([(d.hi, 1), (e, -1)]) == 1
         if symbols(e) - self.sizes.keys():
@@ -249,7 +261,7 @@ class _Planner:
         end = evaluate(d.hi, self.sizes) - 1 if loop.step > 0 else evaluate(d.lo, self.sizes)
         return evaluate(e, self.sizes) == end
 
-    def wait(self, r: Read, common: list[Loop], inner: list[Loop], times: list[Lag]) -> None:
+    def wait(self, r: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]) -> None:
         """Lengthens the store of the source so that this read finds its point."""
         self.asked.setdefault(r.source, []).append(r)
         slots = self.slots.setdefault(r.source, {})
@@ -265,28 +277,28 @@ class _Planner:
         for loop in inner:
             slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(r, loop))
         domain = self.graph[r.source].domain
-        for e, d in zip(r.ref.index, domain, strict=True):
+        for e, d in zip(r.index, domain, strict=True):
             if isinstance(e, Slice) and e.pad is not None:
                 self.overrun(r, e, d.dim)
 
-    def left(self, r: Read, loop: Loop) -> int:
+    def left(self, r: Dependence, loop: Loop) -> int:
         """How many of the last points of a loop are asked for behind it."""
         full, d = self.extent(r.source, loop.dim), self.graph[r.source].domain[loop.dim]
-        going = (n.op for n in self.graph.nodes.values() if isinstance(n.op, Going))
+        going = (s.op for s in self.graph.statements.values() if isinstance(s.op, Going))
         ended = {x for op in going for t in op.times for x in (t, f"{t}z")}  # and its tiles
-        if loop.dim in ended or varies(d, self.sizes) or is_step(r.sink):
+        if loop.dim in ended or varies(d, self.sizes) or self.graph[r.sink].accumulates:
             return full
-        e = r.ref.index[self.graph[r.source].domain.dims.index(loop.dim)]
+        e = r.index[self.graph[r.source].domain.dims.index(loop.dim)]
         first, end = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
         back = lin([(d.hi, 1), (first, -1)]) if loop.step > 0 else lin([(end, 1), (d.lo, -1)])
-        box = at_sizes(domain_of(self.graph, r.sink), self.sizes)
+        box = at_sizes(self.graph[r.sink].domain, self.sizes)
         asked = isl.largest(substitute(back, self.sizes), box)
         return max(1, min(full, asked)) if isinstance(asked, int) else full
 
     def seed(self) -> None:
         """merge(x0, x[t-1]) where x travels along t: x starts as x0, and the merge is x itself."""
         wanted: dict[tuple[int, str], dict[str, str | None]] = {}
-        for r in reads(self.graph):
+        for r in dependences(self.graph):
             if self.accesses[r.sink, r.k].how == "before":
                 loop = self.shared(r.source, r.sink)[-1]
                 wanted.setdefault((id(loop), r.source), {})[r.sink] = self.first_value(r, loop)
@@ -298,10 +310,8 @@ class _Planner:
                 self.seeds.setdefault(where, []).append((source, init))
                 self.seeded |= set(inits)
 
-    def first_value(self, r: Read, loop: Loop) -> str | None:
+    def first_value(self, r: Dependence, loop: Loop) -> str | None:
         """What a merge reads at a loop's first step, if at all others it reads the step before."""
-        if is_step(r.sink):
-            return None
         node = self.graph[r.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:
@@ -327,15 +337,15 @@ class _Planner:
 
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
-        d = domain_of(self.graph, statement)[loop.dim]
+        d = self.graph[statement].domain[loop.dim]
         at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
         return at + loop.shift[statement]
 
-    def overrun(self, r: Read, s: Slice, dim: str) -> None:
+    def overrun(self, r: Dependence, s: Slice, dim: str) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""
         assert s.pad is not None
         span = evaluate(s.pad, self.sizes) * s.step
-        box = at_sizes(domain_of(self.graph, r.sink), self.sizes)
+        box = at_sizes(self.graph[r.sink].domain, self.sizes)
         top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
         if not isinstance(top, int):
             top = self.graph[r.source].domain[dim].size(self.sizes) - 1
@@ -343,20 +353,19 @@ class _Planner:
         self.reach[key] = max(self.reach.get(key, 0), top + span)
 
     def extent(self, name: str, dim: str) -> int:
-        return longest(self.graph[name].domain, dim, self.sizes)
+        return longest(self.graph.arrays[name].domain, dim, self.sizes)
 
     def keep_all(self, name: str) -> None:
         """An output keeps every point."""
         slots = self.slots.setdefault(name, {})
-        for r in self.graph[name].domain:
-            slots[r.dim] = r.size(self.sizes)
+        for r in self.graph.arrays[name].domain:
+            slots[r.dim] = longest(self.graph.arrays[name].domain, r.dim, self.sizes)
 
     def store(self, name: str) -> Store:
-        node = self.graph[name]
+        node = self.graph.arrays[name]
         assert not isinstance(node.type, Tuple)
-        order = [x.dim for _, x in self.paths[name] if x is not None]
         axes: list[Axis] = []
-        for dim in order:
+        for dim in self.order(name):
             n, full = self.slots[name].get(dim, 1), self.extent(name, dim)
             lo = evaluate(node.domain[dim].lo, self.sizes)
             if n >= full and (full > 1 or dim in self.slots[name]):
@@ -366,10 +375,17 @@ class _Planner:
                 axes.append(Axis(dim, "window", n, lo))
             else:
                 axes.append(Axis(dim, "folded", 1))
-        output, given = name in self.graph.outputs, isinstance(node.op, Input)
+        writers = self.graph.writers[name]
+        output, given = name in self.graph.outputs, any(isinstance(w.op, Input) for w in writers)
         made = Store(name, tuple(axes), node.type, output, given)
         if output or given:
             return made
         asked = [r for r in self.asked.get(name, ()) if r.ref.slices]
         made = in_tiles(made, self.graph, asked, self.sizes)
         return in_a_ring(made, self.graph, asked, self.sizes)
+
+    def order(self, name: str) -> list[str]:
+        """The dims of an array as the loops around its writers have them, outermost first."""
+        paths = [self.paths[w.name] for w in self.graph.writers[name]]
+        loops = [x.dim for path in paths for _, x in path if x is not None]
+        return [d for d in dict.fromkeys((*loops, *self.graph.arrays[name].domain.dims))]

@@ -12,12 +12,12 @@ from itertools import product
 from typing import Any
 
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Node, Ref, Slice
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.statement import Statement
 from recurra.ir.types import Domain
 from recurra.memory.allocate import Arena
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
-from recurra.ops.reduction import Fold
 from recurra.schedule.tree import Exec, Item, Loop
 
 Point = tuple[int, ...]
@@ -52,7 +52,8 @@ class _Simulation:
     seeded: dict[str, tuple[str, Point]] = field(default_factory=dict)
     slots: dict[str, dict[Point, Point]] = field(default_factory=dict)
     sums: dict[str, list[Point]] = field(default_factory=dict)
-    done: dict[str, set[Point]] = field(default_factory=dict)
+    done: dict[str, set[Point]] = field(default_factory=dict)  # of statements
+    written: dict[str, set[Point]] = field(default_factory=dict)  # of arrays
     shared: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
     settled: dict[str, set[Point]] = field(default_factory=dict)  # of a store, made by another
 
@@ -60,12 +61,8 @@ class _Simulation:
         if len(self.wrong) < 20:
             self.wrong.append(text)
 
-    def node(self, statement: str) -> Node:
-        return self.plan.graph[statement.lstrip("+")]
-
-    def runs_over(self, statement: str) -> Any:
-        n = self.node(statement)
-        return self.plan.graph[n.args[0].name].domain if statement[0] == "+" else n.domain
+    def node(self, statement: str) -> Statement:
+        return self.plan.statements[statement]
 
     def items(self, items: tuple[Item, ...], clocks: list[tuple[Loop, int]]) -> None:
         for it in items:
@@ -87,7 +84,7 @@ class _Simulation:
             self.latest.pop(name, None)
         times: list[int] = []
         for s in self.below(loop.body):
-            r = self.runs_over(s)[loop.dim]
+            r = self.node(s).domain[loop.dim]
             env = dict(self.plan.sizes)
             for outer, u in clocks:
                 env[outer.dim] = (u - outer.shift[s]) * outer.step
@@ -105,37 +102,45 @@ class _Simulation:
         env: dict[str, int] = dict(self.plan.sizes)
         for loop, u in clocks:
             env[loop.dim] = (u - loop.shift[statement]) * loop.step
-        domain = self.runs_over(statement)
+        s = self.node(statement)
+        domain = s.domain
         if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in domain):
             return
         point = tuple(env[d] for d in domain.dims)
         if point in self.done.setdefault(statement, set()):
             self.fail(f"{statement} is computed twice at {point}")
         self.done[statement].add(point)
-        if statement[0] == "+":
-            self.add(statement, domain, point, env)
+        if s.accumulates:
+            self.add(statement, point, env)
             return
         self.operands(statement, point, env)
-        self.latest[statement] = point
-        self.seeded.pop(statement, None)
-        if statement in self.plan.homes:
-            self.settle(statement, point)
-        if statement in self.plan.stores:
-            self.overwrite(statement)
-            self.slots.setdefault(statement, {})[self.place(statement, point)] = point
+        array, at = s.array, tuple(evaluate(e, env) for e in s.places)
+        if at in self.written.setdefault(array, set()):
+            self.fail(f"{array}{at} is written twice")
+        self.written[array].add(at)
+        self.latest[array] = at
+        self.seeded.pop(array, None)
+        if array in self.plan.homes:
+            self.settle(array, at)
+        if array in self.plan.stores:
+            self.overwrite(array)
+            self.slots.setdefault(array, {})[self.place(array, at)] = at
 
-    def add(self, statement: str, domain: Domain, point: Point, env: dict[str, int]) -> None:
-        self.check(statement, 0, Ref(self.node(statement).args[0].name, domain.identity), env)
+    def add(self, statement: str, point: Point, env: dict[str, int]) -> None:
+        self.check(statement, 0, self.node(statement).args[0], env)
         if point in self.sums.setdefault(statement, []):
             self.fail(f"{statement} adds {point} twice")
         self.sums[statement].append(point)
 
     def operands(self, statement: str, point: Point, env: dict[str, int]) -> None:
         node = self.node(statement)
-        if isinstance(node.op, Fold):
-            want = set(self.points(node.args[0], env))
-            if set(self.sums.get("+" + statement, [])) != want:
-                self.fail(f"{statement} at {point} has not added exactly {node.args[0]}")
+        sums = [w for a in node.args for w in self.plan.statements.writers[a.name] if w.accumulates]
+        if sums:
+            (total,) = node.args
+            for w in sums:
+                want = set(self.summed(w, self.points(total, env)))
+                if set(self.sums.get(w.name, [])) != want:
+                    self.fail(f"{statement} at {point} has not added exactly {total}")
         elif isinstance(node.op, Merge):
             k = next(k for k, c in enumerate(node.op.when) if evaluate(c, env))
             self.branch(statement, node, k, env)
@@ -143,7 +148,15 @@ class _Simulation:
             for k, a in enumerate(node.args):
                 self.check(statement, k, a, env)
 
-    def branch(self, statement: str, node: Node, k: int, env: dict[str, int]) -> None:
+    def summed(self, w: Statement, places: Iterator[Point]) -> Iterator[Point]:
+        """The points of a statement that adds up to some places."""
+        wanted = set(places)
+        for p in self.every(w.domain):
+            env = {**self.plan.sizes, **dict(zip(w.domain.dims, p, strict=True))}
+            if tuple(evaluate(e, env) for e in w.places) in wanted:
+                yield p
+
+    def branch(self, statement: str, node: Statement, k: int, env: dict[str, int]) -> None:
         """A merge that is a travelling variable must hold the chosen branch already."""
         if statement not in self.plan.seeded:
             return self.check(statement, k, node.args[k], env)
@@ -155,7 +168,7 @@ class _Simulation:
         return None
 
     def constant(self, name: str) -> bool:
-        n = self.plan.graph[name]
+        (n, *_) = self.plan.statements.writers[name]
         return not n.args and not len(n.domain)
 
     def points(self, ref: Ref, env: dict[str, int]) -> Iterator[Point]:
@@ -170,7 +183,7 @@ class _Simulation:
     def check(self, statement: str, k: int, ref: Ref, env: dict[str, int]) -> None:
         how = self.plan.accesses[statement, k].how
         for want in self.points(ref, env):
-            known = self.done.get(ref.name, set()) | self.settled.get(ref.name, set())
+            known = self.written.get(ref.name, set()) | self.settled.get(ref.name, set())
             if how == "store" and ref.name in self.plan.homes:
                 self.at_home(statement, ref.name, want)
             elif want not in known:
@@ -186,9 +199,9 @@ class _Simulation:
     def boxed(self, name: str, point: Point) -> list[Point]:
         """The points of another store that one of an equation without a store is kept at."""
         home = self.plan.homes[name]
-        at = dict(zip(self.plan.graph[name].domain.dims, point, strict=True))
+        at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
         first = home.size * (at[home.along] if home.along is not None else 0)
-        dims = self.plan.graph[home.store].domain.dims
+        dims = self.plan.statements.arrays[home.store].domain.dims
         return [
             tuple(first + k if d == home.dim else at[d] for d in dims) for k in range(home.size)
         ]
@@ -214,13 +227,13 @@ class _Simulation:
 
     def before(self, name: str, point: Point) -> bool:
         """Is it none of the points that an equation is computed at? Others are left of a box."""
-        ranges = zip(self.plan.graph[name].domain, point, strict=True)
+        ranges = zip(self.plan.statements.arrays[name].domain, point, strict=True)
         return any(q < evaluate(r.lo, self.plan.sizes) for r, q in ranges)
 
     def at_home(self, statement: str, name: str, want: Point) -> None:
         """What is read of a box must be what was made there."""
         store = self.plan.homes[name].store
-        if want not in self.done.get(name, ()):
+        if want not in self.written.get(name, ()):
             self.fail(f"{statement} reads {name}{want} before it is computed")
         for p in self.boxed(name, want):
             have = self.slots.get(store, {}).get(self.place(store, p))
@@ -229,7 +242,7 @@ class _Simulation:
 
     def place(self, name: str, point: Point) -> Point:
         """The slot of a point."""
-        at = dict(zip(self.plan.graph[name].domain.dims, point, strict=True))
+        at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
         out: list[int] = []
         for a in self.plan.stores[name].axes:
             if a.kind in ("block", "tiled"):
@@ -256,9 +269,8 @@ class _Simulation:
         """Every point was computed; every output is still there."""
         for name, node in self.plan.graph.nodes.items():
             every = set(self.every(node.domain))
-            if every != self.done.get(name, set()):
-                self.fail(
-                    f"{name} is not computed at {sorted(every - self.done.get(name, set()))[:3]}"
-                )
+            if every != self.written.get(name, set()):
+                left = sorted(every - self.written.get(name, set()))
+                self.fail(f"{name} is not computed at {left[:3]}")
             if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
                 self.fail(f"the output {name} is not kept")

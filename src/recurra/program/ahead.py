@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.ir.graph import Graph
+from recurra.ir.statement import StatementGraph
 from recurra.program.steps import calls_host, members
-from recurra.schedule.tree import Exec, Item, Loop, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Exec, Item, Loop
 
 
-def ahead(graph: Graph, loop: Loop) -> Loop:
+def ahead(graph: StatementGraph, loop: Loop) -> Loop:
     """A loop that begins with its host calls, in that order."""
     first = [k for k, it in enumerate(loop.body) if calls_host(graph, it)]
     if first != list(range(len(first))):
@@ -25,7 +26,7 @@ def ahead(graph: Graph, loop: Loop) -> Loop:
     return replace(loop, body=(*calls, *waited, *behind)) if waited else loop
 
 
-def nobody_waits(graph: Graph, items: tuple[Item, ...]) -> tuple[Item, ...]:
+def nobody_waits(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The items behind the host calls among `items` that no such call waits for, of any step.
 
     There are none where nothing is called, or is called inside of a loop.
@@ -36,7 +37,7 @@ def nobody_waits(graph: Graph, items: tuple[Item, ...]) -> tuple[Item, ...]:
     rest = items[calls[-1] + 1 :]
     place = {s: k for k, it in enumerate(items) for s in members((it,))}
     sources: dict[str, list[str]] = {s: [] for s in place}
-    for read in reads(graph):  # what is read of other loops is there before the first step
+    for read in dependences(graph):  # what is read of other loops is there before the first step
         if read.sink in place and read.source in place:
             sources[read.sink].append(read.source)
     todo, waited = calls, set(calls)

@@ -21,7 +21,8 @@ from recurra.memory.store import Store
 from recurra.program.region import Region, lasting, stores_of
 from recurra.program.sampled import samplers
 from recurra.program.steps import Segment, members, trips
-from recurra.schedule.tree import Loop, equation, is_step, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Loop
 
 Places = Mapping[str, Mapping[str, Expr | int]]  # of a region or call: store -> its buffer
 
@@ -79,7 +80,7 @@ def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
             bytes_ = sum(s.type.nbytes(plan.sizes) for s in given)
             arrays = len(stores) + len(lasting(plan, x))
             cut, launch = bytes_ * prices.traffic, launch_ns(arrays)
-            if not given or trips(plan.graph, x, plan.sizes) < 2:
+            if not given or trips(plan.statements, x, plan.sizes) < 2:
                 continue
             host = cut > launch
             dims |= {x.dim} if host else set()
@@ -99,17 +100,17 @@ def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> boo
     inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
     steps = {loop.step, *(x.step for x in inward)}
     handed = {*dict(plan.seeds.get(id(loop), ())), *lasting(plan, loop)}
-    if not inward or steps != {1} or any(map(is_step, seg.active)):
+    if not inward or steps != {1} or any(plan.statements[s].accumulates for s in seg.active):
         return False
     if not handed.isdisjoint(seg.active):
         return False
-    for r in reads(plan.graph):
+    for r in dependences(plan.statements):
         if r.sink not in seg.active or r.source not in seg.active:
             continue
         x = inner[r.sink]
-        if inner[r.source] is not x or waited(plan.graph, r, loop).exact != 0:
+        if inner[r.source] is not x or waited(plan.statements, r, loop).exact != 0:
             return False
-        if isinstance(x, Loop) and waited(plan.graph, r, x).exact != 0:
+        if isinstance(x, Loop) and waited(plan.statements, r, x).exact != 0:
             return False
     return True
 
@@ -135,13 +136,15 @@ def _one(
 
 def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[Expr | int | None]:
     """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
-    graph, own = plan.graph, equation(s)
+    node, arrays = plan.statements[s], plan.statements.arrays
     read = [
-        a.index[graph[a.name].domain.dims.index(dim)]
-        for k, a in enumerate(graph[own].args)
-        if plan.store_of(a.name) == name and plan.accesses[s, k].how == "store"
+        a.index[arrays[a.name].domain.dims.index(dim)]
+        for k, a in enumerate(node.args)
+        if plan.store_of(a.name) == name and plan.access(s, k) == "store"
     ]
-    read += [Sym(dim)] if plan.store_of(own) == name else []
+    if plan.written(s) == name:
+        at = dict(zip(arrays[node.array].domain.dims, node.places, strict=True))
+        read.append(at.get(dim, Sym(dim)))
     out: set[Expr | int | None] = set()
     for e in read:
         if isinstance(e, Slice) or symbols(e) - {dim} or (symbols(e) and loop is None):

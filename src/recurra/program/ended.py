@@ -28,7 +28,8 @@ from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.program.steps import members
-from recurra.schedule.tree import Exec, Loop, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Exec, Loop
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
 def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
     """Stores written in a loop that keep every point of it."""
     out: list[str] = []
-    for n in members(loop.body):
+    inside = (plan.statements[s].array for s in members(loop.body) if s in active)
+    for n in dict.fromkeys(inside):
         store = plan.stores.get(n)
-        if n in active and store is not None:
+        if store is not None:
             out += [n for a in store.kept if a.dim == loop.dim and a.kind == "block"]
     return out
 
@@ -79,7 +81,8 @@ def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
 def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
     """Stores that a loop both writes and reads."""
     inside = active & set(members(loop.body))
-    return frozenset(r.source for r in reads(plan.graph) if {r.source, r.sink} <= inside)
+    found = dependences(plan.statements)
+    return frozenset(r.source for r in found if {r.source, r.sink} <= inside)
 
 
 def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
@@ -90,11 +93,11 @@ def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -
     if plan.stores[name].output:
         return None
     paths, out = plan.schedule.paths(), 0
-    for r in reads(plan.graph):
-        if r.source != name or plan.accesses[r.sink, r.k].how != "store":
+    for r in dependences(plan.statements):
+        if r.ref.name != name or plan.accesses[r.sink, r.k].how != "store":
             continue
         theirs = paths[r.sink]
-        beside = len(theirs) > depth and theirs[:depth] == paths[name][:depth]
+        beside = len(theirs) > depth and theirs[:depth] == paths[r.source][:depth]
         around = theirs[depth][1] if beside else None
         if r.sink not in active or around is None or around.dim not in e.units:
             return None

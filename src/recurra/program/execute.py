@@ -26,7 +26,7 @@ from recurra.program.steps import times
 from recurra.program.streamed import streamed
 from recurra.program.swapped import Mover, Paged
 from recurra.program.walk import Walk
-from recurra.schedule.tree import Loop, equation, is_constant
+from recurra.schedule.tree import Loop, is_constant
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
 
@@ -376,7 +376,7 @@ class _Run:
         """The outermost loop of an output, its first time in it and one past its last."""
         if name not in self.spans:
             loop = next(x for _, x in self.plan.schedule.paths()[name] if x is not None)
-            self.spans[name] = (loop, *times(self.plan.graph, loop, name, self.plan.sizes))
+            self.spans[name] = (loop, *times(self.plan.statements, loop, name, self.plan.sizes))
         return self.spans[name]
 
     def piece(self, name: str, array: Any, axis: int, points: range) -> np.ndarray:
@@ -427,9 +427,10 @@ class _Run:
         main, kept = self.main, self.plan.stores[name].kept
         if self.resume is None or main is None:
             return ()
-        if not any(x is main.loop for _, x in self.plan.schedule.paths()[name]):
+        writers = [w.name for w in self.plan.statements.writers[name] if w.name in main.loop.shift]
+        if not writers:
             return ()
-        first = self.resume[0] - main.loop.shift[name]
+        first = self.resume[0] - main.loop.shift[writers[0]]
         return tuple(
             slice(max(0, first - a.lo) if a.dim == main.loop.dim else 0, None) for a in kept
         )
@@ -455,13 +456,13 @@ class _Run:
         return tuple(map(self.blank, names))
 
     def blank(self, name: str) -> Any:
-        node = self.plan.graph[equation(name)]
-        if isinstance(node.type, Tuple):
+        (writer, *_) = self.plan.statements.writers[name]
+        if isinstance(writer.type, Tuple):
             return None
-        if is_constant(self.plan.graph, name):
-            return self.backend.array(node.op.run(np, dict(self.plan.sizes)))
+        if is_constant(writer):
+            return self.backend.array(writer.op.run(np, dict(self.plan.sizes)))
         return self.backend.array(
-            np.zeros(node.type.sizes(self.plan.sizes), NUMPY_NAME[node.type.dtype])
+            np.zeros(writer.type.sizes(self.plan.sizes), NUMPY_NAME[writer.type.dtype])
         )
 
     def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:

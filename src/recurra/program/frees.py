@@ -11,7 +11,6 @@ from recurra.ir.types import Tuple
 from recurra.program.ended import Kept
 from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.region import Region
-from recurra.schedule.tree import equation
 
 Thing = tuple[Literal["variable", "store"], str]
 WORTH = 1 << 16  # bytes that are worth a line
@@ -62,5 +61,5 @@ def _bytes(program: Program, thing: Thing) -> int:
     plan = program.plan
     if kind == "store":
         return plan.stores[name].nbytes(plan.sizes)
-    type_ = plan.graph[equation(name)].type
+    type_ = plan.statements.arrays[name].type
     return 0 if isinstance(type_, Tuple) else type_.nbytes(plan.sizes)

@@ -11,7 +11,6 @@ from recurra.program.machine import Machine
 from recurra.program.region import Region, start_of
 from recurra.program.steps import Segment, members
 from recurra.program.walk import State, Walk
-from recurra.schedule.tree import equation
 
 
 def times(r: Region) -> int:
@@ -28,7 +27,7 @@ def arguments(plan: Plan, r: Region) -> tuple[Any, ...]:
     def array(t: Type) -> tuple[tuple[int, ...], str]:
         return t.sizes(plan.sizes), NUMPY_NAME[t.dtype]
 
-    types = [plan.graph[equation(n)].type for n in (*r.held, *r.carried)]
+    types = [plan.statements.arrays[n].type for n in (*r.held, *r.carried)]
     variables = [list(map(array, t.items)) if isinstance(t, Tuple) else array(t) for t in types]
     stores = [plan.stores[s] for s in (*r.stores, *r.reads)]
     return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))

@@ -7,7 +7,7 @@ from recurra.cost.prices import Prices
 from recurra.memory.plan import Plan
 from recurra.program.region import lasting, stores_of
 from recurra.program.steps import members, trips
-from recurra.schedule.tree import Exec, Item, Loop, equation
+from recurra.schedule.tree import Exec, Item, Loop
 
 CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
 ASKED, ASKED_MOST = 16, 64  # of a loop that ends by itself: the host waits for each launch
@@ -42,8 +42,8 @@ def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
     total = 0.0
     for it in items:
         if isinstance(it, Exec):
-            node = plan.graph[equation(it.name)]
+            node = plan.graph[plan.statements[it.name].equation]
             total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
         else:
-            total += trips(plan.graph, it, plan.sizes) * items_ns(plan, it.body, prices)
+            total += trips(plan.statements, it, plan.sizes) * items_ns(plan, it.body, prices)
     return total

@@ -30,7 +30,8 @@ from recurra.program.region import (
     steps_below,
 )
 from recurra.program.steps import Segment, calls_host, members, segments
-from recurra.schedule.tree import Exec, Item, Loop, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Exec, Item, Loop
 
 
 @dataclass(frozen=True)
@@ -145,16 +146,16 @@ class Program:
 
     def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The stores that later steps of an outermost loop, or what follows it, read on."""
-        graph, paths = self.plan.graph, self.plan.schedule.paths()
+        statements, paths = self.plan.statements, self.plan.schedule.paths()
 
         def inside(statement: str) -> bool:
             return any(x is it.loop for _, x in paths[statement])
 
         found = {
-            self.plan.store_of(r.source)
-            for r in reads(graph)
-            if self.plan.accesses[r.sink, r.k].how == "store" and inside(r.source)
-            if not inside(r.sink) or waited(graph, r, it.loop).exact != 0
+            self.plan.store_of(r.ref.name)
+            for r in dependences(statements)
+            if self.plan.access(r.sink, r.k) == "store" and inside(r.source)
+            if not inside(r.sink) or waited(statements, r, it.loop).exact != 0
         }
         return tuple(sorted(found))
 
@@ -259,7 +260,7 @@ class _Lower:
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        return it is self.apart or self.counts(it) or calls_host(self.plan.graph, it)
+        return it is self.apart or self.counts(it) or calls_host(self.plan.statements, it)
 
     def counts(self, it: Item) -> bool:
         """Is there a loop in it, or is it one, over a dim that the host counts?"""
@@ -275,7 +276,7 @@ class _Lower:
         """
         if around or isinstance(it, Exec) or self.is_host(it) or self.follows(it):
             return []
-        parts = segments(self.plan.graph, it, active, self.plan.sizes)
+        parts = segments(self.plan.statements, it, active, self.plan.sizes)
         steps = parts[-1].hi - parts[0].lo if parts else 0
         if self.ends(it) and steps <= self.size(it):
             return []
@@ -299,7 +300,7 @@ class _Lower:
         """
         out: list[list[Item]] = []
         fresh = True
-        late = nobody_waits(self.plan.graph, items) if around else ()
+        late = nobody_waits(self.plan.statements, items) if around else ()
         if items_ns(self.plan, late, self.prices) < self.behind:
             late = ()
         for it in items:
@@ -328,7 +329,7 @@ class _Lower:
                     out |= set(flow_of(self.plan, group, part.active, first).uses)
             elif isinstance(first, Loop) and self.is_host(first):
                 out |= self.inits(first, active)
-                for seg in segments(self.plan.graph, first, active, self.plan.sizes):
+                for seg in segments(self.plan.statements, first, active, self.plan.sizes):
                     out |= self.collect(first.body, seg.active, (*around, first))
             else:
                 out |= set(flow_of(self.plan, group, active, None, around).uses)
@@ -401,12 +402,10 @@ class _Lower:
         """An output that only the host reads along the loop needs the slots of one launch."""
         store = self.plan.stores[name]
         read = any(
-            a.name == name and self.plan.accesses[n.name, k].how == "store"
-            for n in self.plan.graph.nodes.values()
-            for k, a in enumerate(n.args)
-            if (n.name, k) in self.plan.accesses
+            r.ref.name == name and self.plan.access(r.sink, r.k) == "store"
+            for r in dependences(self.plan.statements)
         )
-        if not store.output or read:
+        if not store.output or read or len(self.plan.statements.writers[name]) > 1:
             return store
         axes = tuple(
             Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
@@ -435,10 +434,10 @@ class _Lower:
     ) -> list[HostItem]:
         out: list[HostItem] = []
         seeds = self.seeds(loop, active)
-        parts = segments(self.plan.graph, loop, active, self.plan.sizes)
+        parts = segments(self.plan.statements, loop, active, self.plan.sizes)
         ending = self.ends(loop)
         if not around and loop.step > 0 and self.counts(loop):
-            for n in members(loop.body):
+            for n in dict.fromkeys(map(self.plan.written, members(loop.body))):
                 if n in self.stores:
                     self.stores[n] = self.window(n, loop.dim, 1)
         for seg in [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]:
@@ -464,7 +463,7 @@ class _Lower:
         for x in loop.body:
             if not isinstance(x, Loop) or x.dim not in self.counted:
                 continue
-            for part in segments(self.plan.graph, x, seg.active, self.plan.sizes):
+            for part in segments(self.plan.statements, x, seg.active, self.plan.sizes):
                 inside = Loop(loop.dim, loop.step, loop.shifts, x.body)
                 outside = Loop(x.dim, x.step, x.shifts, (inside,))
                 name = self.name((outside,), loop.dim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from recurra.ir.graph import Node
+from recurra.ir.statement import Statement
 
 Array = Any
 Until = Callable[[Any, Any], tuple[Any, Any, Any]]
@@ -16,7 +16,7 @@ class Machine(Protocol):
 
     xp: Any
 
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Array) -> Array:
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Array) -> Array:
         """The operator of an equation at a point."""
         ...
 

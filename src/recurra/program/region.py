@@ -12,7 +12,7 @@ from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
 from recurra.program.ended import Ended, Kept, PastEnd, fillable
 from recurra.program.steps import members
-from recurra.schedule.tree import ADD, Exec, Item, Loop, equation, is_constant, is_step
+from recurra.schedule.tree import Exec, Item, Loop, is_constant
 
 
 @dataclass(frozen=True)
@@ -93,33 +93,32 @@ class Flow:
                 self.makes[name] = None
 
     def read(self, name: str) -> None:
-        if name not in self.makes and not is_constant(self.plan.graph, name):
+        (writer, *_) = self.plan.statements.writers[name]
+        if name not in self.makes and not is_constant(writer):
             self.uses[name] = None
 
     def statement(self, s: str, active: frozenset[str]) -> None:
-        node = self.plan.graph[equation(s)]
-        if node.op.name == "fold" and not is_step(s):
-            self.read(ADD + s)
-        elif s in self.plan.seeded:
+        node = self.plan.statements[s]
+        if s in self.plan.seeded:
             self.read(node.args[1].name)
         else:
             merge = isinstance(node.op, Merge)
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
-                if self.plan.accesses[s, k].how != "store":
+                if self.plan.access(s, k) != "store":
                     self.read(node.args[k].name)
-        if is_step(s):
-            self.read(s)
-        if not is_constant(self.plan.graph, s):
-            self.makes[s] = None
+        if node.accumulates:
+            self.read(node.array)
+        if not is_constant(node):
+            self.makes[node.array] = None
 
 
 def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
     """The stores that statements read or write, in the order of the plan."""
     out: set[str] = set()
     for s in statements:
-        if plan.store_of(s) in plan.stores:
-            out.add(plan.store_of(s))
-        for k, a in enumerate(plan.graph[equation(s)].args):
+        if plan.written(s) in plan.stores:
+            out.add(plan.written(s))
+        for k, a in enumerate(plan.statements[s].args):
             access = plan.accesses.get((s, k))
             if access is not None and access.how == "store":
                 out.add(plan.store_of(a.name))
@@ -129,7 +128,7 @@ def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
 def read_by(plan: Plan, r: Region) -> frozenset[str]:
     """The stores of which a region reads a point, not only writes."""
     mine = [s for s in members(r.items) if s in r.active]
-    pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.graph[equation(s)].args)]
+    pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
     found = [(plan.accesses.get((s, k)), name) for s, k, name in pairs]
     return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
 
@@ -151,7 +150,7 @@ def region(
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
     mine = [s for s in members(items) if s in active]
-    stores, made = stores_of(plan, mine), set(map(plan.store_of, mine))
+    stores, made = stores_of(plan, mine), set(map(plan.written, mine))
     written = tuple(s for s in stores if s in made and not plan.stores[s].given)
     reads = tuple(s for s in stores if s not in written)
     gives = (*carried, *fresh)

@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from recurra.ir.graph import Graph
+from recurra.ir.statement import StatementGraph
 from recurra.memory.plan import waited
 from recurra.program.ahead import ahead
 from recurra.program.ended import endings
 from recurra.program.steps import calls_host, members
-from recurra.schedule.tree import ADD, Exec, Item, Loop, Schedule, domain_of, reads
+from recurra.schedule.dependences import dependences
+from recurra.schedule.lower_values import SUM
+from recurra.schedule.tree import Exec, Item, Loop, Schedule
 from recurra.sets.extent import varies
 
 
@@ -40,41 +42,43 @@ def rotated(s: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ())
     def inside(it: Item, depth: int) -> Item:
         if isinstance(it, Exec):
             return it
-        inner = of_groups(s.graph, it, groups)
-        if inner is not None and not calls_host(s.graph, it):
+        inner = of_groups(s.statements, it, groups)
+        if inner is not None and not calls_host(s.statements, it):
             within = inside(Loop(it.dim, it.step, it.shifts, inner.body), depth + 1)
             return replace(inner, body=(within,))
         ends = depth == 0 or any(e.sets(it) for e in ended)
-        open_ = any(varies(domain_of(s.graph, m)[it.dim], sizes) for m in members(it.body))
+        open_ = any(varies(s.statements[m].domain[it.dim], sizes) for m in members(it.body))
         if inner is not None and not ends and not open_:
-            body, late = from_call(s.graph, inner.body)
-            inner = ahead(s.graph, replace(inner, body=body))
+            body, late = from_call(s.statements, inner.body)
+            inner = ahead(s.statements, replace(inner, body=body))
             return replace(it, body=(inner,), shifts=later(it, late))
         loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
         if ends or open_:
             return loop
-        return ahead(s.graph, loop if loop.dim in groups else turned(s.graph, loop))
+        return ahead(s.statements, loop if loop.dim in groups else turned(s.statements, loop))
 
     return replace(s, items=tuple(inside(it, 0) for it in s.items))
 
 
-def turned(graph: Graph, loop: Loop) -> Loop:
+def turned(graph: StatementGraph, loop: Loop) -> Loop:
     """A loop that begins with its first host call; one without is left as it is."""
     body, late = from_call(graph, loop.body)
     return replace(loop, body=body, shifts=later(loop, late))
 
 
-def of_groups(graph: Graph, loop: Loop, groups: Collection[str]) -> Loop | None:
+def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loop | None:
     """The loop over groups that is all there is in a loop, where none reads another's."""
     if len(loop.body) != 1 or not isinstance(inner := loop.body[0], Loop):
         return None
     mine = set(members(inner.body))
-    inside = [r for r in reads(graph) if r.sink in mine and r.source in mine]
+    inside = [r for r in dependences(graph) if r.sink in mine and r.source in mine]
     of_one = inner.dim in groups and all(waited(graph, r, inner).exact == 0 for r in inside)
     return inner if of_one else None
 
 
-def from_call(graph: Graph, body: tuple[Item, ...]) -> tuple[tuple[Item, ...], frozenset[str]]:
+def from_call(
+    graph: StatementGraph, body: tuple[Item, ...]
+) -> tuple[tuple[Item, ...], frozenset[str]]:
     """Items with the first host call in front, and the statements that are a step late then.
 
     A sum that loops in front of the call have made is taken there: it starts anew with each step.
@@ -83,8 +87,8 @@ def from_call(graph: Graph, body: tuple[Item, ...]) -> tuple[tuple[Item, ...], f
     if not host or host[0] == 0 or host[-1] == len(body) - 1:
         return body, frozenset()
     lead, rest = body[: host[0]], body[host[0] :]
-    sums = {ADD + s for s in members(rest)} & set(members(lead))
-    ends = tuple(it for it in rest if isinstance(it, Exec) and ADD + it.name in sums)
+    sums = {SUM + s for s in members(rest)} & set(members(lead))
+    ends = tuple(it for it in rest if isinstance(it, Exec) and SUM + it.name in sums)
     if len(ends) < len(sums):
         return body, frozenset()
     rest = tuple(it for it in rest if it not in ends)

@@ -30,7 +30,7 @@ from recurra.program.lower import (
 )
 from recurra.program.region import Region, read_by
 from recurra.program.steps import members
-from recurra.schedule.tree import ADD, Loop, equation
+from recurra.schedule.tree import Loop
 
 WIDTH = 100
 _GLUE = "\N{NO-BREAK SPACE}"  # outside brackets a line cannot be broken
@@ -91,8 +91,9 @@ class _Writer:
 
     def variable(self, name: str) -> str:
         """The running value of a fold has a name of its own."""
-        if name.startswith(ADD):
-            return self.spell("fold", equation(name), "_so_far")
+        writers = self.program.plan.statements.writers[name]
+        if any(w.accumulates for w in writers):
+            return self.spell("fold", writers[0].equation, "_so_far")
         return self.spell("variable", name)
 
     def store(self, name: str) -> str:
@@ -188,7 +189,7 @@ class _Writer:
         """Operands come as variables or as reads of stores; the results become a variable."""
         plan = self.program.plan
         args = [self.tuple(self.clock(x) for x in it.around)]
-        for k, a in enumerate(plan.graph[it.statement].args):
+        for k, a in enumerate(plan.statements[it.statement].args):
             stored = plan.accesses[it.statement, k].how == "store"
             buffer = self.buffer(a.name, it.statement, it.around)
             args.append(buffer if stored else self.variable(a.name))
@@ -286,7 +287,7 @@ class _Writer:
             known = self.end(end.going)
             self.line(f"{known} = run.end({self.variable(end.going)}, {known}, {after})")
         if outer:
-            mine = set(members(it.loop.body))
+            mine = set(map(self.program.plan.written, members(it.loop.body)))
             self.report(it, f"{u} + 1", [s for s in self.program.plan.stores if s in mine])
         self.depth -= 1
         self.past(end)
@@ -299,7 +300,7 @@ def _state(program: Program) -> list[str]:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
     for c in calls_of(program.items):
         out[c] = None
-        for k, a in enumerate(program.plan.graph[c].args):
+        for k, a in enumerate(program.plan.statements[c].args):
             if program.plan.accesses[c, k].how != "store":
                 out[a.name] = None
     for s in _seeds(program.items):

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph
+from recurra.ir.statement import StatementGraph
 from recurra.ops.control import Call
-from recurra.schedule.tree import Exec, Item, Loop, domain_of, equation
+from recurra.schedule.tree import Exec, Item, Loop
 from recurra.sets.extent import longest, varies
 
 
@@ -43,43 +43,45 @@ def members(items: tuple[Item, ...]) -> list[str]:
     return out
 
 
-def calls_host(graph: Graph, it: Item) -> bool:
+def calls_host(graph: StatementGraph, it: Item) -> bool:
     """Is something of it called on the host?"""
-    return any(isinstance(graph[equation(s)].op, Call) for s in members((it,)))
+    return any(isinstance(graph[s].op, Call) for s in members((it,)))
 
 
-def times(graph: Graph, loop: Loop, statement: str, sizes: Mapping[str, int]) -> tuple[int, int]:
+def times(
+    graph: StatementGraph, loop: Loop, statement: str, sizes: Mapping[str, int]
+) -> tuple[int, int]:
     """First and one past the last time of a statement in a loop: point = step · (time - shift)."""
-    r = domain_of(graph, statement)[loop.dim]
+    r = graph[statement].domain[loop.dim]
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
     s = loop.shift[statement]
     return (lo + s, hi + s) if loop.step > 0 else (1 - hi + s, 1 - lo + s)
 
 
 def open_ends(
-    graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+    graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> str | None:
     """A statement whose range is that of the loop, where it depends on dims around it."""
     found = [s for s in members(loop.body) if s in active]
-    open_ = [s for s in found if varies(domain_of(graph, s)[loop.dim], sizes)]
-    ranges = {domain_of(graph, s)[loop.dim] for s in found}
+    open_ = [s for s in found if varies(graph[s].domain[loop.dim], sizes)]
+    ranges = {graph[s].domain[loop.dim] for s in found}
     assert not open_ or (len(ranges) == 1 and not any(loop.shift[s] for s in found)), (
         f"the loop over {loop.dim} has statements of different ranges: {', '.join(found)}"
     )
     return open_[0] if open_ else None
 
 
-def trips(graph: Graph, loop: Loop, sizes: Mapping[str, int]) -> float:
+def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
     """How many steps a loop runs; the half of the most, where that depends on dims around it."""
     every = frozenset(members(loop.body))
     s = open_ends(graph, loop, every, sizes)
     if s is not None:
-        return longest(domain_of(graph, s), loop.dim, sizes) / 2
+        return longest(graph[s].domain, loop.dim, sizes) / 2
     return sum(x.hi - x.lo for x in segments(graph, loop, every, sizes))
 
 
 def segments(
-    graph: Graph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+    graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> list[Segment]:
     """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
     spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}

@@ -12,7 +12,8 @@ def streamed(program: Program) -> dict[str, int]:
     for it in program.items:
         if not isinstance(it, (ChunkLoop, HostLoop)):
             continue
-        mine = it.region.stores if isinstance(it, ChunkLoop) else members(it.loop.body)
+        inside = map(program.plan.written, members(it.loop.body))
+        mine = it.region.stores if isinstance(it, ChunkLoop) else tuple(dict.fromkeys(inside))
         for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
             for k, a in enumerate(store.kept):
                 if store.output and a.dim == it.loop.dim and a.kind == "window":

@@ -21,7 +21,6 @@ from recurra.memory.store import Axis
 from recurra.program.ended import endings
 from recurra.program.region import Region
 from recurra.program.steps import members
-from recurra.schedule.tree import equation
 
 Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
 
@@ -97,7 +96,7 @@ def _statement(
     plan: Plan, r: Region, s: str, axes: Mapping[str, tuple[Axis, ...]]
 ) -> Iterable[Touch]:
     """What one statement does to stores."""
-    node, shifts = plan.graph[equation(s)], tuple(loop.shift[s] for loop in r.around)
+    node, shifts = plan.statements[s], tuple(loop.shift[s] for loop in r.around)
     known = {*plan.sizes, *(loop.dim for loop in r.around)}
 
     def touch(name: str, index: Mapping[str, Any], writes: bool) -> Touch:
@@ -107,13 +106,15 @@ def _statement(
         kept = tuple(e if e is not None and _symbols(e) <= known else None for e in found)
         return Touch(store, writes, kept, shifts)
 
-    if plan.store_of(s) in axes and not plan.stores[plan.store_of(s)].given:
-        yield touch(s, dict(zip(node.domain.dims, node.domain.identity, strict=True)), True)
+    arrays = plan.statements.arrays
+    if plan.written(s) in axes and not plan.stores[plan.written(s)].given:
+        places = zip(arrays[node.array].domain.dims, node.places, strict=True)
+        yield touch(node.array, dict(places), True)
     for k, a in enumerate(node.args):
         access = plan.accesses.get((s, k))
         if access is None or access.how != "store" or plan.stores[plan.store_of(a.name)].given:
             continue
-        yield touch(a.name, dict(zip(plan.graph[a.name].domain.dims, a.index, strict=True)), False)
+        yield touch(a.name, dict(zip(arrays[a.name].domain.dims, a.index, strict=True)), False)
 
 
 def _symbols(e: Index) -> set[str]:

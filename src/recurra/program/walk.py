@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import Op
+from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
@@ -28,7 +29,7 @@ from recurra.program.homes import settle, settled
 from recurra.program.machine import Array, Machine
 from recurra.program.steps import Segment, members, open_ends, segments
 from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
-from recurra.schedule.tree import ADD, Exec, Item, Loop, domain_of, equation, is_constant, is_step
+from recurra.schedule.tree import Exec, Item, Loop, is_constant
 
 
 @dataclass
@@ -54,6 +55,10 @@ class Walk:
     def graph(self) -> Graph:
         return self.plan.graph
 
+    @property
+    def statements(self) -> StatementGraph:
+        return self.plan.statements
+
     @cached_property
     def endings(self) -> tuple[Ended, ...]:
         return endings(self.graph, self.plan.sizes)
@@ -66,14 +71,14 @@ class Walk:
                     self.execute(it.name, state)
             else:
                 self.seed(it, state, active)
-                first = open_ends(self.graph, it, active, self.plan.sizes)
+                first = open_ends(self.statements, it, active, self.plan.sizes)
                 if first is not None:
                     self.open(it, first, active, state)
                     continue
                 ending = self.ending(it, active, state)
                 if ending is not None and it.step < 0:  # what it reads of points that it leaves out
                     self.fill(ending, it, read_inside(self.plan, it, active), state)
-                for seg in segments(self.graph, it, active, self.plan.sizes):
+                for seg in segments(self.statements, it, active, self.plan.sizes):
                     if ending is None:
                         self.run(it, seg.lo, seg.hi, seg.active, state)
                     else:
@@ -90,7 +95,7 @@ class Walk:
     def open(self, loop: Loop, first: str, active: frozenset[str], state: State) -> None:
         """A loop whose ends depend on the point of the loops around it."""
         env, xp = self.point(first, state), self.machine.xp
-        r = domain_of(self.graph, first)[loop.dim]
+        r = self.statements[first].domain[loop.dim]
         lo, hi = evaluate(r.lo, env, xp), evaluate(r.hi, env, xp)
         if loop.step < 0:
             lo, hi = 1 - hi, 1 - lo
@@ -110,7 +115,7 @@ class Walk:
 
     def steps(self, loop: Loop, active: frozenset[str], state: State) -> tuple[Any, Any, Any]:
         """What travels before the first step, one step of it, and where it goes after the last."""
-        mine = {self.plan.store_of(n) for n in active}
+        mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
             n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
@@ -164,7 +169,7 @@ class Walk:
         """A loop that runs backwards starts where rows end: with what would be past it."""
         past = PastEnd(self.graph, e)
         for n in sorted(self.plan.carried.get(id(loop), ())) if loop.step < 0 else ():
-            value = past.value(n) if n in active and not is_step(n) else None
+            value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
                 state.vals[n] = self.full(n, value)
 
@@ -216,7 +221,9 @@ class Walk:
         """Points that were left out get the value that a reader may rely on."""
         past, end = PastEnd(self.graph, e), self.steps_of(e, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
-        for n in fillable(self.plan, loop, active & state.stores.keys()):
+        for n in fillable(self.plan, loop, active):
+            if n not in state.stores:
+                continue
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
             read = reach(self.plan, e, n, len(state.clocks), active)
             if read != 0:
@@ -253,7 +260,7 @@ class Walk:
 
     def full(self, name: str, value: Any) -> Array:
         """One number everywhere."""
-        type_: Any = self.graph[equation(name)].type
+        type_: Any = self.statements.arrays[name].type
         shape = type_.sizes(self.plan.sizes)
         return self.machine.xp.full(shape, value, dtype=NUMPY_NAME[type_.dtype])
 
@@ -264,47 +271,44 @@ class Walk:
                 state.vals[step] = self.blank(step)
 
     def blank(self, name: str) -> Array:
-        """Zeros, or the neutral element of a fold."""
-        node = self.graph[equation(name)]
-        assert not isinstance(node.type, Tuple)
-        value: Any = 0
-        if isinstance(node.op, Fold):
-            value = neutral(node.op, node.type.dtype)
+        """Zeros, or the neutral element of a running sum."""
+        type_, value = self.statements.arrays[name].type, 0
+        assert not isinstance(type_, Tuple)
+        for w in self.statements.writers[name]:
+            if isinstance(w.op, Fold):
+                value = neutral(w.op, type_.dtype)
         return self.full(name, value)
 
     def execute(self, statement: str, state: State) -> None:
-        """One equation at the current point."""
+        """One statement at the current point."""
         env = self.point(statement, state)
-        node = self.graph[equation(statement)]
-        if is_step(statement):
-            op: Any = node.op
-            part = self.value(statement, 0, self.graph.read(node.args[0].name), state, env)
-            join = Op.registry[op.monoid_of]()
-            state.vals[statement] = join.eval(self.machine.xp, state.vals[statement], part)
+        node = self.statements[statement]
+        if node.accumulates:
+            assert isinstance(node.op, Fold)
+            part = self.value(statement, 0, node.args[0], state, env)
+            join = Op.registry[node.op.monoid_of]()
+            state.vals[node.array] = join.eval(self.machine.xp, state.vals[node.array], part)
             return
-        if isinstance(node.op, Fold):
-            result = state.vals[ADD + node.name]
-        elif isinstance(node.op, Merge):
+        if isinstance(node.op, Merge):
             result = self.merge(node, node.op, state, env)
         elif isinstance(node.op, Input):
-            ref = self.graph.read(node.name)
-            state.vals[statement] = self.read(self.plan.stores[node.name], ref, state, env)
+            state.vals[node.array] = self.read(self.plan.stores[node.array], node.write, state, env)
             return
         elif isinstance(node.op, Einsum):
             result = self.product(node, node.op, state, env)
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
             result = self.machine.apply(node, env, *args)
-        state.vals[statement] = result
-        self.keep(node.name, result, state, env)
+        state.vals[node.array] = result
+        self.keep(node, result, state, env)
 
-    def product(self, node: Node, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
+    def product(self, node: Statement, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
         for k, a in enumerate(node.args):
             store = self.plan.stores.get(a.name)
-            index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+            index = dict(zip(self.statements.arrays[a.name].domain.dims, a.index, strict=True))
             stored = self.plan.accesses[node.name, k].how == "store"
             if stored and a.name in self.plan.homes:
                 box, axes = self.at_home(a, state, env)
@@ -326,7 +330,7 @@ class Walk:
             env[loop.dim] = t if loop.step > 0 else -t
         return env
 
-    def merge(self, node: Node, op: Merge, state: State, env: Mapping[str, Any]) -> Array:
+    def merge(self, node: Statement, op: Merge, state: State, env: Mapping[str, Any]) -> Array:
         """The branch whose condition holds; both sides are read where that is only known later."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
@@ -354,17 +358,20 @@ class Walk:
     def latest(self, name: str, state: State) -> Array:
         """The variable of an equation; constants are made where they are used."""
         if name not in state.vals:
-            if is_constant(self.graph, name):
+            (writer, *_) = self.statements.writers[name]
+            if is_constant(writer):
                 env = {**self.plan.sizes, **state.env}
-                state.vals[name] = self.graph[name].op.run(self.machine.xp, env)
+                state.vals[name] = writer.op.run(self.machine.xp, env)
             else:  # the step before the first: a branch that is not taken
                 state.vals[name] = self.blank(name)
         return state.vals[name]
 
     # ---- stores
 
-    def keep(self, name: str, value: Array, state: State, env: Mapping[str, Any]) -> None:
-        """Puts the value of an equation where it is kept, if it is."""
+    def keep(self, s: Statement, value: Array, state: State, env: Mapping[str, Any]) -> None:
+        """Puts the value of a statement where it is kept, if it is."""
+        name, dims = s.array, self.statements.arrays[s.array].domain.dims
+        env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, s.places, strict=True)}}
         home = self.plan.homes.get(name)
         if home is not None:
             store, array = self.plan.stores[home.store], state.stores[home.store]
@@ -377,7 +384,7 @@ class Walk:
     ) -> tuple[Array, tuple[int, ...]]:
         """A point of what is kept in another store, as it lies there; which axis each is."""
         home = self.plan.homes[ref.name]
-        dims = self.graph[ref.name].domain.dims
+        dims = self.statements.arrays[ref.name].domain.dims
         at = {d: evaluate(e, env, self.machine.xp) for d, e in zip(dims, ref.index, strict=True)}
         store, array = self.plan.stores[home.store], state.stores[home.store]
         return settled(self.machine, array, store, home, {**env, **at})
@@ -394,7 +401,7 @@ class Walk:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""
         xp = self.machine.xp
         array = state.stores[store.name]
-        dims = self.graph[store.name].domain.dims
+        dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
         if store.tiled is not None:
             box = tile(self.machine, array, store, index, env)

@@ -16,21 +16,14 @@ from dataclasses import dataclass
 
 from recurra.errors import ScheduleError
 from recurra.ir.expr import TRUE, evaluate
-from recurra.ir.graph import Graph, merge_condition
+from recurra.ir.graph import Graph
 from recurra.ir.order import components
+from recurra.ir.statement import StatementGraph
+from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.legal import violations
-from recurra.schedule.levels import happening, stored, stray
-from recurra.schedule.tree import (
-    Exec,
-    Item,
-    Loop,
-    Read,
-    Schedule,
-    domain_of,
-    is_step,
-    reads,
-    statements,
-)
+from recurra.schedule.levels import stored, stray
+from recurra.schedule.lower_values import lower_values
+from recurra.schedule.tree import Exec, Item, Loop, Schedule
 from recurra.sets import isl
 
 MOST = 20_000_000  # operations of isl: some ten seconds
@@ -56,27 +49,27 @@ def schedule_by_isl(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
 
 def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> Schedule:
     """The schedule for bounds of which isl is told what is `known`."""
-    every = list(statements(graph))
+    lowered = lower_values(graph, sizes, split=())
+    every = list(lowered.statements)
     place = {s: k for k, s in enumerate(every)}
-    edges = [e for e in reads(graph) if happening(graph, e)]
-    domains = [(domain_of(graph, s).dims, isl.inside(domain_of(graph, s))) for s in every]
+    edges = real_dependences(lowered)
+    domains = [(s.domain.dims, isl.inside(s.domain)) for s in lowered.statements.values()]
     try:
-        ties = [(place[e.source], place[e.sink], _tie(graph, e)) for e in edges]
+        ties = [(place[e.source], place[e.sink], _tie(lowered, e)) for e in edges]
         tree = isl.scheduled(domains, ties, known, MOST)
     except ValueError as e:
         raise _refused(str(e)) from None
-    nest = _Nest(graph, sizes, every, edges)
-    empty = [s for s in every if any(r.size(sizes) < 1 for r in domain_of(graph, s))]
+    nest = _Nest(lowered, sizes, every, edges)
+    empty = [s for s in every if any(r.size(sizes) < 1 for r in lowered[s].domain)]
     items = nest.items(tree, [s for s in every if s not in empty])  # isl forgets what never runs
-    return Schedule(graph, (*items, *(nest.single(s, frozenset()) for s in empty)))
+    return Schedule(graph, lowered, (*items, *(nest.single(s, frozenset()) for s in empty)))
 
 
-def _tie(graph: Graph, e: Read) -> list[str]:
-    """The pairs of points of a read, its source's dims primed."""
-    source, sink = domain_of(graph, e.source), domain_of(graph, e.sink)
-    when = None if is_step(e.sink) else merge_condition(graph[e.sink], e.k)
-    chosen = [] if when is None or when == TRUE else [isl.text(when)]
-    index = isl.index_constraints(e.ref.index, [f"{d}'" for d in source.dims])
+def _tie(graph: StatementGraph, e: Dependence) -> list[str]:
+    """The pairs of points of a dependence, its source's dims primed."""
+    source, sink = graph[e.source].domain, graph[e.sink].domain
+    chosen = [] if e.where == TRUE else [isl.text(e.where)]
+    index = isl.index_constraints(e.index, [f"{d}'" for d in source.dims])
     return [*isl.inside(sink), *isl.inside(source, "'"), *chosen, *index]
 
 
@@ -110,10 +103,10 @@ class _When:
 class _Nest:
     """Items from isl's tree."""
 
-    graph: Graph
+    graph: StatementGraph
     sizes: Mapping[str, int]
     every: list[str]
-    edges: list[Read]
+    edges: list[Dependence]
 
     def items(
         self,
@@ -137,7 +130,7 @@ class _Nest:
     def single(self, s: str, around: frozenset[str]) -> Item:
         """One statement; isl leaves out the dims that have one point."""
         item: Item = Exec(s)
-        for r in domain_of(self.graph, s):
+        for r in self.graph[s].domain:
             if r.dim not in around:
                 if r.size(self.sizes) > 1:
                     raise _refused(f"{s} would run over {r.dim} at one time")
@@ -171,7 +164,7 @@ class _Nest:
 
     def when(self, statement: str, t: isl.Time) -> _When:
         """The time of a statement for these bounds."""
-        domain = domain_of(self.graph, statement)
+        domain = self.graph[statement].domain
         dims = [(n, c) for n, c in t.factors if n in domain]
         const = t.const + sum(c * self.sizes[n] for n, c in t.factors if n not in domain)
         if not dims:

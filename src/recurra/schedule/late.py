@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recurra.ir.cut import ONE, OTHER, Network
-from recurra.schedule.tree import Read
+from recurra.schedule.dependences import Dependence
 
-Apart = Callable[[Read, int | None, int | None], int]
+Apart = Callable[[Dependence, int | None, int | None], int]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Placement:
     apart    1 where a reader's loop must wait for that of its source, for two directions
     """
 
-    edges: list[Read]
+    edges: list[Dependence]
     level: dict[str, int]
     kind: dict[str, int | None]
     free: list[str]
@@ -38,8 +38,8 @@ class Placement:
     apart: Apart
 
     def __post_init__(self) -> None:
-        self.into: dict[str, list[Read]] = {s: [] for s in self.level}
-        self.outof: dict[str, list[Read]] = {s: [] for s in self.level}
+        self.into: dict[str, list[Dependence]] = {s: [] for s in self.level}
+        self.outof: dict[str, list[Dependence]] = {s: [] for s in self.level}
         for e in self.edges:
             self.into[e.sink].append(e)
             self.outof[e.source].append(e)

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recurra.ir.expr import TRUE
-from recurra.ir.graph import merge_condition
 from recurra.ir.types import Domain
-from recurra.schedule.tree import Loop, Read, Schedule, domain_of, is_step, reads
+from recurra.schedule.dependences import Dependence, dependences
+from recurra.schedule.tree import Loop, Schedule
 from recurra.sets import isl
 from recurra.sets.lag import lag
 
 
-def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Read]:
+def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Dependence]:
     """The dependences that some point breaks; empty for a legal schedule."""
     paths = schedule.paths()
-    return [r for r in reads(schedule.graph) if not _forward(schedule, paths, r, sizes)]
+    return [r for r in dependences(schedule.statements) if not _forward(schedule, paths, r, sizes)]
 
 
 def _forward(
     schedule: Schedule,
     paths: Mapping[str, tuple[tuple[int, Loop | None], ...]],
-    r: Read,
+    r: Dependence,
     sizes: Mapping[str, int],
 ) -> bool:
     source, sink = paths[r.source], paths[r.sink]
@@ -46,25 +46,23 @@ def _forward(
     return before or _exactly(schedule, r, common, before, sizes)
 
 
-def _lag_low(schedule: Schedule, r: Read, loop: Loop) -> int | None:
-    source, sink = domain_of(schedule.graph, r.source), domain_of(schedule.graph, r.sink)
-    when = None if is_step(r.sink) else merge_condition(schedule.graph[r.sink], r.k)
-    x = lag(loop.dim, r.ref.index[source.dims.index(loop.dim)], sink, when)
+def _lag_low(schedule: Schedule, r: Dependence, loop: Loop) -> int | None:
+    source, sink = schedule.statements[r.source].domain, schedule.statements[r.sink].domain
+    x = lag(loop.dim, r.index[source.dims.index(loop.dim)], sink, r.where)
     x = (x if loop.step > 0 else -x) + (loop.shift[r.sink] - loop.shift[r.source])
     return x.low
 
 
 def _exactly(
-    schedule: Schedule, r: Read, common: list[Loop], before: bool, sizes: Mapping[str, int]
+    schedule: Schedule, r: Dependence, common: list[Loop], before: bool, sizes: Mapping[str, int]
 ) -> bool:
     """No pair of points has its consumer at or before its producer, for these bounds."""
-    source, sink = domain_of(schedule.graph, r.source), domain_of(schedule.graph, r.sink)
-    when = None if is_step(r.sink) else merge_condition(schedule.graph[r.sink], r.k)
+    source, sink = schedule.statements[r.source].domain, schedule.statements[r.sink].domain
     read = [f"{d}'" for d in source.dims]
     base = [f"{n} = {v}" for n, v in sizes.items()]
-    base += isl.inside(sink) + _primed(source) + isl.index_constraints(r.ref.index, read)
-    if when is not None and when != TRUE:
-        base.append(isl.text(when))
+    base += isl.inside(sink) + _primed(source) + isl.index_constraints(r.index, read)
+    if r.where != TRUE:
+        base.append(isl.text(r.where))
     late: list[str] = []  # consumer's time lexicographically below the producer's, or equal
     equal: list[str] = []
     for loop in common:

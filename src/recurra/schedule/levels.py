@@ -7,73 +7,66 @@ the loop carries is dropped and the inside is ordered in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
-from recurra.ir.graph import Graph, Node, merge_condition
+from recurra.ir.graph import Graph, Node
 from recurra.ir.order import components, topological
+from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Tuple
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.rewrite.accumulate import streams
+from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.late import Placement
+from recurra.schedule.lower_values import SUM, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
-from recurra.schedule.tree import (
-    ADD,
-    Exec,
-    Item,
-    Loop,
-    Read,
-    Schedule,
-    domain_of,
-    equation,
-    is_step,
-    reads,
-    statements,
-)
-from recurra.sets.dependence import happens
+from recurra.schedule.tree import Exec, Item, Loop, Schedule
 from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, lag
 
 
 def schedule(
-    graph: Graph, sizes: Mapping[str, int], axes: frozenset[str] = frozenset()
+    graph: Graph,
+    sizes: Mapping[str, int],
+    axes: frozenset[str] = frozenset(),
+    split: Container[str] = (),
 ) -> Schedule:
     """An order for every point of every equation; raises ScheduleError where there is none.
 
-    Dims in `axes` are about to become axes: no loop is made for them. What has no order for all
-    bounds may have one for those that are known.
+    Dims in `axes` are about to become axes: no loop is made for them. Branches of the equations in
+    `split` are statements of their own. What has no order for all bounds may have one for those
+    that are known.
     """
     try:
-        return _ordered(graph, graph, sizes, axes)
+        return _ordered(graph, graph, sizes, axes, split)
     except ScheduleError:
         with suppress(ScheduleError):
-            return _ordered(graph, bind(graph, sizes), sizes, axes)
+            return _ordered(graph, bind(graph, sizes), sizes, axes, split)
         raise
 
 
 def _ordered(
-    graph: Graph, known: Graph, sizes: Mapping[str, int], axes: frozenset[str]
+    graph: Graph,
+    known: Graph,
+    sizes: Mapping[str, int],
+    axes: frozenset[str],
+    split: Container[str],
 ) -> Schedule:
     """The schedule of a graph, by the dependences of what is `known` of it."""
     while True:
-        work = _Levels(known, sizes)
-        every = list(statements(known))
-        left = {s: set(domain_of(known, s).dims) - axes for s in every}
-        edges = [e for e in reads(known) if happening(known, e)]
-        found = Schedule(graph, work.order(every, edges, left))
+        work = _Levels(lower_values(known, sizes, split), sizes)
+        every = list(work.graph.statements)
+        left = {s: set(work.graph[s].domain.dims) - axes for s in every}
+        items = work.order(every, real_dependences(work.graph), left)
+        found = Schedule(graph, lower_values(graph, sizes, split), items)
         apart = stray(found, sizes)
         if not apart:
             return found
         graph, known = (g.update(stored(g[n.name]) for n in apart) for g in (graph, known))
-
-
-def happening(graph: Graph, e: Read) -> bool:
-    """Is the branch ever taken?"""
-    return is_step(e.sink) or happens(graph[e.sink].domain, merge_condition(graph[e.sink], e.k))
 
 
 def stored(n: Node) -> Node:
@@ -91,7 +84,7 @@ def stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
         if isinstance(n.op, Fold):
             (a,) = n.args
             mine = [x for x in paths[n.name] if x[1] is not None]
-            together = mine == list(paths[ADD + n.name][: len(mine)])
+            together = mine == list(paths[SUM + n.name][: len(mine)])
             if not together or not streams(n, a, graph[a.name], sizes):
                 out.append(n)
     return out
@@ -99,33 +92,31 @@ def stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
 
 @dataclass
 class _Levels:
-    graph: Graph
+    graph: StatementGraph
     sizes: Mapping[str, int]
     dims: tuple[str, ...] = ()
-    lags: dict[tuple[Read, str], Lag | None] = field(default_factory=dict)
+    lags: dict[tuple[Dependence, str], Lag | None] = field(default_factory=dict)
     next_step: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, one step later
     later: set[tuple[str, str]] = field(default_factory=set)  # source -> sink, through a store
     late: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shifts in the loops around
 
     def __post_init__(self) -> None:
         self.dims = tuple(r.dim for r in self.graph.dims)
-        self.place = {s: k for k, s in enumerate(statements(self.graph))}
+        self.place = {s: k for k, s in enumerate(self.graph.statements)}
 
-    def lag(self, e: Read, dim: str) -> Lag | None:
+    def lag(self, e: Dependence, dim: str) -> Lag | None:
         """The lag of a dependence along a dim; None if one end lacks the dim."""
         key = (e, dim)
         if key not in self.lags:
-            source, sink = domain_of(self.graph, e.source), domain_of(self.graph, e.sink)
+            source, sink = self.graph[e.source].domain, self.graph[e.sink].domain
             if dim not in source or dim not in sink:
                 self.lags[key] = None
             else:
-                when = None if is_step(e.sink) else merge_condition(self.graph[e.sink], e.k)
-                index = e.ref.index[source.dims.index(dim)]
-                self.lags[key] = lag(dim, index, sink, when)
+                self.lags[key] = lag(dim, e.index[source.dims.index(dim)], sink, e.where)
         return self.lags[key]
 
     def order(
-        self, stmts: list[str], edges: list[Read], left: dict[str, set[str]]
+        self, stmts: list[str], edges: list[Dependence], left: dict[str, set[str]]
     ) -> tuple[Item, ...]:
         """Items that run `stmts` under `edges`; `left` are the dims still to loop over."""
         todo = [d for d in self.dims if any(d in left[s] for s in stmts)]
@@ -140,18 +131,18 @@ class _Levels:
             raise self.no_order(stmts, edges, todo)
         return tuple(it for p in parts for it in self.order(p, self.within(p, edges), left))
 
-    def within(self, stmts: Sequence[str], edges: list[Read]) -> list[Read]:
+    def within(self, stmts: Sequence[str], edges: list[Dependence]) -> list[Dependence]:
         inside = set(stmts)
         return [e for e in edges if e.sink in inside and e.source in inside]
 
-    def parts(self, stmts: list[str], edges: list[Read]) -> list[list[str]]:
+    def parts(self, stmts: list[str], edges: list[Dependence]) -> list[list[str]]:
         """Strongly connected parts, producers first."""
         feeds: dict[str, list[str]] = {s: [] for s in stmts}
         for e in edges:
             feeds[e.sink].append(e.source)
         return components(stmts, feeds.__getitem__)
 
-    def sequence(self, stmts: list[str], edges: list[Read]) -> list[str]:
+    def sequence(self, stmts: list[str], edges: list[Dependence]) -> list[str]:
         """A plain order of statements at one point, as the emission contract wants it.
 
         What the next step reads is read before it is overwritten: it travels as a variable. What
@@ -168,13 +159,13 @@ class _Levels:
         return topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
 
     def groups(
-        self, stmts: list[str], edges: list[Read], left: dict[str, set[str]], dim: str
+        self, stmts: list[str], edges: list[Dependence], left: dict[str, set[str]], dim: str
     ) -> list[_Group] | None:
         """Loops over `dim` and what stands between them; None where the dim is not legal here."""
         parts = self.parts(stmts, edges)
         of = {s: k for k, p in enumerate(parts) for s in p}
-        inner: list[list[Read]] = [[] for _ in parts]
-        into: list[list[Read]] = [[] for _ in parts]
+        inner: list[list[Dependence]] = [[] for _ in parts]
+        into: list[list[Dependence]] = [[] for _ in parts]
         for e in edges:
             (inner if of[e.sink] == of[e.source] else into)[of[e.sink]].append(e)
         kinds: list[int | None] = []  # 0: no loop, +1, -1; None: either direction
@@ -187,7 +178,7 @@ class _Levels:
         free = {
             k
             for k, p in enumerate(parts)
-            if len(p) == 1 and not kinds[k] and self.movable(self.graph[equation(p[0])])
+            if len(p) == 1 and not kinds[k] and self.movable(self.graph[p[0]])
         }
         for k in range(len(parts)):
             if kinds[k] is None:
@@ -221,18 +212,19 @@ class _Levels:
     def ends(self, statement: str, dim: str) -> str:
         """What a range that depends on dims around it depends on: such statements share a loop only
         where that is the same."""
-        domain = domain_of(self.graph, statement)
+        domain = self.graph[statement].domain
         if dim not in domain or not varies(domain[dim], self.sizes):
             return ""
         return f"{domain[dim]} {self.late.get(statement, ())}"
 
-    def movable(self, n: Node) -> bool:
-        """May it run in a later loop? Folds and what takes results from a call stay with theirs."""
-        calls = any(isinstance(self.graph[a.name].type, Tuple) for a in n.args)
-        return not calls and not isinstance(n.op, Fold)
+    def movable(self, s: Statement) -> bool:
+        """May it run in a later loop? Totals and results of calls stay where they are made."""
+        of_calls = any(isinstance(self.graph.arrays[a.name].type, Tuple) for a in s.args)
+        sums = (w.accumulates for a in s.args for w in self.graph.writers[a.name])
+        return not of_calls and not s.accumulates and not any(sums)
 
     def direction(
-        self, part: list[str], inner: list[Read], left: dict[str, set[str]], dim: str
+        self, part: list[str], inner: list[Dependence], left: dict[str, set[str]], dim: str
     ) -> int | Literal["illegal"] | None:
         """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
         have = [dim in left[s] for s in part]
@@ -252,13 +244,13 @@ class _Levels:
 
     def waits(self, statement: str, left: set[str], dim: str) -> bool:
         """Does its range along a dim depend on another that has no loop yet?"""
-        return bool(domain_of(self.graph, statement)[dim].mentions() & left)
+        return bool(self.graph[statement].domain[dim].mentions() & left)
 
-    def signed(self, e: Read, dim: str, sign: int) -> Lag | None:
+    def signed(self, e: Dependence, dim: str, sign: int) -> Lag | None:
         x = self.lag(e, dim)
         return None if x is None else x if sign > 0 else -x
 
-    def feasible(self, part: list[str], inner: list[Read], signed: list[Lag | None]) -> bool:
+    def feasible(self, part: list[str], inner: list[Dependence], signed: list[Lag | None]) -> bool:
         ends = [
             Edge(e.source, e.sink, x.low, x.high)
             for e, x in zip(inner, signed, strict=True)
@@ -273,7 +265,7 @@ class _Levels:
     def prefer(
         self,
         k: int,
-        into: list[Read],
+        into: list[Dependence],
         of: dict[str, int],
         kinds: list[int | None],
         level: list[int],
@@ -289,7 +281,7 @@ class _Levels:
         }
         return 1 if wait[1] <= wait[-1] else -1
 
-    def apart(self, e: Read, source: int | None, sink: int | None, dim: str) -> int:
+    def apart(self, e: Dependence, source: int | None, sink: int | None, dim: str) -> int:
         """1 where the sink's loop must wait for the source's to end, else 0."""
         if source != sink or self.ends(e.source, dim) != self.ends(e.sink, dim):
             return 1
@@ -299,7 +291,7 @@ class _Levels:
         return 1 if x is None or x.low is None else 0
 
     def expand(
-        self, g: _Group, edges: list[Read], left: dict[str, set[str]], dim: str
+        self, g: _Group, edges: list[Dependence], left: dict[str, set[str]], dim: str
     ) -> tuple[Item, ...]:
         """One group as a loop with shifts, or as plain items."""
         within = self.within(g.members, edges)
@@ -310,7 +302,7 @@ class _Levels:
             Edge(e.source, e.sink, x.low, x.high) for e, x in ends.items() if x.low is not None
         ]
         shift = retime(g.members, steps, {s: self.weight(s) for s in g.members})
-        open_: list[Read] = []
+        open_: list[Dependence] = []
         for e, x in ends.items():
             assert x.low is not None
             if x.low + shift[e.sink] - shift[e.source] <= 0:
@@ -329,14 +321,17 @@ class _Levels:
 
     def weight(self, statement: str) -> float:
         """Bytes that one point of the statement holds."""
-        t = self.graph[equation(statement)].type
-        if isinstance(t, Tuple):  # more than its items, so that none of them is taken later
-            return 2.0 * sum(x.nbytes(self.sizes) for x in t.items)
-        return 0.0 if is_step(statement) else float(t.nbytes(self.sizes))
+        s = self.graph[statement]
+        if isinstance(s.type, Tuple):  # more than its items, so that none of them is taken later
+            return 2.0 * sum(x.nbytes(self.sizes) for x in s.type.items)
+        return 0.0 if s.accumulates else float(s.type.nbytes(self.sizes))
 
-    def no_order(self, stmts: Sequence[str], edges: list[Read], dims: list[str]) -> ScheduleError:
+    def no_order(
+        self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]
+    ) -> ScheduleError:
         """The cycle that no loop can carry, in the user's lines."""
-        nodes = [self.graph[equation(s)] for s in stmts[:8]]
+        equations = dict.fromkeys(self.graph[s].equation for s in stmts)
+        nodes = [self.graph.arrays[n] for n in equations][:8]
         lines = "\n  ".join(
             f"{n.name}{n.domain}" + (f"   --> {n.loc}" if n.loc else "") for n in nodes
         )

@@ -1,4 +1,4 @@
-"""Schedule: a tree of loops over equations.
+"""Schedule: a tree of loops over statements.
 
     for i<I:
       for t<T:    o h1 h2 p a
@@ -6,7 +6,7 @@
       for t<T:    k1 k2 +dW | t-4: c d_y
       dW m v
 
-An equation at shift s runs at t = τ - s (τ counts the loop's steps). `+dW` adds to the running
+A statement at shift s runs at t = τ - s (τ counts the loop's steps). `+dW` adds to the running
 value of the fold dW; dW itself stands where its total is ready.
 """
 
@@ -17,27 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recurra.fragments import code_html
-from recurra.ir.graph import Graph, Ref
-from recurra.ir.types import Domain
-from recurra.ops.reduction import Fold
+from recurra.ir.graph import Graph
+from recurra.ir.statement import Statement, StatementGraph
 from recurra.ops.source import Input
-
-ADD = "+"  # statement "+f" accumulates one step of the fold f
-
-
-@dataclass(frozen=True)
-class Read:
-    """One dependence: `sink` reads `ref` of `source`, as operand `k`."""
-
-    sink: str
-    source: str
-    ref: Ref
-    k: int
 
 
 @dataclass(frozen=True)
 class Exec:
-    """Computes one equation (or one step of a fold) at the current point."""
+    """Runs one statement at the current point."""
 
     name: str
 
@@ -61,9 +48,10 @@ Item = Exec | Loop
 
 @dataclass(frozen=True)
 class Schedule:
-    """The order in which a graph's equations run."""
+    """The order in which the statements of a graph of values run."""
 
     graph: Graph
+    statements: StatementGraph
     items: tuple[Item, ...]
 
     def __str__(self) -> str:
@@ -102,47 +90,10 @@ class Schedule:
         return out
 
 
-def statements(graph: Graph) -> tuple[str, ...]:
-    """Every equation, and for each fold its accumulating step."""
-    out: list[str] = []
-    for n in graph.nodes.values():
-        if isinstance(n.op, Fold):
-            out.append(ADD + n.name)
-        out.append(n.name)
-    return tuple(out)
-
-
-def equation(statement: str) -> str:
-    return statement.removeprefix(ADD)
-
-
-def is_step(statement: str) -> bool:
-    return statement.startswith(ADD)
-
-
-def is_constant(graph: Graph, statement: str) -> bool:
+def is_constant(s: Statement) -> bool:
     """Is it the same everywhere, of nothing? Then it is made where it is used."""
-    n = graph[equation(statement)]
-    source = not n.args and not n.domain.ranges and n.op.pure and not isinstance(n.op, Input)
-    return source and not n.op.drawn and not is_step(statement)
-
-
-def domain_of(graph: Graph, statement: str) -> Domain:
-    """Where a statement runs: the step of a fold runs over its operand's domain."""
-    node = graph[equation(statement)]
-    return graph[node.args[0].name].domain if is_step(statement) else node.domain
-
-
-def reads(graph: Graph) -> Iterator[Read]:
-    """Every dependence between statements."""
-    for n in graph.nodes.values():
-        if isinstance(n.op, Fold):
-            (a,) = n.args
-            yield Read(ADD + n.name, a.name, graph.read(a.name), 0)
-            yield Read(n.name, ADD + n.name, a, 0)
-        else:
-            for k, a in enumerate(n.args):
-                yield Read(n.name, a.name, a, k)
+    source = not s.args and not s.domain.ranges and s.op.pure and not isinstance(s.op, Input)
+    return source and not s.op.drawn
 
 
 def _lines(
@@ -172,7 +123,7 @@ def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
     out: dict[str, tuple[object, ...]] = {}
     for s, path in schedule.paths().items():
         loops = [(k, x) for k, x in path if x is not None]
-        if loops and not is_step(s):
+        if loops and not schedule.statements[s].accumulates:
             at = tuple(k for k, _ in loops)
             out[s] = (*at, loops[-1][1].shift[s])
     return out

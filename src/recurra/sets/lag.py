@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recurra.ir.expr import Expr, Prod, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Prod, symbols, walk
 from recurra.ir.graph import Index, Slice, index_symbols
 from recurra.ir.types import Domain, is_shift
 from recurra.sets import isl
@@ -45,7 +45,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
         return Lag(None, None)
     used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
     within = sink.of(used)
-    chosen = [] if when is None else [isl.text(when)]
+    chosen = [] if when is None or when == TRUE else [isl.text(when)]
     relation = isl.index_constraints([index], [f"{dim}'"])
     constraints = tuple([*isl.inside(within), *chosen, *relation])
     return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))

@@ -19,7 +19,7 @@ from recurra.backend.numpy import NumpyMachine
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.target import Target
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Node
+from recurra.ir.statement import Statement
 from recurra.memory.plan import Plan
 from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
@@ -34,7 +34,7 @@ class JaxMachine:
 
     xp: Any = Names()
 
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(op := node.op, Cut) and not isinstance(
             at := evaluate(op.start, env, jnp), int
         ):

@@ -15,7 +15,7 @@ from recurra.backend.torch.count import Count, bounded, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Node
+from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
@@ -78,7 +78,7 @@ class RecordingMachine:
         self.xp: Any = Recorded(recorder)
         self.clocks: list[str] = []
 
-    def apply(self, node: Node, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         op = node.op
         if isinstance(op, Foreign):
             return self.foreign(op, env, args)
@@ -92,7 +92,7 @@ class RecordingMachine:
         return result
 
     def attention(
-        self, node: Node, op: Attention, env: Mapping[str, Any], args: Sequence[Tensor]
+        self, node: Statement, op: Attention, env: Mapping[str, Any], args: Sequence[Tensor]
     ) -> Tensor:
         """One call, told how much of its range there is."""
         length = args[1].shape[op.roles().k.index(op.roles().n)]

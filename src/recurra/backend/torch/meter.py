@@ -14,7 +14,6 @@ from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments
 from recurra.program.region import Region
-from recurra.schedule.tree import equation
 
 _aten = torch.ops.aten
 QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default)
@@ -64,7 +63,7 @@ def besides(run: Callable[..., Any], plan: Plan, region: Region, at: tuple[int, 
     with Counted() as count:
         count.known([seed, *_flat(given)])
         run(seed, *at, *given)
-    types: list[Any] = [plan.graph[equation(n)].type for n in region.gives]
+    types: list[Any] = [plan.statements.arrays[n].type for n in region.gives]
     results = sum(t.nbytes(plan.sizes) for t in types if not isinstance(t, Tuple))
     return max(0, count.peak - results)
 

@@ -33,7 +33,6 @@ from recurra.program.function import arguments, function, times
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.steps import few
-from recurra.schedule.tree import equation, is_step
 
 LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
 COMPILE_S = 12.0  # what torch.compile takes for a kernel
@@ -72,13 +71,13 @@ class TorchBackend:
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
-            type_ = plan.graph[equation(s)].type
+            type_ = plan.statements[s].type
             if isinstance(type_, Type) and type_.dtype == "u32":
                 raise RecurraError(
                     f"{s} is a tensor of unsigned 32-bit numbers",
                     facts="torch cannot calculate with them",
                     hint="use the jax backend, or numbers of i32 or i64",
-                    loc=plan.graph[equation(s)].loc,
+                    loc=plan.statements[s].loc,
                 )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
         self.sources[region.name] = source
@@ -216,6 +215,12 @@ def steps_of(plan: Plan, region: Region) -> int:
     return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
 
 
+def _variable_text(plan: Plan, name: str) -> str:
+    """The name of a variable in the source: a running sum has one of its own."""
+    (writer, *_) = plan.statements.writers[name]
+    return f"{writer.equation}_so_far" if writer.accumulates else name
+
+
 def recorded(
     plan: Plan, region: Region, device: str, graphs: bool
 ) -> tuple[str, list[Kernel], list[Captured], Mapping[str, Tensor]]:
@@ -225,7 +230,7 @@ def recorded(
     clocks = [recorder.named(n) for n in _clocks(region)]
     arrays = arguments(plan, region)
     variables = (*region.held, *region.carried)
-    names = [recorder.named(f"{equation(v)}_so_far" if is_step(v) else v) for v in variables]
+    names = [recorder.named(_variable_text(plan, v)) for v in variables]
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
     spans = [ANY] * (len(clocks) - len(region.ends)) + [

@@ -1,0 +1,150 @@
+"""Statements: the level below equations, on which order, storage and code are decided.
+
+A statement computes one expression at every point of its domain and writes each value to one place
+of one array. An equation that is defined by branches is several statements, each with its own
+domain, that write disjoint boxes of the same array; nothing chooses point by point.
+
+    array u[t<T,i<I]: f32[]
+    u[0, i<I] = u0[i]
+    u[t<1..T, 0] = const
+    u[t<1..T, i<1..I] = mul[t,i]
+
+Arrays have the names of the equations that they hold. Values are assigned once, so every dependence
+leads from the statement that writes a place to those that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from recurra.errors import Loc
+from recurra.fragments import code_html
+from recurra.ir.expr import TRUE, Expr, Sym, both
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.op import Op
+from recurra.ir.types import AnyType, Domain, Range
+
+
+@dataclass(frozen=True)
+class Array:
+    """The values of one equation: one of `type` at each point of `domain`."""
+
+    name: str
+    domain: Domain
+    type: AnyType
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"array {self.name}{self.domain}: {self.type}"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """write = op(args), at the points of `domain` at which `where` holds.
+
+    The index of `write` is affine and takes no two points to one place. If the statement
+    `accumulates`, the value is joined to what the place holds, by the monoid of the op; the dims
+    that the index leaves out are those that are summed over.
+    """
+
+    name: str
+    op: Op
+    args: tuple[Ref, ...]
+    domain: Domain
+    type: AnyType  # of one value
+    write: Ref
+    equation: str  # that it is a part of
+    where: Expr = TRUE
+    accumulates: bool = False
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def places(self) -> tuple[Expr | int, ...]:
+        """Where it writes, along each dim of the array."""
+        return tuple(e for e in self.write.index if not isinstance(e, Slice))
+
+    @property
+    def array(self) -> str:
+        """The name of the array that it writes."""
+        return self.write.name
+
+    def __str__(self) -> str:
+        condition = "" if self.where == TRUE else f"  if {self.where}"
+        sign = "+=" if self.accumulates else "="
+        return f"{self.target} {sign} {self.expression}{condition}"
+
+    @property
+    def is_copy(self) -> bool:
+        """Does it copy its operand?"""
+        return getattr(self.op, "when", None) == (TRUE,)
+
+    def condition(self, k: int) -> Expr:
+        """The condition under which operand `k` is read."""
+        when: tuple[Expr, ...] = getattr(self.op, "when", ())
+        return both(self.where, when[k]) if when else self.where
+
+    @property
+    def target(self) -> str:
+        """The write as text, with the range of every dim where it first occurs."""
+        left = {r.dim: r for r in self.domain}
+        places: list[str] = []
+        for e in self.places:
+            r = left.pop(e.name, None) if isinstance(e, Sym) else None
+            places.append(_range_text(r) if r is not None else str(e))
+        rest = "".join(f" over {_range_text(r)}" for r in left.values())
+        return self.array + (f"[{', '.join(places)}]" if places else "") + rest
+
+    @property
+    def expression(self) -> str:
+        """The right side as text; a copy is its operand."""
+        operands = list(map(str, self.args))
+        if self.accumulates or self.is_copy:
+            return ", ".join(operands)
+        return f"{self.op.name}({', '.join(operands + self.op.attributes())})"
+
+
+def _range_text(r: Range) -> str:
+    """`t<T`, or `t<1..T` of a range that does not begin at 0."""
+    return f"{r.dim}<{r.hi}" if r.lo == 0 else f"{r.dim}<{r.lo}..{r.hi}"
+
+
+@dataclass(frozen=True)
+class StatementGraph:
+    """Statements by name, in the order of the equations they come from, and their arrays."""
+
+    arrays: Mapping[str, Array]
+    statements: Mapping[str, Statement]
+    outputs: tuple[str, ...] = ()
+    dims: tuple[Range, ...] = ()
+
+    def __str__(self) -> str:
+        head = [f"dims {', '.join(map(str, self.dims))}"] if self.dims else []
+        lines = [*map(str, self.arrays.values()), *map(str, self.statements.values())]
+        return "\n".join([*head, *lines, f"return {', '.join(self.outputs)}"])
+
+    def _repr_html_(self) -> str:
+        return code_html(str(self))
+
+    def __getitem__(self, name: str) -> Statement:
+        return self.statements[name]
+
+    @cached_property
+    def writers(self) -> Mapping[str, tuple[Statement, ...]]:
+        """The statements that write each array."""
+        out: dict[str, list[Statement]] = {a: [] for a in self.arrays}
+        for s in self.statements.values():
+            out[s.array].append(s)
+        return {a: tuple(found) for a, found in out.items()}
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """The arrays that one statement writes, each place at its own point."""
+        return frozenset(a for a, found in self.writers.items() if self._is_whole(a, found))
+
+    def _is_whole(self, array: str, writers: tuple[Statement, ...]) -> bool:
+        if len(writers) != 1 or writers[0].where != TRUE:
+            return False
+        domain = self.arrays[array].domain
+        return writers[0].domain == domain and writers[0].places == domain.identity

@@ -1,0 +1,108 @@
+"""Dependences: which statement reads what another one writes, and at which points.
+
+Values are assigned once, so every dependence leads from a writer of an array to a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recurra.ir.expr import TRUE, Expr, both, compare, lin, maximum, minimum, substitute, symbols
+from recurra.ir.graph import Index, Ref, Slice
+from recurra.ir.statement import Array, Statement, StatementGraph
+from recurra.ir.types import is_shift
+from recurra.sets.dependence import happens
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Operand `k` of `sink` is `ref`, of an array that `source` writes.
+
+    At a point of the sink where `where` holds, it needs the points `index` of the source: one
+    index for each dim of the source, a range where it needs several.
+    """
+
+    sink: str
+    source: str
+    ref: Ref
+    k: int
+    index: tuple[Index, ...]
+    where: Expr = TRUE
+
+
+def dependences(graph: StatementGraph) -> Iterator[Dependence]:
+    """Every dependence between statements, those too that no point has."""
+    for s in graph.statements.values():
+        for k, a in enumerate(s.args):
+            array, writers = graph.arrays[a.name], graph.writers[a.name]
+            for w in writers:
+                whole = a.name in graph.whole
+                yield _identity(s, w, a, k) if whole else _partial(s, w, a, k, array)
+
+
+def real_dependences(graph: StatementGraph) -> list[Dependence]:
+    """The dependences that some point has, for some bounds."""
+    domains = {s.name: s.domain for s in graph.statements.values()}
+    return [d for d in dependences(graph) if d.where == TRUE or happens(domains[d.sink], d.where)]
+
+
+def _identity(s: Statement, w: Statement, a: Ref, k: int) -> Dependence:
+    """A dependence on a statement that writes each place at its own point."""
+    return Dependence(s.name, w.name, a, k, a.index, s.condition(k))
+
+
+def _partial(s: Statement, w: Statement, a: Ref, k: int, array: Array) -> Dependence:
+    """A dependence on a statement that writes some of an array, or adds up over other dims."""
+    found: dict[str, Index] = {}
+    ties: list[Expr] = [s.condition(k)]
+    for place, e, whole in zip(w.places, a.index, array.domain, strict=True):
+        dim, shift = _dim_of(place, w)
+        if dim is None:
+            ties += _meets(e, place, lin([(place, 1), (1, 1)]))
+            continue
+        r = w.domain[dim]
+        lo, hi = lin([(r.lo, 1), (shift, 1)]), lin([(r.hi, 1), (shift, 1)])
+        if (lo, hi) != (whole.lo, whole.hi):
+            ties += _meets(e, lo, hi)
+            e = _clipped(e, lo, hi)
+        found[dim] = _moved(e, -shift)
+    index = tuple(found.get(r.dim, Slice(r.lo, r.hi)) for r in w.domain)
+    if w.where != TRUE:
+        points = {
+            d: e for d, e in zip(w.domain.dims, index, strict=True) if not isinstance(e, Slice)
+        }
+        if symbols(w.where) & set(w.domain.dims) <= points.keys():
+            ties.append(substitute(w.where, points))
+    return Dependence(s.name, w.name, a, k, index, both(*ties))
+
+
+def _dim_of(place: Expr | int, w: Statement) -> tuple[str | None, int]:
+    """The dim and the shift of a place that is a dim plus a constant; None: it has no dim."""
+    for r in w.domain:
+        shift = is_shift(place, r.dim)
+        if shift is not None:
+            return r.dim, shift
+    return None, 0
+
+
+def _meets(e: Index, lo: Expr | int, hi: Expr | int) -> list[Expr]:
+    """The conditions under which an index asks for a place in lo..hi-1."""
+    if isinstance(e, Slice):
+        return [compare("<", e.lo, hi), compare(">", e.hi, lo)]
+    return [compare(">=", e, lo), compare("<", e, hi)]
+
+
+def _clipped(e: Index, lo: Expr | int, hi: Expr | int) -> Index:
+    """What a range asks for of the places lo..hi-1."""
+    if not isinstance(e, Slice) or e.step != 1:
+        return e
+    return Slice(maximum(e.lo, lo), minimum(e.hi, hi))
+
+
+def _moved(e: Index, c: int) -> Index:
+    if not c:
+        return e
+    if isinstance(e, Slice):
+        return Slice(lin([(e.lo, 1), (c, 1)]), lin([(e.hi, 1), (c, 1)]), e.step)
+    return lin([(e, 1), (c, 1)])

@@ -1,0 +1,103 @@
+"""Reference executor: runs statements point by point in the order of a schedule, with NumPy.
+
+Values are the interpreter's, of one operator at one point; the order is the schedule's. A read of
+a place that no statement has written yet is an error, and so is a place that is written twice.
+Slow on purpose: it is what lowering to statements and scheduling are checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from recurra.interp import Oracle, collect
+from recurra.ir.expr import evaluate
+from recurra.ir.op import Op
+from recurra.ir.statement import Statement
+from recurra.ops.reduction import Fold
+from recurra.schedule.tree import Exec, Item, Loop, Schedule
+
+Point = tuple[int, ...]
+Clocks = tuple[tuple[Loop, int], ...]  # the loops around, each with its time
+
+
+def run_statements(
+    schedule: Schedule, bounds: Mapping[str, int], inputs: Mapping[str, Any], seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Return every output, stacked over its domain: [*domain, *shape]."""
+    run = ReferenceExecutor(schedule, bounds, inputs, seed)
+    run.run_items(schedule.items, ())
+    graph = schedule.graph
+    return {
+        name: collect(graph, name, run.env, lambda point, name=name: run.value(name, point))
+        for name in graph.outputs
+    }
+
+
+class ReferenceExecutor(Oracle):
+    """The arrays of a program while its statements run; memory never forgets a place."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        bounds: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        seed: int,
+    ):
+        super().__init__(schedule.graph, bounds, inputs, seed)
+        self.statements = schedule.statements
+
+    def value(self, name: str, point: Point) -> Any:
+        """Return what the place of an array holds; nothing is computed on demand."""
+        assert (name, point) in self.memo, f"{name}{point} is read before it is written"
+        return self.memo[name, point]
+
+    def run_items(self, items: tuple[Item, ...], clocks: Clocks) -> None:
+        for it in items:
+            if isinstance(it, Exec):
+                self.run_statement(self.statements[it.name], clocks)
+                continue
+            for time in self.times(it, clocks):
+                self.run_items(it.body, (*clocks, (it, time)))
+
+    def times(self, loop: Loop, clocks: Clocks) -> range:
+        """The times of a loop at which any of its statements may have a point."""
+        found: list[int] = []
+        for name in _names(loop.body):
+            env = self.point_of(name, clocks)
+            r = self.statements[name].domain[loop.dim]
+            lo, hi = evaluate(r.lo, env), evaluate(r.hi, env)
+            points = range(lo, hi) if loop.step > 0 else range(1 - hi, 1 - lo)
+            found += [points[k] + loop.shift[name] for k in (0, -1) if points]
+        return range(min(found, default=0), max(found, default=-1) + 1)
+
+    def point_of(self, name: str, clocks: Clocks) -> dict[str, Any]:
+        """Bounds, and the point at which a statement runs at these times."""
+        point = {loop.dim: (time - loop.shift[name]) * loop.step for loop, time in clocks}
+        return {**self.env, **point}
+
+    def run_statement(self, s: Statement, clocks: Clocks) -> None:
+        """Run a statement at its point, if it has one at these times."""
+        env = self.point_of(s.name, clocks)
+        if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in s.domain):
+            return
+        if not evaluate(s.where, env):
+            return
+        key = (s.array, tuple(evaluate(e, env) for e in s.write.index))
+        if s.accumulates:
+            assert isinstance(s.op, Fold)
+            part, join = self.read(s.args[0], env), Op.registry[s.op.monoid_of]()
+            self.memo[key] = join.eval(np, self.memo[key], part) if key in self.memo else part
+            return
+        assert key not in self.memo, f"{s.array}{key[1]} is written twice"
+        self.memo[key] = self.apply(s, key[1], env)
+
+
+def _names(items: tuple[Item, ...]) -> Iterator[str]:
+    for it in items:
+        if isinstance(it, Exec):
+            yield it.name
+        else:
+            yield from _names(it.body)

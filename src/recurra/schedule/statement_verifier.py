@@ -1,0 +1,83 @@
+"""Statement verifier: every place of every array is written once, and every read has a place.
+
+Shares no code with what makes statements: places are exact sets of isl for known bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from recurra.ir.expr import TRUE
+from recurra.ir.graph import Ref
+from recurra.ir.statement import Array, Statement, StatementGraph
+from recurra.sets import isl
+
+if TYPE_CHECKING:
+    import islpy
+
+
+def verify_statements(statements: StatementGraph, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what is wrong with statements for known bounds, in words; empty if nothing is."""
+    found: list[str] = []
+    for array in statements.arrays.values():
+        found += _verify_writes(array, statements.writers[array.name], sizes)
+    for s in statements.statements.values():
+        found += _verify_reads(s, statements.arrays, sizes)
+    return tuple(found)
+
+
+def _verify_writes(
+    array: Array, writers: tuple[Statement, ...], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    """Writers of an array take no place twice, stay inside its domain, and fill it."""
+    whole = _places(array, sizes)
+    written: list[islpy.Set] = []
+    for s in writers:
+        m = _access(s, s.write, array, sizes)
+        if not s.accumulates and not m.is_injective():
+            yield f"{s.name} writes a place of {array.name} twice"
+        written.append(m.range())
+        if not written[-1].is_subset(whole):
+            yield f"{s.name} writes {s.write} outside of {array.name}{array.domain}"
+        for other, places in zip(writers, written[:-1], strict=False):
+            if not places.is_disjoint(written[-1]):
+                at = isl.sample(places.intersect(written[-1]))
+                yield f"{other.name} and {s.name} both write {array.name} at {at}"
+    left = reduce(lambda rest, places: rest.subtract(places), written, whole)
+    if not left.is_empty():
+        yield f"no statement writes {array.name} at {isl.sample(left)}"
+
+
+def _verify_reads(
+    s: Statement, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    """Every operand names an array and stays inside its domain."""
+    for a in s.args:
+        if a.name not in arrays:
+            yield f"{s.name} reads {a}, and there is no array {a.name}"
+            continue
+        array = arrays[a.name]
+        if len(a.index) != len(array.domain):
+            yield f"{s.name} reads {a}, and {a.name} has the dims {array.domain}"
+        elif not _access(s, a, array, sizes).range().is_subset(_places(array, sizes)):
+            yield f"{s.name} reads {a} outside of {a.name}{array.domain}"
+
+
+def _places(array: Array, sizes: Mapping[str, int]) -> islpy.Set:
+    """The places of an array, its dims primed."""
+    constraints = [*isl.inside(array.domain, "'"), *_known(sizes)]
+    return isl.make_set([f"{d}'" for d in array.domain.dims], constraints, tuple(sizes))
+
+
+def _access(s: Statement, ref: Ref, array: Array, sizes: Mapping[str, int]) -> islpy.Map:
+    """The points of a statement, each with the places that it touches."""
+    places = [f"{d}'" for d in array.domain.dims]
+    where = [] if s.where == TRUE else [isl.text(s.where)]
+    constraints = [*isl.inside(s.domain), *where, *isl.index_constraints(ref.index, places)]
+    return isl.make_map(s.domain.dims, places, [*constraints, *_known(sizes)], tuple(sizes))
+
+
+def _known(sizes: Mapping[str, int]) -> list[str]:
+    return [f"{n} = {v}" for n, v in sizes.items()]

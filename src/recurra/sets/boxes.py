@@ -1,0 +1,165 @@
+"""A domain under a condition as disjoint boxes: index-set splitting (Griebl et al., 2000).
+
+    [i<I, j<J] where (i == 0) | (j >= 2)   →   [0<=i<1, j<J]   [1<=i<I, 2<=j<J]
+
+What no box can say, such as i % 5 == 0, is left as a condition. Ends stay as they are written;
+which of two is the larger is decided for known bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Cmp,
+    Expr,
+    Lin,
+    Logic,
+    Sym,
+    both,
+    evaluate,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.types import Domain, Range
+from recurra.sets.interval import narrow, span
+
+MAX_BOXES = 16  # of one condition; one that needs more is kept as a condition
+
+
+@dataclass(frozen=True)
+class Box:
+    """The points of a domain at which a condition holds."""
+
+    domain: Domain
+    where: Expr = TRUE
+
+    def pinned(self, sizes: Mapping[str, int]) -> dict[str, Expr | int]:
+        """The dims that have a single point, and that point."""
+        known = [r for r in self.domain if not r.mentions() - sizes.keys()]
+        return {r.dim: r.lo for r in known if r.size(sizes) == 1}
+
+
+def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
+    """Disjoint boxes that together are the points at which the condition holds, none empty."""
+    found = tuple(_split(Box(domain), condition, sizes))
+    if len(found) > MAX_BOXES:
+        return (Box(domain, condition),)
+    return found
+
+
+def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
+    """The parts of a box at which a condition holds."""
+    if box.where == FALSE or _is_empty(box.domain, sizes):
+        return
+    match condition:
+        case Logic(op="&", args=()):
+            yield box
+        case Logic(op="&", args=(first, *rest)):
+            for part in _split(box, first, sizes):
+                yield from _split(part, both(*rest), sizes)
+        case Logic(op="|", args=()):
+            return
+        case Logic(op="|", args=args):
+            for k, part in enumerate(args):
+                yield from _split(box, both(part, *map(negate, args[:k])), sizes)
+        case Cmp():
+            yield from _compare(box, condition, sizes)
+        case _:
+            yield replace(box, where=both(box.where, condition))
+
+
+def _compare(box: Box, c: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
+    """The parts of a box at which a comparison holds."""
+    decided = _decide(box.domain, c, sizes)
+    if decided is not None:
+        if decided:
+            yield box
+        return
+    side = _one_sided(box.domain, c, sizes)
+    if side is None:
+        yield replace(box, where=both(box.where, c))
+        return
+    r, op, end = side
+    after = lin([(end, 1), (1, 1)])
+    spans = {
+        "==": [(end, after)],
+        "!=": [(r.lo, end), (after, r.hi)],
+        "<": [(r.lo, end)],
+        "<=": [(r.lo, after)],
+        ">": [(after, r.hi)],
+        ">=": [(end, r.hi)],
+    }
+    for lo, hi in spans[op]:
+        ends = Range(r.dim, _least(hi, r.hi, sizes), _greatest(lo, r.lo, sizes))
+        ranges = tuple(ends if x.dim == r.dim else x for x in box.domain)
+        if not _is_empty(Domain(ranges), sizes):
+            yield replace(box, domain=Domain(ranges))
+
+
+def _one_sided(
+    domain: Domain, c: Cmp, sizes: Mapping[str, int]
+) -> tuple[Range, str, Expr | int] | None:
+    """A comparison as a dim on the left and an end of bounds alone on the right, if it is one."""
+    gap = lin([(c.a, 1), (c.b, -1)])
+    terms = gap.terms if isinstance(gap, Lin) else ((gap, 1),) if isinstance(gap, Sym) else ()
+    mine = [(x, k) for x, k in terms if isinstance(x, Sym) and x.name in domain]
+    if len(mine) != 1 or abs(mine[0][1]) != 1:
+        return None
+    x, k = mine[0]
+    rest = lin([(gap, 1), (x, -k)])
+    r = domain[x.name]
+    if (symbols(rest) | r.mentions()) - sizes.keys():
+        return None
+    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+    op = c.op if k > 0 else turned.get(c.op, c.op)
+    return r, op, lin([(rest, -k)])
+
+
+def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
+    """Does a comparison hold everywhere in a box, nowhere, or (None) is neither plain?"""
+    box = _ends(domain, sizes)
+    known = substitute(c, sizes)
+    if known in (TRUE, FALSE):
+        return known == TRUE
+    if symbols(known) - box.keys():
+        return None
+    lo, hi = span(lin([(known.a, 1), (known.b, -1)]), box)
+    holds = {
+        "==": (lo == hi == 0, lo > 0 or hi < 0),
+        "!=": (lo > 0 or hi < 0, lo == hi == 0),
+        "<": (hi < 0, lo >= 0),
+        "<=": (hi <= 0, lo > 0),
+        ">": (lo > 0, hi <= 0),
+        ">=": (lo >= 0, hi < 0),
+    }
+    always, never = holds[known.op]
+    if never or narrow(box, known) is None:
+        return False
+    return True if always else None
+
+
+def _ends(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and last point of each dim, of all points of those that its ends mention."""
+    box: dict[str, tuple[int, int]] = {}
+    for r in domain:
+        lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
+        box[r.dim] = (span(lo, box)[0], span(hi, box)[1] - 1)
+    return box
+
+
+def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:
+    return any(lo > hi for lo, hi in _ends(domain, sizes).values())
+
+
+def _greatest(a: Expr | int, b: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return a if evaluate(a, sizes) > evaluate(b, sizes) else b
+
+
+def _least(a: Expr | int, b: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return a if evaluate(a, sizes) < evaluate(b, sizes) else b
