@@ -427,7 +427,7 @@ class _Run:
         main, kept = self.main, self.plan.stores[name].kept
         if self.resume is None or main is None:
             return ()
-        if not any(x is main.loop for _, x in self.plan.schedule.paths()[name]):
+        if main.loop.id not in self.plan.around[name]:
             return ()
         first = self.resume[0] - main.loop.shift[name]
         return tuple(

@@ -42,7 +42,7 @@ def rotated(s: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ())
             return it
         inner = of_groups(s.graph, it, groups)
         if inner is not None and not calls_host(s.graph, it):
-            within = inside(Loop(it.dim, it.step, it.shifts, inner.body), depth + 1)
+            within = inside(replace(it, body=inner.body), depth + 1)
             return replace(inner, body=(within,))
         ends = depth == 0 or any(e.sets(it) for e in ended)
         open_ = any(varies(domain_of(s.graph, m)[it.dim], sizes) for m in members(it.body))

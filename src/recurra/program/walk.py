@@ -83,7 +83,7 @@ class Walk:
 
     def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
         """Variables that enter a loop with a value: the first branch of a merge."""
-        for name, init in self.plan.seeds.get(id(loop), ()):
+        for name, init in self.plan.seeds.get(loop.id, ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
 
@@ -113,7 +113,7 @@ class Walk:
         mine = {self.plan.store_of(n) for n in active}
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
-            n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
+            n for n in sorted(self.plan.carried.get(loop.id, ())) if n in active or n in state.vals
         ]
         for n in names:
             if n not in state.vals:
@@ -128,7 +128,7 @@ class Walk:
                 (*state.clocks, (loop, time)),
                 dict(state.ends),
             )
-            self.begin(id(loop), inner, active)
+            self.begin(loop.id, inner, active)
             self.items(loop.body, inner, active)
             return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
 
@@ -163,7 +163,7 @@ class Walk:
     def past_end(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """A loop that runs backwards starts where rows end: with what would be past it."""
         past = PastEnd(self.graph, e)
-        for n in sorted(self.plan.carried.get(id(loop), ())) if loop.step < 0 else ():
+        for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and not is_step(n) else None
             if isinstance(value, int | float):
                 state.vals[n] = self.full(n, value)

@@ -28,6 +28,7 @@ from recurra.schedule.tree import (
     Schedule,
     domain_of,
     is_step,
+    number_loops,
     reads,
     statements,
 )
@@ -68,7 +69,8 @@ def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> S
     nest = _Nest(graph, sizes, every, edges)
     empty = [s for s in every if any(r.size(sizes) < 1 for r in domain_of(graph, s))]
     items = nest.items(tree, [s for s in every if s not in empty])  # isl forgets what never runs
-    return Schedule(graph, (*items, *(nest.single(s, frozenset()) for s in empty)))
+    every_item = (*items, *(nest.single(s, frozenset()) for s in empty))
+    return Schedule(graph, number_loops(every_item))
 
 
 def _tie(graph: Graph, e: Read) -> list[str]:

@@ -31,6 +31,7 @@ from recurra.schedule.tree import (
     domain_of,
     equation,
     is_step,
+    number_loops,
     reads,
     statements,
 )
@@ -64,7 +65,7 @@ def _ordered(
         every = list(statements(known))
         left = {s: set(domain_of(known, s).dims) - axes for s in every}
         edges = [e for e in reads(known) if happening(known, e)]
-        found = Schedule(graph, work.order(every, edges, left))
+        found = Schedule(graph, number_loops(work.order(every, edges, left)))
         apart = stray(found, sizes)
         if not apart:
             return found
