@@ -65,7 +65,7 @@ def test_a_program_in_islands_computes_the_same(backend: str) -> None:
     x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
     main = program.compiled.program.main
     assert main is not None
-    cut = lower(program.compiled.plan, apart=main.loop)
+    cut = lower(program.compiled.plan, apart=main.loop.id)
     assert any(isinstance(it, HostLoop) for it in cut.items)
     steps = Execution(cut, program.backend).steps(3, inputs=x)
     while True:

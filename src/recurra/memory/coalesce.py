@@ -9,9 +9,8 @@ of one point. So a prompt's points are in memory once, and no loop moves them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.ir.expr import Sym, both, div, evaluate, mod, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref
@@ -23,7 +22,7 @@ from recurra.ops.elementwise import Copy
 from recurra.ops.indexing import Pick
 from recurra.rewrite.fuel import fuel
 from recurra.schedule.lower_values import lower_values
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import Exec, Item
 from recurra.sets import isl
 from recurra.sets.extent import varies
 
@@ -173,15 +172,9 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
     rest = replace(n, op=Merge(when=(both(),)), args=(n.args[1],), domain=Domain(tuple(ranges)))
     nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
     graph = Graph({**nodes, n.name: rest}, plan.graph.outputs, plan.graph.dims)
-    moved: dict[int, Loop] = {}
-    items = _without(plan.schedule.items, found.gone, moved)
+    items = _without(plan.schedule.items, found.gone)
     accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
     accesses[n.name, 0] = replace(accesses.pop((n.name, 1)), k=0)
-
-    def by_loop(made: Mapping[int, Any], empty: Any) -> dict[int, Any]:
-        kept = {id(moved[k]) if k in moved else k: v for k, v in made.items()}
-        return {k: v for k, v in kept.items() if v != empty}
-
     carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
     return replace(
         plan,
@@ -193,25 +186,20 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
         ),
         accesses=accesses,
         stores={k: s for k, s in plan.stores.items() if k not in (found.name, *found.gone)},
-        carried=by_loop(carried, frozenset()),
-        starts=by_loop(plan.starts, ()),
-        seeds=by_loop(plan.seeds, ()),
+        carried={k: v for k, v in carried.items() if v},
         homes={**plan.homes, found.name: found.home},
     )
 
 
-def _without(
-    items: tuple[Item, ...], gone: Collection[str], moved: dict[int, Loop]
-) -> tuple[Item, ...]:
-    """A schedule's items without some statements; `moved`: what became of each loop, by its id."""
+def _without(items: tuple[Item, ...], gone: Collection[str]) -> tuple[Item, ...]:
+    """Return a schedule's items without some statements."""
     out: list[Item] = []
     for it in items:
         if isinstance(it, Exec):
             out += [] if it.name in gone else [it]
             continue
-        body = _without(it.body, gone, moved)
+        body = _without(it.body, gone)
         shifts = tuple(p for p in it.shifts if p[0] not in gone)
         if body:
-            moved[id(it)] = Loop(it.dim, it.step, shifts, body)
-            out.append(moved[id(it)])
+            out.append(replace(it, shifts=shifts, body=body))
     return tuple(out)

@@ -22,7 +22,7 @@ from recurra.memory.store import Axis, Home, Store
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.schedule.dependences import Dependence, dependences
-from recurra.schedule.tree import Loop, Schedule
+from recurra.schedule.tree import TOP, Loop, Schedule
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes, longest, varies
 from recurra.sets.lag import Lag, lag
@@ -45,19 +45,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Plan:
-    """Accesses, stores, and for each loop the variables that travel from step to step."""
+    """Accesses, stores, and for each loop, by its id, the variables that go from step to step."""
 
     schedule: Schedule
     sizes: Mapping[str, int]
     accesses: Mapping[tuple[str, int], Access]
     stores: Mapping[str, Store]
-    carried: Mapping[int, frozenset[str]]  # id of a loop -> variables
-    starts: Mapping[
-        int, tuple[str, ...]
-    ]  # id of a loop (0: the top) -> folds that start anew in its body
-    seeds: Mapping[
-        int, tuple[tuple[str, str], ...]
-    ]  # id of a loop -> (variable, its value before the first step)
+    carried: Mapping[int, frozenset[str]]  # by loop: variables
+    starts: Mapping[int, tuple[str, ...]]  # by loop, or TOP: folds that start anew in its body
+    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # by loop: (variable, value before its steps)
     seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
     homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # in stores of others
     arena: Arena | None = None  # one block of memory in which stores lie
@@ -84,9 +80,9 @@ class Plan:
 
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
-        """The loops around each statement, by their places."""
+        """The ids of the loops around each statement."""
         paths = self.schedule.paths()
-        return {s: tuple(k for k, x in p if x is not None) for s, p in paths.items()}
+        return {s: tuple(x.id for _, x in p if x is not None) for s, p in paths.items()}
 
     def open(self, node: Statement, active: frozenset[str]) -> list[int]:
         """The operands of a merge that may be chosen while just `active` runs: an operand of the
@@ -99,16 +95,6 @@ class Plan:
             or not self.around[node.name]
             or a.name in active
         ]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickled, maps by id of a loop are maps by its place."""
-        places = {id(x): k for k, x in enumerate(self.schedule.loops(), 1)}
-        return {**self.__dict__, **{name: _moved(self, name, places) for name in _BY_LOOP}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        ids = {k: id(x) for k, x in enumerate(self.schedule.loops(), 1)}
-        self.__dict__.update({name: _moved(self, name, ids) for name in _BY_LOOP})
 
     def __str__(self) -> str:
         rows = [f"{s}  {s.nbytes(self.sizes):,} B" for s in self.stores.values()]
@@ -124,14 +110,6 @@ class Plan:
             size = s.nbytes(self.sizes)
             rows.append({"store": s.name, "points": kept, "of": str(s.type), "bytes": size})
         return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
-
-
-_BY_LOOP = ("carried", "starts", "seeds")
-
-
-def _moved(plan: Plan, name: str, keys: Mapping[int, int]) -> dict[int, Any]:
-    """A map by loops with other keys for them; 0 is none."""
-    return {keys.get(k, 0): v for k, v in getattr(plan, name).items()}
 
 
 def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
@@ -199,12 +177,10 @@ class _Planner:
             self.keep_all(r.ref.name)
             self.accesses[r.sink, r.k] = Access(r.sink, r.k, "store")
             return
-        if self.graph[
-            r.source
-        ].accumulates:  # the total of a fold: its variable travels through the inner loops
-            self.starts.setdefault(id(common[-1]) if common else 0, []).append(r.source)
+        if self.graph[r.source].accumulates:  # the running sum travels through the inner loops
+            self.starts.setdefault(common[-1].id if common else TOP, []).append(r.source)
             for x in inner:
-                self.carried.setdefault(id(x), set()).add(r.source)
+                self.carried.setdefault(x.id, set()).add(r.source)
             self.accesses[r.sink, r.k] = Access(r.sink, r.k, "now")
             return
         times = [waited(self.graph, r, x) for x in common]
@@ -213,11 +189,11 @@ class _Planner:
             self.wait(r, common, inner, times)
         else:
             for x in inner:
-                self.carried.setdefault(id(x), set()).add(r.source)
+                self.carried.setdefault(x.id, set()).add(r.source)
             if how == "before":
                 moved = next(k for k, x in enumerate(times) if x.exact != 0)
                 for x in common[moved:]:
-                    self.carried.setdefault(id(x), set()).add(r.source)
+                    self.carried.setdefault(x.id, set()).add(r.source)
         self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
 
     def how(self, r: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
@@ -301,7 +277,7 @@ class _Planner:
         for r in dependences(self.graph):
             if self.accesses[r.sink, r.k].how == "before":
                 loop = self.shared(r.source, r.sink)[-1]
-                wanted.setdefault((id(loop), r.source), {})[r.sink] = self.first_value(r, loop)
+                wanted.setdefault((loop.id, r.source), {})[r.sink] = self.first_value(r, loop)
         for (where, source), inits in wanted.items():
             values = set(inits.values())
             if len(values) == 1 and None not in values:

@@ -18,7 +18,7 @@ from recurra.ir.types import Domain
 from recurra.memory.allocate import Arena
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import TOP, Exec, Item, Loop
 
 Point = tuple[int, ...]
 
@@ -29,7 +29,7 @@ def validate(plan: Plan, arena: Arena | None = None) -> list[str]:
     With an `arena`, to write into a store is to forget all that lies in the same bytes.
     """
     run = _Simulation(plan, shared=_shared(arena) if arena else {})
-    run.begin(0)
+    run.begin(TOP)
     run.items(plan.schedule.items, [])
     run.finish()
     return run.wrong
@@ -79,7 +79,7 @@ class _Simulation:
                 yield from self.below(it.body)
 
     def loop(self, loop: Loop, clocks: list[tuple[Loop, int]]) -> None:
-        for name, init in self.plan.seeds.get(id(loop), ()):
+        for name, init in self.plan.seeds.get(loop.id, ()):
             self.seeded[name] = (init, self.latest.get(init, ()))
             self.latest.pop(name, None)
         times: list[int] = []
@@ -91,7 +91,7 @@ class _Simulation:
             for p in range(evaluate(r.lo, env), evaluate(r.hi, env)):
                 times.append(p * loop.step + loop.shift[s])
         for u in range(min(times, default=0), max(times, default=-1) + 1):
-            self.begin(id(loop))
+            self.begin(loop.id)
             self.items(loop.body, [*clocks, (loop, u)])
 
     def begin(self, where: int) -> None:

@@ -99,7 +99,7 @@ def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> boo
     inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
     inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
     steps = {loop.step, *(x.step for x in inward)}
-    handed = {*dict(plan.seeds.get(id(loop), ())), *lasting(plan, loop)}
+    handed = {*dict(plan.seeds.get(loop.id, ())), *lasting(plan, loop)}
     if not inward or steps != {1} or any(plan.statements[s].accumulates for s in seg.active):
         return False
     if not handed.isdisjoint(seg.active):

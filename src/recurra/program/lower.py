@@ -6,9 +6,9 @@ that holds a host call runs on the host, its pure stretches are regions of their
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import inf
 from types import MappingProxyType
 from typing import Any
@@ -21,17 +21,10 @@ from recurra.program.ahead import nobody_waits
 from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
 from recurra.program.launch import asked_steps, items_ns, launch_steps
-from recurra.program.region import (
-    Flow,
-    Region,
-    flow_of,
-    past_end,
-    region,
-    steps_below,
-)
+from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
 from recurra.program.steps import Segment, calls_host, members, segments
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import TOP, Exec, Item, Loop
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,9 @@ class Program:
     def stretches(self) -> list[ChunkLoop | HostLoop]:
         """The parts of the main loop, in order: some statements run in the first steps only."""
         main, loops = self.main, (ChunkLoop, HostLoop)
-        return [x for x in self.items if main and isinstance(x, loops) and x.loop is main.loop]
+        return [
+            x for x in self.items if main and isinstance(x, loops) and x.loop.id == main.loop.id
+        ]
 
     def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next.
@@ -138,18 +133,18 @@ class Program:
         Of several stretches it is all that any of them gives: another may read it, or what follows.
         """
         if isinstance(it, HostLoop):
-            return tuple(sorted(self.plan.carried.get(id(it.loop), ())))
-        stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop is it.loop]
+            return tuple(sorted(self.plan.carried.get(it.loop.id, ())))
+        stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop.id == it.loop.id]
         if len(stretches) == 1:
             return it.region.carried
         return tuple(dict.fromkeys(v for x in stretches for v in x.region.gives))
 
     def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The stores that later steps of an outermost loop, or what follows it, read on."""
-        statements, paths = self.plan.statements, self.plan.schedule.paths()
+        statements = self.plan.statements
 
         def inside(statement: str) -> bool:
-            return any(x is it.loop for _, x in paths[statement])
+            return it.loop.id in self.plan.around[statement]
 
         found = {
             self.plan.store_of(r.ref.name)
@@ -189,7 +184,7 @@ def calls_of(items: tuple[HostItem, ...]) -> dict[str, tuple[Loop, ...]]:
 def lower(
     plan: Plan,
     chunk: int | None = None,
-    apart: Loop | None = None,
+    apart: int | None = None,
     counted: frozenset[str] = frozenset(),
     prices: Prices = PRICES,
     behind: float = inf,
@@ -198,11 +193,11 @@ def lower(
 ) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by cost).
 
-    Stores of outputs along a chunked loop hold one chunk. The outermost loop `apart` runs on the
-    host, and every loop in it is a launch of its own. So do loops over dims that are `counted` by
-    the host, and what is kept of their points is in buffers of their own. What no host call waits
-    for is launched apart where it takes `behind` nanoseconds: it runs during the next call. Stores
-    that are `swapped` are cut along a dim that the host then counts.
+    Stores of outputs along a chunked loop hold one chunk. The outermost loop whose id is `apart`
+    runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
+    `counted` by the host, and what is kept of their points is in buffers of their own. What no host
+    call waits for is launched apart where it takes `behind` nanoseconds: it runs during the next
+    call. Stores that are `swapped` are cut along a dim that the host then counts.
     """
     dims = counted.union(swapped.values())
     cut = _Lower(plan, chunk, prices, behind, apart, dims)
@@ -210,7 +205,7 @@ def lower(
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
-    starts = cut.deeper(0, plan.schedule.items, every)
+    starts = cut.deeper(TOP, plan.schedule.items, every)
     found = _regions(items)
     stores, places = divided(plan, found, calls_of(items), cut.stores, counted, swapped, room)
     return Program(replace(plan, stores=stores), items, starts, places)
@@ -222,7 +217,7 @@ class _Lower:
     chunk: int | None
     prices: Prices
     behind: float
-    apart: Loop | None = None
+    apart: int | None = None
     counted: frozenset[str] = frozenset()
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
@@ -230,6 +225,7 @@ class _Lower:
     def __post_init__(self) -> None:
         self.stores = dict(self.plan.stores)
         self.endings = endings(self.plan.graph, self.plan.sizes)
+        self.ids = itertools.count(1 + max((x.id for x in self.plan.schedule.loops()), default=TOP))
         self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
 
     def asked(
@@ -254,13 +250,14 @@ class _Lower:
 
     def follows(self, loop: Loop) -> bool:
         """Does an outermost loop end with another one? It is told so within one launch."""
-        others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x is not loop]
+        others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x.id != loop.id]
         return any(loop.dim in e.units and any(map(e.sets, others)) for e in self.endings)
 
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        return it is self.apart or self.counts(it) or calls_host(self.plan.statements, it)
+        apart = isinstance(it, Loop) and it.id == self.apart
+        return apart or self.counts(it) or calls_host(self.plan.statements, it)
 
     def counts(self, it: Item) -> bool:
         """Is there a loop in it, or is it one, over a dim that the host counts?"""
@@ -282,7 +279,7 @@ class _Lower:
             return []
         if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
             return parts if steps > 1 else []
-        whole = all(x.hi == y.lo for x, y in pairwise(parts))
+        whole = all(x.hi == y.lo for x, y in itertools.pairwise(parts))
         return parts if whole and steps > max(1, self.size(it)) else []
 
     def size(self, loop: Loop) -> int:
@@ -306,7 +303,7 @@ class _Lower:
         for it in items:
             fresh = fresh or (bool(late) and it is late[0])
             alone = self.is_host(it) or bool(self.chunked(it, active, around))
-            alone = alone or (isinstance(it, Loop) and any(x is self.apart for x in around))
+            alone = alone or (isinstance(it, Loop) and any(x.id == self.apart for x in around))
             if alone or fresh:
                 out.append([])
             out[-1].append(it)
@@ -341,7 +338,7 @@ class _Lower:
         return set(flow.uses)
 
     def seeds(self, loop: Loop, active: frozenset[str]) -> tuple[tuple[str, str], ...]:
-        return tuple(p for p in self.plan.seeds.get(id(loop), ()) if p[0] in active)
+        return tuple(p for p in self.plan.seeds.get(loop.id, ()) if p[0] in active)
 
     # ---- building
 
@@ -445,7 +442,7 @@ class _Lower:
             parts.remove(seg)
         for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
-            within = self.deeper(id(loop), loop.body, seg.active, (*around, loop))
+            within = self.deeper(loop.id, loop.body, seg.active, (*around, loop))
             starts = tuple(s for s in within if s in seg.active)
             end = None
             if ending is not None:
@@ -464,8 +461,8 @@ class _Lower:
             if not isinstance(x, Loop) or x.dim not in self.counted:
                 continue
             for part in segments(self.plan.statements, x, seg.active, self.plan.sizes):
-                inside = Loop(loop.dim, loop.step, loop.shifts, x.body)
-                outside = Loop(x.dim, x.step, x.shifts, (inside,))
+                inside = replace(loop, id=next(self.ids), body=x.body)  # no loop of the schedule:
+                outside = replace(x, id=next(self.ids), body=(inside,))  # nothing goes along them
                 name = self.name((outside,), loop.dim)
                 made = region(
                     self.plan, name, (inside,), part.active, (outside,), self.wanted, inside

@@ -12,7 +12,7 @@ from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
 from recurra.program.ended import Ended, Kept, PastEnd, fillable
 from recurra.program.steps import members
-from recurra.schedule.tree import Exec, Item, Loop, is_constant
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Flow:
         return self
 
     def body(self, loop: Loop, active: frozenset[str]) -> Flow:
-        self.starts(id(loop), active)
+        self.starts(loop.id, active)
         return self.items(loop.body, active)
 
     def starts(self, where: int, active: frozenset[str]) -> None:
@@ -87,7 +87,7 @@ class Flow:
             self.makes[step] = None
 
     def seeds(self, loop: Loop, active: frozenset[str]) -> None:
-        for name, init in self.plan.seeds.get(id(loop), ()):
+        for name, init in self.plan.seeds.get(loop.id, ()):
             if name in active:
                 self.read(init)
                 self.makes[name] = None
@@ -159,7 +159,7 @@ def region(
 
 def lasting(plan: Plan, loop: Loop) -> frozenset[str]:
     """The variables that outlive a step of a loop."""
-    return plan.carried.get(id(loop), frozenset())
+    return plan.carried.get(loop.id, frozenset())
 
 
 def past_end(
@@ -198,7 +198,7 @@ def flow_of(
 
 def start_of(around: tuple[Loop, ...]) -> int:
     """The key in `Plan.starts` of the body that a region stands in."""
-    return id(around[-1]) if around else 0
+    return around[-1].id if around else TOP
 
 
 def steps_below(plan: Plan, where: int, items: Iterable[str]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def rotated(s: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ())
             return it
         inner = of_groups(s.statements, it, groups)
         if inner is not None and not calls_host(s.statements, it):
-            within = inside(Loop(it.dim, it.step, it.shifts, inner.body), depth + 1)
+            within = inside(replace(it, body=inner.body), depth + 1)
             return replace(inner, body=(within,))
         ends = depth == 0 or any(e.sets(it) for e in ended)
         open_ = any(varies(s.statements[m].domain[it.dim], sizes) for m in members(it.body))

@@ -88,7 +88,7 @@ class Walk:
 
     def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
         """Variables that enter a loop with a value: the first branch of a merge."""
-        for name, init in self.plan.seeds.get(id(loop), ()):
+        for name, init in self.plan.seeds.get(loop.id, ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
 
@@ -118,7 +118,7 @@ class Walk:
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
-            n for n in sorted(self.plan.carried.get(id(loop), ())) if n in active or n in state.vals
+            n for n in sorted(self.plan.carried.get(loop.id, ())) if n in active or n in state.vals
         ]
         for n in names:
             if n not in state.vals:
@@ -133,7 +133,7 @@ class Walk:
                 (*state.clocks, (loop, time)),
                 dict(state.ends),
             )
-            self.begin(id(loop), inner, active)
+            self.begin(loop.id, inner, active)
             self.items(loop.body, inner, active)
             return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
 

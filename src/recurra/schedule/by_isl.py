@@ -23,7 +23,7 @@ from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import stored, stray
 from recurra.schedule.lower_values import lower_values
-from recurra.schedule.tree import Exec, Item, Loop, Schedule
+from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets import isl
 
 MOST = 20_000_000  # operations of isl: some ten seconds
@@ -62,7 +62,8 @@ def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> S
     nest = _Nest(lowered, sizes, every, edges)
     empty = [s for s in every if any(r.size(sizes) < 1 for r in lowered[s].domain)]
     items = nest.items(tree, [s for s in every if s not in empty])  # isl forgets what never runs
-    return Schedule(graph, lowered, (*items, *(nest.single(s, frozenset()) for s in empty)))
+    every_item = (*items, *(nest.single(s, frozenset()) for s in empty))
+    return Schedule(graph, lowered, number_loops(every_item))
 
 
 def _tie(graph: StatementGraph, e: Dependence) -> list[str]:

@@ -24,7 +24,7 @@ from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import SUM, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
-from recurra.schedule.tree import Exec, Item, Loop, Schedule
+from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, lag
 
@@ -62,7 +62,7 @@ def _ordered(
         every = list(work.graph.statements)
         left = {s: set(work.graph[s].domain.dims) - axes for s in every}
         items = work.order(every, real_dependences(work.graph), left)
-        found = Schedule(graph, lower_values(graph, sizes, split), items)
+        found = Schedule(graph, lower_values(graph, sizes, split), number_loops(items))
         apart = stray(found, sizes)
         if not apart:
             return found

@@ -13,13 +13,16 @@ value of the fold dW; dW itself stands where its total is ready.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 from recurra.fragments import code_html
 from recurra.ir.graph import Graph
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ops.source import Input
+
+TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,17 @@ class Exec:
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs `body` for every step; `shifts` says how late each statement is, `step` is +1 or -1."""
+    """Runs `body` for every step; `shifts` says how late each statement is, `step` is +1 or -1.
+
+    The `id` is the loop's own in its schedule, from 1 on, and stays when the loop is rebuilt with
+    another body or other shifts.
+    """
 
     dim: str
     step: int
     shifts: tuple[tuple[str, int], ...]
     body: tuple[Item, ...]
+    id: int = TOP
 
     @cached_property
     def shift(self) -> Mapping[str, int]:
@@ -88,6 +96,19 @@ class Schedule:
 
         walk(self.items, ())
         return out
+
+
+def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the items with ids for their loops: 1, 2, .. in the order in which they print."""
+    ids = count(TOP + 1)
+
+    def number(it: Item) -> Item:
+        if isinstance(it, Exec):
+            return it
+        id = next(ids)
+        return replace(it, id=id, body=tuple(map(number, it.body)))
+
+    return tuple(map(number, items))
 
 
 def is_constant(s: Statement) -> bool:

@@ -14,6 +14,7 @@ import jax.monitoring
 from jax.experimental import serialize_executable
 
 from recurra.backend.jax.region import JaxBackend
+from recurra.backend.region_cache import RegionCache
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
 
@@ -33,7 +34,7 @@ class CachedJax(JaxBackend):
     def __init__(self, kept: Kept):
         super().__init__()
         self.kept = kept
-        self.loaded: dict[tuple[int, str], tuple[Plan, Any]] = {}
+        self.loaded = RegionCache[Any]()
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         def run(*given: Any) -> tuple[Any, ...]:
@@ -43,10 +44,7 @@ class CachedJax(JaxBackend):
 
     def only(self, plan: Plan, region: Region) -> Any:
         """The compiled region, made ready once."""
-        key = (id(plan), region.name)
-        if key not in self.loaded:
-            self.loaded[key] = (plan, self.ready(plan, region))
-        return self.loaded[key][1]
+        return self.loaded.get(plan, region, self.ready)
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         told = self.only(plan, region).memory_analysis()

@@ -16,6 +16,7 @@ from recurra import processor
 from recurra.backend.jax.attention import attention
 from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
+from recurra.backend.region_cache import RegionCache
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.target import Target
 from recurra.ir.expr import evaluate
@@ -123,7 +124,7 @@ class JaxBackend:
         """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""
         self.machine = JaxMachine()
         self._pinned = pinned
-        self.known: dict[tuple[int, str], tuple[Plan, Any]] = {}  # jitted regions of plans
+        self.known = RegionCache[Any]()  # jitted
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
@@ -160,10 +161,7 @@ class JaxBackend:
 
         Or when somebody asks what it takes: it is the same function then.
         """
-        key = (id(plan), region.name)
-        if key not in self.known:
-            self.known[key] = (plan, self.jit(plan, region))
-        return self.known[key][1]
+        return self.known.get(plan, region, self.jit)
 
     def jit(self, plan: Plan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)

@@ -53,6 +53,7 @@ class For:
     body: list[Item] = field(default_factory=list["Item"])
     steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     stop: str = ""
+    name: str = ""  # of the function that it becomes, if it is recorded
 
 
 Item = Kernel | Write | Bind | For

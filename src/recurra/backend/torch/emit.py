@@ -28,7 +28,7 @@ def emit(
         out += ["", f"def {c.name}({', '.join((*c.takes, *c.stores))}):"]
         out += [f"    {line}" for line in _items([c.loop])]
         out.append(f"    return {_tuple(list(c.gives))}")
-    apart = {id(c.loop): c for c in loops}
+    apart = {c.name: c for c in loops}
     out += ["", f"def {region}({', '.join(takes)}):"]
     out += [f"    {line}" for line in _items(recorder.items, apart)]
     out.append(f"    return {_tuple(gives)}")
@@ -43,10 +43,10 @@ def _kernel(k: Kernel, aliases: set[str]) -> list[str]:
     return [head, *lines, f"    return {_tuple(gives)}"]
 
 
-def _items(items: list[Item], apart: Mapping[int, Captured] = MappingProxyType({})) -> list[str]:
+def _items(items: list[Item], apart: Mapping[str, Captured] = MappingProxyType({})) -> list[str]:
     out: list[str] = []
     for it in items:
-        if (c := apart.get(id(it))) is not None:
+        if isinstance(it, For) and (c := apart.get(it.name)) is not None:
             call = f"{c.name}({', '.join((*c.takes, *c.stores))})"
             out.append(f"{_targets(c.gives)} = {call}" if c.gives else call)
             continue

@@ -57,8 +57,8 @@ def captured(
         written = sorted(_targets(loop))
         held = (*written, *sorted((mentioned & stores) - set(written)))
         gives = tuple(n for n, _ in loop.starts)
-        name = f"{region}_loop_{len(out) + 1}"
-        out.append(Captured(loop, name, takes, held, gives, len(written)))
+        loop.name = f"{region}_loop_{len(out) + 1}"
+        out.append(Captured(loop, loop.name, takes, held, gives, len(written)))
     return out
 
 

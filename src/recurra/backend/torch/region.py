@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.region_cache import RegionCache
 from recurra.backend.torch.attention import attention
 from recurra.backend.torch.code import Kernel, finish, kernels
 from recurra.backend.torch.count import ANY, Count
@@ -59,7 +60,7 @@ class TorchBackend:
         self.names = Names(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
-        self.bare: dict[tuple[int, str], tuple[Plan, Any]] = {}  # on tensors without numbers
+        self.bare = RegionCache[Any]()  # on tensors without numbers
 
     @property
     def target(self) -> Target:
@@ -114,12 +115,13 @@ class TorchBackend:
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
-        key = (id(plan), region.name)
-        if key not in self.bare:
-            meta = TorchBackend(fuse=False, device="meta", graphs=False)
-            meta.scope = {"range": few}
-            self.bare[key] = (plan, meta.compile(plan, region))
-        return besides(self.bare[key][1], plan, region, at)
+        return besides(self.bare.get(plan, region, self.compile_bare), plan, region, at)
+
+    def compile_bare(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """Compile a region for tensors that have a shape and no numbers."""
+        meta = TorchBackend(fuse=False, device="meta", graphs=False)
+        meta.scope = {"range": few}
+        return meta.compile(plan, region)
 
     apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch

@@ -1,0 +1,66 @@
+"""Schedules, plans and programs are values: they print, compare, copy and pickle."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import runpy
+from typing import Any
+
+import gymnasium
+import pytest
+
+from documents import ROOT
+from recurra.compile import Compiled
+from recurra.memory.plan import Plan
+from recurra.program.lower import ChunkLoop, HostItem, HostLoop
+from recurra.schedule.tree import TOP
+
+EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
+
+
+def compiled(name: str, **options: Any) -> Compiled:
+    """An example for small bounds."""
+    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
+    of = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+    bounds = {of[str(r.hi)]: 8 for r in of["ctx"].tracer.graph().dims if str(r.hi) in of}
+    return of["ctx"].compile(bounds, backend="numpy", **options).compiled
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_equal_to_their_copies(name: str) -> None:
+    made = compiled(name)
+    for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        assert other == made
+        assert str(other.schedule) == str(made.schedule)
+        assert str(other.plan) == str(made.plan)
+
+
+@pytest.mark.parametrize("scheduler", ["own", "isl"])
+def test_two_compilations_are_equal(scheduler: str) -> None:
+    one, other = (compiled("diffusion", scheduler=scheduler) for _ in range(2))
+    assert (one.schedule, one.plan, one.program) == (other.schedule, other.plan, other.program)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_loops_have_ids_of_their_own(name: str) -> None:
+    made = compiled(name)
+    for plan in (made.plan, made.program.plan):
+        ids = [x.id for x in plan.schedule.loops()]
+        assert len({TOP, *ids}) == 1 + len(ids)
+        assert by_loop(plan) <= {TOP, *ids}
+    assert host_ids(made.program.items) <= {x.id for x in made.plan.schedule.loops()}
+
+
+def by_loop(plan: Plan) -> set[int]:
+    """The loops that a plan says something of."""
+    return {*plan.carried, *plan.starts, *plan.seeds}
+
+
+def host_ids(items: tuple[HostItem, ...]) -> set[int]:
+    """The loops that the host runs."""
+    out: set[int] = set()
+    for it in items:
+        out |= {it.loop.id} if isinstance(it, (HostLoop, ChunkLoop)) else set[int]()
+        out |= host_ids(it.body) if isinstance(it, HostLoop) else set[int]()
+    return out
