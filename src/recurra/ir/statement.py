@@ -106,7 +106,9 @@ class Statement:
 
 
 def _range_text(r: Range) -> str:
-    """`t<T`, or `t<1..T` of a range that does not begin at 0."""
+    """`t<T`, `t<1..T` where it does not begin at 0, or the one point that it has."""
+    if r.is_point:
+        return str(r.lo)
     return f"{r.dim}<{r.hi}" if r.lo == 0 else f"{r.dim}<{r.lo}..{r.hi}"
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, substitute, symbols
+from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, lin, substitute, symbols
 
 NUMPY_NAME = {
     "f64": "float64",
@@ -107,6 +107,11 @@ class Range:
 
     def size(self, env: Env) -> int:
         return max(0, evaluate(self.hi, env) - evaluate(self.lo, env))
+
+    @property
+    def is_point(self) -> bool:
+        """Has it one point whatever the bounds?"""
+        return lin([(self.hi, 1), (self.lo, -1)]) == 1
 
     def mentions(self) -> set[str]:
         """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""

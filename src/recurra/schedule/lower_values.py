@@ -16,7 +16,6 @@ from recurra.ir.expr import TRUE, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Array, Statement, StatementGraph
-from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
 from recurra.sets.boxes import Box, split_boxes
@@ -77,17 +76,10 @@ def _branches(n: Node, op: Merge, sizes: Mapping[str, int]) -> Iterator[Statemen
     for at, (k, box) in enumerate(boxes):
         name = n.name if len(boxes) == 1 else f"{n.name}.{at}"
         copy = replace(_whole(n, COPY, (n.args[k],)), name=name, loc=locs[k])
-        yield _inside(copy, box, sizes)
+        yield _inside(copy, box)
 
 
-def _inside(s: Statement, box: Box, sizes: Mapping[str, int]) -> Statement:
-    """A statement at the points of a box alone; dims of a single point are no dims of it."""
-    by = box.pinned(sizes)
-    ranges = (Range(r.dim, substitute(r.hi, by), substitute(r.lo, by)) for r in box.domain)
-    return replace(
-        s,
-        args=tuple(a.at(by) for a in s.args),
-        domain=Domain(tuple(r for r in ranges if r.dim not in by)),
-        write=s.write.at(by),
-        where=substitute(box.where, by),
-    )
+def _inside(s: Statement, box: Box) -> Statement:
+    """A statement at the points of a box alone; dims of a single point are read at that point."""
+    args = tuple(a.at(box.points) for a in s.args)
+    return replace(s, args=args, domain=box.domain, where=substitute(box.where, box.points))

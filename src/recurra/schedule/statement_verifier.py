@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from recurra.ir.expr import TRUE
+from recurra.ir.expr import TRUE, Expr
 from recurra.ir.graph import Ref
 from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.sets import isl
@@ -35,7 +35,7 @@ def _verify_writes(
     whole = _places(array, sizes)
     written: list[islpy.Set] = []
     for s in writers:
-        m = _access(s, s.write, array, sizes)
+        m = _access(s, s.write, s.where, array, sizes)
         if not s.accumulates and not m.is_injective():
             yield f"{s.name} writes a place of {array.name} twice"
         written.append(m.range())
@@ -54,14 +54,16 @@ def _verify_reads(
     s: Statement, arrays: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> Iterator[str]:
     """Every operand names an array and stays inside its domain."""
-    for a in s.args:
+    for k, a in enumerate(s.args):
         if a.name not in arrays:
             yield f"{s.name} reads {a}, and there is no array {a.name}"
             continue
         array = arrays[a.name]
         if len(a.index) != len(array.domain):
             yield f"{s.name} reads {a}, and {a.name} has the dims {array.domain}"
-        elif not _access(s, a, array, sizes).range().is_subset(_places(array, sizes)):
+        elif (
+            not _access(s, a, s.condition(k), array, sizes).range().is_subset(_places(array, sizes))
+        ):
             yield f"{s.name} reads {a} outside of {a.name}{array.domain}"
 
 
@@ -71,11 +73,13 @@ def _places(array: Array, sizes: Mapping[str, int]) -> islpy.Set:
     return isl.make_set([f"{d}'" for d in array.domain.dims], constraints, tuple(sizes))
 
 
-def _access(s: Statement, ref: Ref, array: Array, sizes: Mapping[str, int]) -> islpy.Map:
-    """The points of a statement, each with the places that it touches."""
+def _access(
+    s: Statement, ref: Ref, where: Expr, array: Array, sizes: Mapping[str, int]
+) -> islpy.Map:
+    """The points of a statement at which `where` holds, each with the places that it touches."""
     places = [f"{d}'" for d in array.domain.dims]
-    where = [] if s.where == TRUE else [isl.text(s.where)]
-    constraints = [*isl.inside(s.domain), *where, *isl.index_constraints(ref.index, places)]
+    chosen = [] if where == TRUE else [isl.text(where)]
+    constraints = [*isl.inside(s.domain), *chosen, *isl.index_constraints(ref.index, places)]
     return isl.make_map(s.domain.dims, places, [*constraints, *_known(sizes)], tuple(sizes))
 
 

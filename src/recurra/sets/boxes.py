@@ -39,10 +39,10 @@ class Box:
     domain: Domain
     where: Expr = TRUE
 
-    def pinned(self, sizes: Mapping[str, int]) -> dict[str, Expr | int]:
-        """The dims that have a single point, and that point."""
-        known = [r for r in self.domain if not r.mentions() - sizes.keys()]
-        return {r.dim: r.lo for r in known if r.size(sizes) == 1}
+    @property
+    def points(self) -> dict[str, Expr | int]:
+        """The dims that have a single point whatever the bounds, and that point."""
+        return {r.dim: r.lo for r in self.domain if r.is_point}
 
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:

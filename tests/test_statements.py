@@ -1,0 +1,112 @@
+"""Statements: branches as boxes of one array, run point by point in the order of a schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from program_checks import oracle
+from random_programs import Case, programs
+from recurra.ir.statement import StatementGraph
+from recurra.ir.text import parse
+from recurra.schedule.levels import schedule
+from recurra.schedule.lower_values import lower_values
+from recurra.schedule.reference_executor import run_statements
+from recurra.schedule.statement_verifier import verify_statements
+from test_random_programs import LONG, QUICK
+
+JACOBI = """
+dims t<T, i<I, j<J
+u[t<T,i<I,j<J]: f32[] = merge(u0[i,j], c, c, m, when=(t == 0, (i == 0) & (t != 0),
+  (i == I-1) & (t != 0) & (i != 0), (t >= 1) & (i >= 1) & (i < I-1)))
+u0[i<I,j<J]: f32[] = uniform(id=1, counter=(i, j))
+c: f32[] = const(value=0.0)
+m[1<=t<T,1<=i<I-1,j<J]: f32[] = mul(u[t-1,i-1,j], u[t-1,i+1,j])
+return u
+""".replace(",\n  ", ", ")
+
+
+def text(graph: StatementGraph) -> list[str]:
+    """The statements of an array u."""
+    return [str(s) for s in graph.statements.values() if s.array == "u"]
+
+
+def test_branches_are_boxes() -> None:
+    graph = parse(JACOBI)
+    assert text(lower_values(graph, {"T": 5, "I": 4, "J": 6})) == [
+        "u[0, i<I, j<J] = u0[i,j]",
+        "u[t<1..T, 0, j<J] = c",
+        "u[t<1..T, I-1, j<J] = c",
+        "u[t<1..T, i<1..I-1, j<J] = m[t,i,j]",
+    ]
+    assert text(lower_values(graph, {"T": 1, "I": 1, "J": 6})) == ["u[t<T, i<I, j<J] = u0[i,j]"]
+    assert len(text(lower_values(graph, {"T": 5, "I": 4, "J": 6}, split=()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("when", "want"),
+    [
+        ("(t % 3 == 0, t % 3 != 0)", ["u[t<T] = a[t]  if t%3 == 0", "u[t<T] = b[t]  if t%3 != 0"]),
+        ("(t == 2, t != 2)", ["u[2] = a[2]", "u[t<2] = b[t]", "u[t<3..T] = b[t]"]),
+        ("((t == 0) | (t >= 7), (t > 0) & (t < 7))",
+         ["u[0] = a[0]", "u[t<7..T] = a[t]", "u[t<1..7] = b[t]"]),
+        ("(~(t < T-1), t < T-1)", ["u[T-1] = a[T-1]", "u[t<T-1] = b[t]"]),
+    ],
+)  # fmt: skip
+def test_a_condition_is_as_few_boxes_as_say_it(when: str, want: list[str]) -> None:
+    graph = parse(
+        "dims t<T\n"
+        "a[t<T]: f32[] = uniform(id=1, counter=(t, 0))\n"
+        "b[t<T]: f32[] = uniform(id=2, counter=(t, 0))\n"
+        f"u[t<T]: f32[] = merge(a, b, when={when})\n"
+        "return u"
+    )
+    lowered = lower_values(graph, {"T": 9})
+    assert text(lowered) == want
+    assert verify_statements(lowered, {"T": 9}) == ()
+
+
+def test_what_is_wrong_is_found() -> None:
+    graph = parse(
+        "dims t<T\n"
+        "a[t<T]: f32[] = uniform(id=1, counter=(t, 0))\n"
+        "u[t<T]: f32[] = merge(a, a[t-1], when=(t < 3, t > 1))\n"
+        "return u"
+    )
+    assert verify_statements(lower_values(graph, {"T": 5}), {"T": 5}) == (
+        "u.0 and u.1 both write u at {'T': 5, 't': 2}",
+    )
+    graph = parse(str(graph).replace("t > 1", "t > 3"))
+    assert verify_statements(lower_values(graph, {"T": 5}), {"T": 5}) == (
+        "no statement writes u at {'T': 5, 't': 3}",
+    )
+
+
+def agree(case: Case, split: Any) -> None:
+    """Statements in the order of their schedule have the interpreter's answer."""
+    found = schedule(case.graph, case.sizes, split=split)
+    assert verify_statements(found.statements, case.sizes) == ()
+    with np.errstate(all="ignore"):
+        want, have = oracle(case), run_statements(found, case.sizes, {})
+    for name, x in zip(case.graph.outputs, want, strict=True):
+        if "+" in str(found):  # sums are added up in another order
+            np.testing.assert_allclose(have[name], x, rtol=1e-4, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(have[name], x, err_msg=name)
+
+
+@QUICK
+@given(programs())
+def test_random_programs_as_statements(case: Case) -> None:
+    agree(case, split=())
+    agree(case, split=case.graph.nodes)
+
+
+@pytest.mark.fuzz
+@settings(LONG, max_examples=100_000)
+@given(programs())
+def test_random_programs_as_statements_long(case: Case) -> None:
+    agree(case, split=case.graph.nodes)
