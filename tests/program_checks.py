@@ -2,109 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from random_programs import Case, ragged
+from recurra.agreement import as_written
 from recurra.backend.numpy import NumpyBackend
-from recurra.compile import compile_graph
-from recurra.cost.target import PLAIN, aimed
+from recurra.compiler import pipeline
+from recurra.compiler.options import CompileOptions
+from recurra.cost.target import PLAIN
+from recurra.cost.tuning import Tuning
 from recurra.interp import run
-from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
-from recurra.rewrite.accumulate import accumulate
-from recurra.rewrite.granularity import Axes, batch_dims, granularity, loops, restored
-from recurra.rewrite.keep import keep
-from recurra.rewrite.lift import lift
-from recurra.rewrite.pad import pad
+from recurra.rewrite.compile_context import Pass
+from recurra.rewrite.granularity import restored
 from recurra.rewrite.place import place
-from recurra.rewrite.simplify import contract, simplify
-from recurra.rewrite.single import fewer_dims, single
-from recurra.rewrite.split import split
-from recurra.rewrite.strip import strip
-from recurra.rewrite.tile import tile, tiles
-from recurra.rewrite.unshuffle import unshuffle
-from recurra.rewrite.wavefront import on_diagonals
-from recurra.schedule.levels import schedule
-from recurra.schedule.tree import phases
 
-Sizes = Mapping[str, int]
-State = tuple[Graph, list[Axes]]  # a graph, and for each output its dims and which axes are dims
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few
+ASKED = ("shard", "groups", "asking", "fetch")  # passes that only run if they are asked for
 
 
-def start(graph: Graph) -> State:
-    return graph, [(graph[o].domain.dims, ("",) * len(graph[o].type.shape)) for o in graph.outputs]
+def by_name() -> dict[str, tuple[Pass, Tuning]]:
+    """Every pass of the pipeline, with axes that go first and last."""
+    found = {p.name: (p, SMALL) for p in pipeline.PASSES if p.name not in ASKED}
+    axes, _ = found.pop("granularity")
+    return {
+        **found,
+        "first": (axes, replace(SMALL, last=False)),
+        "last": (axes, replace(SMALL, last=True)),
+    }
 
 
-def plain(f: Callable[[Graph, Sizes], Graph]) -> Callable[[State, Sizes], State]:
-    return lambda s, sizes: (f(s[0], sizes), s[1])
-
-
-def kept(g: Graph, sizes: Sizes) -> Graph:
-    g = place(g, sizes)
-    return keep(g, sizes, phases(schedule(g, sizes, frozenset(batch_dims(g)))))[0]
-
-
-def tiled(g: Graph, sizes: Sizes) -> Graph:
-    g = place(g, sizes)
-    free = batch_dims(g)
-    for t in tiles(g, sizes, phases(schedule(g, sizes, frozenset(free))), loops(g), set(free)):
-        g = tile(g, t)
-    return g
-
-
-def batched(last: bool) -> Callable[[State, Sizes], State]:
-    def f(state: State, sizes: Sizes) -> State:
-        g, axes = state
-        new, decided = granularity(g, sizes, batch_dims(g), last)
-        out: list[Axes] = []
-        for o, (dims, names) in zip(g.outputs, axes, strict=True):
-            for d in decided:
-                if o in d.members:
-                    dims = tuple(x for x in dims if x != d.dim)
-                    names = (*names, d.dim) if d.last else (d.dim, *names)
-            out.append((dims, names))
-        return new, out
-
-    return f
-
-
-def alone(state: State, sizes: Sizes) -> State:
-    """Without dims of one point."""
-    g, axes = state
-    new, made = single(g, sizes)
-    return new, fewer_dims(axes, made)
-
-
-def skewed(g: Graph, sizes: Sizes) -> Graph:
-    return on_diagonals(place(g, sizes), sizes, 0.0)[0]
-
-
-PASSES: dict[str, Callable[[State, Sizes], State]] = {
-    "single": alone,
-    "simplify": plain(simplify),
-    "unshuffle": plain(unshuffle),
-    "wavefront": plain(skewed),
-    "lift": plain(lift),
-    "split": plain(partial(split, fewest=1)),
-    "strip": plain(partial(strip, size=2)),
-    "pad": plain(pad),
-    "place": plain(place),
-    "keep": plain(kept),
-    "tile": plain(tiled),
-    "first": batched(last=False),
-    "last": batched(last=True),
-    "contract": plain(contract),
-    "accumulate": plain(accumulate),
-}
+PASSES = by_name()
 PIPELINE = (
     "single",
     "simplify",
@@ -145,20 +82,23 @@ def oracle(case: Case) -> list[Any]:
 
 def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float) -> None:
     """Every pass, one after the other, keeps every output."""
-    state = start(case.graph)
+    cx = pipeline.context(case.sizes)
+    g, cx.axes = case.graph, as_written(case.graph)
     done: list[str] = []
     for name in names:
-        if ragged(state[0], case.sizes) and name in ("keep", "tile"):
+        if ragged(g, case.sizes) and name in ("keep", "tile"):
             continue  # what has no static length has no place in memory
         done.append(name)
-        state = PASSES[name](state, case.sizes)
-        g, axes = state
-        verify(g)
+        if name in ("keep", "tile", "wavefront"):
+            g = place(g, case.sizes)
+        step, cx.tuning = PASSES[name]
+        cx.free = None
+        g = verify(step.run(g, cx) if step.applies(g, cx) else g)
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
             restored(found[o], case.graph[was].domain.dims, a, np)
-            for o, was, a in zip(g.outputs, case.graph.outputs, axes, strict=True)
+            for o, was, a in zip(g.outputs, case.graph.outputs, cx.axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
 
@@ -172,7 +112,8 @@ def compiled(
     **options: Any,
 ) -> list[Any]:
     """The plan is valid, and the program gives what the oracle gives."""
-    c = compile_graph(case.graph, case.sizes, **aimed(PLAIN, options))
+    asked = CompileOptions.of(options)
+    c = pipeline.compile_graph(case.graph, case.sizes, asked, asked.tuning.aimed(PLAIN))
     if check:
         wrong = validate(c.plan, allocate(c.plan))
         assert not wrong, f"{options}: {wrong[0]}\n{c.schedule}\n{c.plan}"

@@ -32,7 +32,7 @@ ANY = AttentionKernel("it", 1.0, 1.0, 1.0, 1.0)
 def test_random_programs(case: Case) -> None:
     """Lifted or not, and padded after it: the oracle's answer."""
     (want,) = oracle(case)
-    for after in (g := lifted(case.graph, case.sizes), pad(g, case.sizes)):
+    for after in (g := lifted(case.graph, case.sizes, ANY, asked=True)[0], pad(g, case.sizes)):
         assert parse(str(verify(after))) == after
         found = run(after, case.sizes)
         np.testing.assert_allclose(found["next"], want, rtol=1e-9, atol=1e-9)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import cli, passes, reduce
+from recurra import cli, reduce
+from recurra.compiler.pass_manager import PassManager
+from recurra.compiler.pipeline import PASSES, context
 from recurra.config import Config
 from recurra.errors import PassError, RecurraError, ShapeError
 from recurra.interp import run
@@ -22,7 +24,7 @@ from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
 from recurra.rewrite import simplify
 from recurra.rewrite.rule import Rewriting, rule
-from recurra.trace import Stages
+from recurra.rewrite.simplify import SIMPLIFY
 
 SIZES = {"I": 3, "T": 5}
 ORACLE = "recurra: RECURRA_CHECK: passes are not compared; I=500, T=500 asks for "
@@ -206,7 +208,7 @@ def file(tmp_path: Path) -> Path:
 def test_reduce_by_pass(file: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["reduce", str(file), "--pass", "simplify", "--sizes", "I=3", "T=5"]) == 0
     said = capsys.readouterr()
-    assert "it fails: PassError in trace.py, compare" in said.err
+    assert "it fails: PassError in pass_manager.py, compare" in said.err
     graph = parse(said.out)
     assert len(graph.nodes) <= 3, said.out
     assert [n.op.name for n in graph.nodes.values() if n.args] == ["maximum"]
@@ -215,7 +217,7 @@ def test_reduce_by_pass(file: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def failing(graph: Graph) -> bool:
-    return reduce.by_pass("simplify")(reduce.Case(graph, {})) is not None
+    return reduce.by_pass(SIMPLIFY)(reduce.Case(graph, {})) is not None
 
 
 def test_reduce_by_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -258,7 +260,7 @@ def test_opt_is_checked_too(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("RECURRA_CHECK", "1")
-    everything = ["opt", str(file), "-p", ",".join(passes.PASSES)]
+    everything = ["opt", str(file), "-p", ",".join(dict.fromkeys(step.name for step in PASSES))]
     assert cli.main([*everything, "--sizes", "I=3", "T=5"]) == 0
     assert cli.main(everything) == 2
     assert "no size is given for I, T" in capsys.readouterr().err
@@ -268,7 +270,7 @@ def test_opt_is_checked_too(
 
 
 def test_stages_are_counted_beyond_a_hundred(tmp_path: Path) -> None:
-    stages = Stages({}, asked=Config(dump=tmp_path))
+    stages = PassManager(context({}), asked=Config(dump=tmp_path))
     for k in range(102):
         stages.dump("stage", k)
     told = {x.name: x.read_text().strip() for x in tmp_path.iterdir()}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from documents import ROOT, fenced, fill
+from recurra.cost.tuning import Tuning
 from recurra.executable import Executable
 from recurra.lang.functions import output
 from recurra.lang.tracer import enter, leave
 from recurra.memory.swap import Swap
-from recurra.rewrite.wavefront import GAIN
 
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
 
@@ -34,7 +34,7 @@ def scope(name: str, *shown: str) -> dict[str, Any]:
 
 
 def program(
-    of: dict[str, Any], backend: str = "numpy", diagonals: float = GAIN, **bounds: int
+    of: dict[str, Any], backend: str = "numpy", diagonals: float = Tuning.diagonals, **bounds: int
 ) -> Executable:
     given = {of[k]: n for k, n in bounds.items()}
     return of["ctx"].compile(given, backend=backend, diagonals=diagonals)
@@ -217,7 +217,7 @@ def test_td_lambda() -> None:
 
 def test_edit_distance() -> None:
     of = scope("edit_distance")
-    for gain in (GAIN, 0.0):
+    for gain in (Tuning.diagonals, 0.0):
         edit_distance(program(of, B=3, I=6, J=7, diagonals=gain))
     assert slots(program(of, B=3, I=6, J=7))["d"] == "i: 2, j: 7", "two rows, not the table"
     wide = program(of, B=2, I=60, J=70)

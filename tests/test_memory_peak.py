@@ -18,7 +18,7 @@ from numpy_memory import counted
 from random_programs import Case, programs
 from recurra.amounts import parse, rounded_up
 from recurra.backend.numpy import NumpyBackend
-from recurra.compile import compile_graph
+from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
 from recurra.executable import Executable
 from recurra.footprint.run import footprint

@@ -6,17 +6,21 @@ A case is a title line `# why`, equations, `---`, and the equations that the pas
 
 from __future__ import annotations
 
-import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from recurra.agreement import as_written
+from recurra.compiler import pipeline
+from recurra.compiler.options import CompileOptions
+from recurra.cost.attention import AttentionKernel
+from recurra.cost.target import PLAIN
+from recurra.cost.tuning import Tuning
 from recurra.interp import run
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
@@ -24,7 +28,6 @@ from recurra.ir.text import parse
 from recurra.ir.types import NUMPY_NAME
 from recurra.ir.verify import verify
 from recurra.ops.source import Input
-from recurra.passes import PASSES
 from reinforce import context
 
 FOLDER = Path(__file__).parent / "passes"
@@ -57,14 +60,23 @@ def cases(path: Path) -> list[Case]:
     return out
 
 
-OPTIONS: dict[str, dict[str, Any]] = {"strip": {"size": 4}, "split": {"fewest": 2, "rows": 2}}
+PASSES = {step.name: step for step in pipeline.PASSES}
+KERNEL = AttentionKernel("it", 1.0, 1.0, 1.0, 1.0)
+TUNING = {
+    "strip": Tuning(strip=4),
+    "split": Tuning(given=2, rows=2),
+    "attention": Tuning(attention=True, kernel=KERNEL),
+}
 
 
-def the_pass(name: str) -> Callable[[Graph, Mapping[str, int]], Graph]:
-    if name not in OPTIONS:
-        return PASSES[name]
-    found = getattr(importlib.import_module(f"recurra.rewrite.{name}"), name)
-    return partial(found, **OPTIONS[name])
+def apply(name: str, graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph after a pass by itself, if it applies."""
+    tuning = TUNING.get(name, Tuning())
+    options = CompileOptions(tuning=tuning)
+    cx = pipeline.context(sizes, options, tuning.aimed(PLAIN))
+    cx.axes = as_written(graph)
+    step = PASSES[name]
+    return step.run(graph, cx) if step.applies(graph, cx) else graph
 
 
 def inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -103,9 +115,9 @@ CASES = [(path, k) for path in FILES for k in range(len(cases(path)))]
 @pytest.mark.parametrize(("path", "k"), CASES, ids=[f"{p.stem}-{k}" for p, k in CASES])
 def test_case(path: Path, k: int) -> None:
     every = cases(path)
-    case, apply = every[k], the_pass(path.stem)
+    case, name = every[k], path.stem
     before = verify(parse(case.before))
-    after = verify(apply(before, SIZES[0]))
+    after = verify(apply(name, before, SIZES[0]))
     if os.environ.get("RECURRA_BLESS"):
         every[k] = Case(case.title, case.before, str(after))
         path.write_text("\n".join(map(str, every)))
@@ -114,7 +126,7 @@ def test_case(path: Path, k: int) -> None:
     assert parse(str(after)) == after
     for sizes in SIZES:
         if all(symbols(r.hi) <= set(sizes) for r in before.dims):
-            same_answers(before, verify(apply(before, sizes)), sizes)
+            same_answers(before, verify(apply(name, before, sizes)), sizes)
 
 
 @pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
@@ -133,7 +145,7 @@ def test_passes_by_name_keep_the_answer(order: tuple[str, ...]) -> None:
     want = run(graph, sizes)
     after = graph
     for name in order:
-        after = verify(PASSES[name](after, sizes))
+        after = verify(apply(name, after, sizes))
     found = run(after, sizes)
     for old, new in zip(graph.outputs, after.outputs, strict=True):
         np.testing.assert_allclose(found[new], want[old], rtol=1e-4, atol=1e-6)

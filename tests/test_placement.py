@@ -20,7 +20,8 @@ from program_checks import compiled, oracle
 from random_programs import Case, programs
 from recurra.amounts import parse
 from recurra.backend.choose import backend_of
-from recurra.compile import compile_graph
+from recurra.compiler.options import CompileOptions
+from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
 from recurra.executable import Executable
 from recurra.mapping.validate import validate as mapping_validate
@@ -92,7 +93,8 @@ def examined(case: Case, **options: Any) -> None:
     for placement in SOLVERS:
         compiled(case, owned, alone, exact=True, placement=placement, **options)
         assert not owned.wrong, owned.wrong[0]
-        made = compile_graph(case.graph, case.sizes, placement=placement, **options)
+        asked = CompileOptions.of({**options, "placement": placement})
+        made = compile_graph(case.graph, case.sizes, asked)
         assert validate(made.plan, made.program.plan.arena) == []
 
 

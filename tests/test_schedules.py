@@ -12,7 +12,7 @@ from program_checks import oracle
 from random_programs import Case
 from recurra import interp
 from recurra.backend.numpy import NumpyBackend
-from recurra.compile import Compiled
+from recurra.compiler.pipeline import Compiled
 from recurra.errors import ScheduleError
 from recurra.ir.text import parse
 from recurra.ir.verify import verify

@@ -24,7 +24,7 @@ from recurra.program.lower import ChunkLoop
 from recurra.program.source import source
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
-from recurra.rewrite.split import split_off
+from recurra.rewrite.split import split
 from recurra.rewrite.strip import strip
 
 READS = (  # of the past, and how long they are
@@ -121,10 +121,10 @@ def prompts(draw: st.DrawFn) -> Case:
 
 def keeps(case: Case, chunk: int, rows: int) -> None:
     want = oracle(case)
-    after, _ = split_off(lift(case.graph, case.sizes), case.sizes, chunk, 1, rows)
+    after, _ = split(lift(case.graph, case.sizes), case.sizes, 1, rows, chunk)
     verify(after)
     assert parse(str(after)) == after
-    for f in (lambda g: g, lambda g: strip(g, case.sizes, 2), lambda g: pad(g, case.sizes)):
+    for f in (lambda g: g, lambda g: strip(g, case.sizes, 2)[0], lambda g: pad(g, case.sizes)):
         after = verify(f(after))
         np.testing.assert_allclose(run(after, case.sizes)["out"], want[0], rtol=1e-9, atol=1e-9)
     compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1, rows=rows)
@@ -261,7 +261,7 @@ def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If it has to be copied there; else it is made there."""
-    monkeypatch.setattr("recurra.compile.coalesced", lambda p: p)
+    monkeypatch.setattr("recurra.compiler.pipeline.coalesced", lambda p: p)
     host = source(text(2400, 2000, 4, chunk=8, strip=100).compiled.program)  # no tiles of chunks
     lines = [x.strip() for x in host.splitlines()]
     (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]

@@ -19,10 +19,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import recurra
 from recurra import processor
+from recurra.compiler.options import CompileOptions
+from recurra.cost.target import Target
 from recurra.ir.graph import Graph
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
@@ -79,7 +81,11 @@ def program(entry: Entry | None, compile: Callable[[], T]) -> T:
 
 
 def entry(
-    folder: Path, graph: Graph, sizes: Mapping[str, int], options: Mapping[str, Any], backend: str
+    folder: Path,
+    graph: Graph,
+    sizes: Mapping[str, int],
+    options: CompileOptions,
+    target: Target,
 ) -> Entry | None:
     """Where a program is kept; None: a function of it cannot be told from others."""
     functions: list[str] = []
@@ -94,7 +100,7 @@ def entry(
         for n in graph.nodes.values()
         if isinstance(n.op, Data)
     }
-    known = [str(graph), sorted(sizes.items()), sorted(options.items()), backend, this_code()]
+    known = [str(graph), sorted(sizes.items()), options, target, this_code()]
     key = hashlib.sha256(repr([*known, sorted(arrays.items()), functions]).encode())
     return Entry(folder / key.hexdigest()[:32])
 

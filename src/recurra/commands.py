@@ -7,15 +7,21 @@ import json
 import runpy
 import sys
 import traceback
+from ast import literal_eval
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
+
+if TYPE_CHECKING:
+    from recurra.compiler.options import CompileOptions
+    from recurra.cost.target import Target
+    from recurra.rewrite.compile_context import Pass
 
 BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
@@ -142,6 +148,8 @@ class Opt:
     """Names of passes in order, separated by commas; none only checks and prints the graph."""
     sizes: tuple[str, ...] = ()
     """What is known of the bounds: B=64 T=200"""
+    options: tuple[str, ...] = ()
+    """Options of `compile`, which some passes wait for: strip=4 workers=2 backend=torch"""
     json: bool = False
     """Print {"text": .., "passes": [{"name", "before", "after", "ms"}, ..]}"""
 
@@ -150,17 +158,17 @@ class Opt:
         names = [name for name in self.passes.replace(" ", "").split(",") if name]
         rows: list[dict[str, Any]] = []
         if names:
-            from recurra import passes
-            from recurra.trace import Stages
+            from recurra.compiler.pass_manager import PassManager
+            from recurra.compiler.pipeline import context
 
-            for name in names:
-                _known_pass(name)
-            stages = Stages(sizes)
+            passes = [_pass(name) for name in names]
+            stages = PassManager(context(sizes, *_options(self.options)))
             if stages.asked.check:
                 _all_bounds(graph, sizes, "RECURRA_CHECK compares values")
             stages.begin(graph)
-            for name in names:
-                graph = passes.run(name, graph, stages)
+            for step in passes:
+                stages.cx.free = None  # passes come in any order: each decides for its own graph
+                graph = stages.run_one(step, graph)
             stages.end()
             rows = stages.rows
         print(json.dumps({"text": str(graph), "passes": rows}) if self.json else graph)
@@ -182,6 +190,8 @@ class Reduce:
     """It fails if this command does: {} stands for the file, {sizes} for the bounds."""
     sizes: tuple[str, ...] = ()
     """The bounds with which it fails: B=2 T=8"""
+    options: tuple[str, ...] = ()
+    """Options of `compile` with which the pass fails: strip=4"""
 
     def __call__(self) -> int:
         from recurra import reduce
@@ -194,9 +204,9 @@ class Reduce:
             )
         graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
         if self.pass_:
-            _known_pass(self.pass_)
+            step = _pass(self.pass_)
             _all_bounds(graph, sizes, "the oracle compares values")
-            failure = reduce.by_pass(self.pass_)
+            failure = reduce.by_pass(step, *_options(self.options))
         else:
             failure = reduce.by_command(self.check)
         print(reduce.reduce(reduce.Case(graph, sizes), failure, _progress))
@@ -207,11 +217,35 @@ def _progress(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _known_pass(name: str) -> None:
-    from recurra.passes import PASSES
+def _pass(name: str) -> Pass:
+    """The pass of that name."""
+    from recurra.compiler.pipeline import PASSES
 
-    if name not in PASSES:
-        raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(PASSES)}")
+    by_name = {step.name: step for step in PASSES}
+    if name not in by_name:
+        raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(by_name)}")
+    return by_name[name]
+
+
+def _options(words: tuple[str, ...]) -> tuple[CompileOptions, Target]:
+    """The options, and the target: that of a backend if one is named, else a plain one."""
+    from recurra.backend.choose import backend_of
+    from recurra.compiler.options import CompileOptions, expect_known
+    from recurra.cost.target import PLAIN
+
+    given = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
+    expect_known(given, ())
+    options = CompileOptions.of(given)
+    target = backend_of(options.backend).target if "backend" in given else PLAIN
+    return options, options.tuning.aimed(target)
+
+
+def _value(text: str) -> Any:
+    """A number, True, False or None; anything else is a name."""
+    try:
+        return literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:

@@ -14,11 +14,19 @@ import numpy as np
 
 from recurra import cache
 from recurra.backend.choose import backend_of, mesh_of, one_of
-from recurra.bounded import bounded, expect_room
-from recurra.compile import SCHEDULERS, Compiled, compile_graph
+from recurra.compiler.bounds import bounded, expect_room
+from recurra.compiler.options import (
+    CompileOptions,
+    checked,
+    count,
+    expect_alone,
+    expect_seed,
+    placed,
+)
+from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost import prices
-from recurra.cost.target import Target, aimed
+from recurra.cost.target import Target
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
 from recurra.footprint import told
@@ -31,7 +39,6 @@ from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
 from recurra.ops.source import Input
-from recurra.options import checked, count, expect_alone, expect_seed, placed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
@@ -90,22 +97,22 @@ class Executable:
                     loc=here(),
                 )
         of_machine = prices.of_machine(self.backend.name)
-        options = aimed(replace(self.backend.target, prices=of_machine), options)
-        options["workers"] = workers
-        self.target: Target = options["target"]
-        self.kept = self.entry(graph, options)
+        asked = CompileOptions.of({**options, "backend": self.backend.name})
+        target = asked.tuning.aimed(replace(self.backend.target, prices=of_machine))
+        self.target: Target = target
+        self.kept = self.entry(graph, asked)
         self.compiled: Compiled = cache.program(
-            self.kept, lambda: compile_graph(graph, self.sizes, **options)
+            self.kept, lambda: compile_graph(graph, self.sizes, asked, target)
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
 
-    def entry(self, graph: Graph, options: Mapping[str, Any]) -> cache.Entry | None:
+    def entry(self, graph: Graph, options: CompileOptions) -> cache.Entry | None:
         """Where the compiled program is kept, with its regions; None: it is not."""
         asked, caching = config(), getattr(self.backend, "cached", None)
-        if asked.cache is None or asked.watches or caching is None or options["workers"] > 1:
+        if asked.cache is None or asked.watches or caching is None or options.workers > 1:
             return None
-        entry = cache.entry(asked.cache, graph, self.sizes, options, self.backend.name)
+        entry = cache.entry(asked.cache, graph, self.sizes, options, self.target)
         if entry is not None:
             self.backend = caching(entry)
         return entry

@@ -18,8 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recurra import agreement, passes
+from recurra import agreement
+from recurra.compiler.options import CompileOptions
+from recurra.compiler.pass_manager import PassManager
+from recurra.compiler.pipeline import context
 from recurra.config import Config
+from recurra.cost.target import PLAIN, Target
 from recurra.errors import RecurraError
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_at
@@ -28,8 +32,8 @@ from recurra.ir.types import Domain, Type
 from recurra.ir.verify import verify
 from recurra.lang.safety import check
 from recurra.ops.source import Input
+from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.rule import compose
-from recurra.trace import Stages
 
 
 @dataclass(frozen=True)
@@ -232,11 +236,11 @@ STEPS = (
 # ---- how a case fails
 
 
-def by_pass(name: str) -> Failure:
+def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = PLAIN) -> Failure:
     """A pass that raises, or after which the oracle's answer is another."""
 
     def failure(case: Case) -> str | None:
-        stages = Stages(case.sizes, asked=Config(check=True))
+        stages = PassManager(context(case.sizes, options, target), asked=Config(check=True))
         try:
             if agreement.evaluations(case.graph, case.sizes) > agreement.MOST:
                 return None
@@ -244,7 +248,7 @@ def by_pass(name: str) -> Failure:
         except Exception:
             return None  # the graph itself cannot be evaluated
         try:
-            passes.run(name, case.graph, stages)
+            stages.run_one(step, case.graph)
         except Exception as error:
             return _signature(error)
         return None

@@ -109,9 +109,9 @@ class Context:
         Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
         it runs.
         """
+        from recurra.compiler.options import expect_known
         from recurra.executable import Executable
         from recurra.fitting import fitted
-        from recurra.options import expect_known
 
         options = {**_OPTIONS.get(), **options}
         sizes = {str(unwrap(k)): v for k, v in (bounds or {}).items()}

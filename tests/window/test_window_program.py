@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 import recurra as rc
 from random_programs import Case, programs
 from recurra.backend.numpy import NumpyBackend
-from recurra.compile import compile_graph
-from recurra.cost.target import PLAIN, aimed
+from recurra.compiler.options import CompileOptions
+from recurra.compiler.pipeline import compile_graph
+from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
 from recurra.executable import Executable
 from recurra.judged import judged_of
@@ -222,7 +223,7 @@ def test_so_do_those_of_groups(groups: int) -> None:
 
 def hosted(case: Case, counted: bool) -> Execution | None:
     """A random program whose loops the host runs."""
-    p = compile_graph(case.graph, case.sizes, **aimed(PLAIN, {"axes": False})).plan
+    p = compile_graph(case.graph, case.sizes, CompileOptions(tuning=Tuning(axes=False))).plan
     loops = [x for x in p.schedule.items if isinstance(x, Loop)]
     if not loops:
         return None

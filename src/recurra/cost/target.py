@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES, Prices
@@ -33,16 +31,3 @@ class Target:
 
 
 PLAIN = Target()
-FIELDS = tuple(f.name for f in fields(Target))
-
-
-def aimed(target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a compilation, where those that say what a target is are its own.
-
-    Who asks for tiles of so many rows gets them, also where a step is enough.
-    """
-    asked = {k: options[k] for k in FIELDS if k in options}
-    if "rows" in asked:
-        asked.setdefault("enough", inf)
-    rest = {k: x for k, x in options.items() if k not in FIELDS}
-    return {**rest, "target": replace(target, **asked)}

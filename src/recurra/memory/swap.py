@@ -8,20 +8,17 @@ every point is a buffer of its own, and a launch is given the one that it reads 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recurra.amounts import parse
 from recurra.errors import RecurraError, here
-from recurra.ir.graph import Graph
-from recurra.ir.types import Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.rewrite.granularity import inside_tiles
-from recurra.rewrite.tile import Tile, outer_of
+from recurra.rewrite.tile import outer_of
 
 Tier = Literal["host", "disk"]
 
@@ -95,21 +92,6 @@ def _can(plan: Plan, s: Store) -> bool:
     blocks = set(map(outer_of, inside_tiles(plan.graph)))
     cut = bool(s.kept) and s.kept[0].kind == "block" and s.kept[0].dim not in blocks
     return cut and not s.output and not s.given and len(plan.graph[s.name].domain.dims) > 1
-
-
-def read_by_points(
-    graph: Graph, sizes: Mapping[str, int], t: Tile, batch: Collection[str], swap: Swap
-) -> str | None:
-    """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
-    for ref in (a for name in t.members for a in graph[name].args):
-        of = graph[ref.name]
-        named = ref.name not in t.members and swap.may(ref.name)
-        if not named or t.dim not in of.domain or len(of.domain) < 2:
-            continue
-        points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)
-        if isinstance(of.type, Type) and points * of.type.nbytes(sizes) >= parse(swap.least):
-            return ref.name
-    return None
 
 
 def moved(plan: Plan, stores: Mapping[str, str], swap: Swap) -> list[str]:

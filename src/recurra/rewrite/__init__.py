@@ -1,1 +1,1 @@
-"""Graph to graph: one file per pass, `recurra.passes.PASSES` is the order."""
+"""Graph to graph: one file per pass, `compiler/pipeline.py` has their order."""

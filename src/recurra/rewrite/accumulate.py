@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ops.reduction import Fold, Reduction
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import Rewriting, apply, rule
 
 
@@ -54,3 +55,11 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     if g[part.name].domain != source.domain:
         return None
     return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Turn sums over loops into folds whose direction is open."""
+    return accumulate(graph, cx.sizes)
+
+
+ACCUMULATE = Pass("accumulate", run)

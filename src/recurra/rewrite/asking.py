@@ -15,6 +15,7 @@ from math import isqrt
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ops.elementwise import Going
+from recurra.rewrite.compile_context import CompileContext, Pass
 
 MOST = 32  # however long rows may be: what is run past their end must not be felt
 
@@ -36,3 +37,18 @@ def asked(graph: Graph, sizes: Mapping[str, int], asking: float) -> tuple[Graph,
         graph = graph.update([replace(n, op=replace(n.op, every=every))])
         why.append(f"{dim}: ends asked for every {every} steps (to ask costs {asking:g} of them)")
     return graph, why
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether loops ask where rows end, and that costs anything."""
+    return cx.target.asking > 0 and bool(open_questions(graph))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Decide how often loops ask their device whether any row goes on."""
+    new, why = asked(graph, cx.sizes, cx.target.asking)
+    cx.remark(*why)
+    return new
+
+
+ASKING = Pass("asking", run, applies)

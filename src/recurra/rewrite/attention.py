@@ -26,6 +26,7 @@ from recurra.ops.attention import FAR, Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.softmax import Softmax
 from recurra.ops.source import Const
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import loops
 from recurra.rewrite.growing_axes import CACHE, LEAST, TILE
@@ -70,19 +71,11 @@ class Choice:
         return f"attention {self.found.y.name} over {k}: {what}{asked} ({how})"
 
 
-def attention(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with every attention as one op, whatever it costs."""
-    for found in attentions(graph):
-        graph = lifted(graph, found)
-    return graph.live()
-
-
-def attended(
-    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel | None, asked: bool | None
+def attention(
+    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, asked: bool | None = None
 ) -> tuple[Graph, list[Choice]]:
-    """`attention` where the kernel costs less than tiles, or as asked; and what was decided."""
-    if kernel is None or asked is False:
-        return graph, []
+    """The graph with attentions in loops as one op where that is asked for, or costs less than
+    tiles; and what was decided."""
     ordered = loops(graph)
     found = [f for f in attentions(graph) if _in_a_loop(f, ordered)]
     choices = [priced(graph, sizes, kernel, f, asked) for f in found]
@@ -264,3 +257,21 @@ def lengths(graph: Graph, sizes: Mapping[str, int], f: Found) -> tuple[float, in
                 env[r.dim] = lo + (hi - lo) * k // (SAMPLES - 1)
         found.append(evaluate(f.range.size, env))
     return sum(found) / len(found), max(found)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether there is attention, and a kernel for it."""
+    may = cx.target.kernel is not None and cx.tuning.attention is not False
+    return may and bool(attentions(graph))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make softmax(q·k)·v over a range of the past one op where the backend's kernel pays."""
+    if cx.target.kernel is None:
+        return graph
+    new, choices = attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)
+    cx.remark(*choices)
+    return new
+
+
+ATTENTION = Pass("attention", run, applies)

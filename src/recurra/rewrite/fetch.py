@@ -17,8 +17,12 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range, Tuple, Type
 from recurra.ops.control import Item
 from recurra.ops.indexing import Pick
+from recurra.ops.permutation import Permutation
 from recurra.ops.samples import FUNCTION, Samples
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.granularity import free_dims, inside_tiles
+from recurra.rewrite.tile import outer_of
 from recurra.rewrite.unshuffle import flattened
 
 Wanted = Callable[[str, int], bool]
@@ -97,3 +101,22 @@ def _by_host(graph: Graph, n: Node, of: Ref, own: list[Range]) -> Graph:
     for name, x in graph.nodes.items():
         nodes |= {y.name: y for y in made} if name == n.name else {name: x}
     return replace(graph, nodes=nodes)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether samples are shuffled, and stores may go to slow memory."""
+    shuffles = any(isinstance(n.op, Permutation) for n in graph.nodes.values())
+    return shuffles and cx.offloads is not None
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Have the host take shuffled samples of what is to be swapped, of blocks all at once."""
+    if cx.offloads is None:
+        return graph
+    dims = {*free_dims(graph, cx).all, *map(outer_of, inside_tiles(graph))}
+    new, taken = fetch(graph, cx.sizes, dims, cx.offloads)
+    cx.remark(*taken)
+    return new
+
+
+FETCH = Pass("fetch", run, applies)

@@ -16,6 +16,8 @@ from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
+from recurra.rewrite.as_they_lie import as_they_lie
+from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.vectorise import candidates, vectorise
 from recurra.sets.dependence import happens
@@ -240,9 +242,6 @@ def granularity(
     return graph, tuple(made)
 
 
-Axes = tuple[tuple[str, ...], tuple[str, ...]]
-
-
 def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:
     """Where the dims of each output of `before` are after `decisions`, from where they were."""
     out: list[Axes] = []
@@ -268,3 +267,30 @@ def restored(array: Any, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
     for parts in split:
         shape.append(prod(next(sizes) for _ in parts))
     return xp.reshape(array, (*shape, *sizes))
+
+
+def laid_out(
+    graph: Graph, cx: CompileContext, batch: Sequence[str], inside: Sequence[str]
+) -> FreeDims:
+    """These dims, as axes that go last or first."""
+    last, why = batch_last(graph, cx.sizes, [*inside, *batch], cx.tuning.last)
+    return FreeDims(tuple(batch), tuple(inside), last, why)
+
+
+def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
+    """The dims that become axes: decided when they are first asked for."""
+    if cx.free is None:
+        cx.free = laid_out(graph, cx, batches(graph) if cx.tuning.axes else [], inside_tiles(graph))
+    return cx.free
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make the dims that order nothing axes, and count samples as they lie then."""
+    free = free_dims(graph, cx)
+    new, decided = granularity(graph, cx.sizes, free.all, free.last, free.why)
+    cx.axes = more_axes(cx.axes, graph, decided)
+    cx.remark(*decided)
+    return as_they_lie(new)
+
+
+GRANULARITY = Pass("granularity", run)

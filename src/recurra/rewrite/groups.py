@@ -19,7 +19,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
-from recurra.rewrite.granularity import Axes
+from recurra.rewrite.compile_context import Axes, CompileContext, Pass
 from recurra.rewrite.tile import Tile, tile, untiled
 
 HINT = "leave groups out"
@@ -202,3 +202,19 @@ def _of_rows(t: Type | Tuple, g: Groups) -> Type | Tuple:
 
 def _refusal(n: Node, why: str) -> ScheduleError:
     return ScheduleError("rows cannot take turns here", facts=why, hint=HINT, loc=n.loc)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether rows take turns."""
+    return cx.groups > 1
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Split rows into groups that take turns at the host."""
+    found = find(graph, cx.sizes, cx.groups, cx.workers)
+    cx.turns, cx.axes = (found.dim,), split_axes(cx.axes, found)
+    cx.remark(found)
+    return grouped(graph, found)
+
+
+GROUPS = Pass("groups", run, applies)

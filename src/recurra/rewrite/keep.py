@@ -9,7 +9,7 @@ is a minimum cut between what must be stored (states, samples) and what is neede
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import HELD, compute_ns, keep_ns
@@ -18,9 +18,10 @@ from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Reduction
+from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.granularity import free_dims
 
-Phase = tuple[Hashable, ...]  # the loops around, and the shift in the innermost
 _AGAIN = "_again"  # ends the names of copies
 
 
@@ -185,3 +186,15 @@ class _Phase:
             n = self.graph[old]
             nodes[new] = replace(n, name=new, args=tuple(map(redirect, n.args)))
         return Graph(nodes, self.graph.outputs, self.graph.dims), list(names.values())
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Decide what later loops read of earlier ones from memory, and what they compute again."""
+    phases = cx.phases(graph, free_dims(graph, cx).all)
+    held = HELD if cx.tuning.held is None else cx.tuning.held
+    new, choices = keep(graph, cx.sizes, phases, held, cx.target.prices)
+    cx.remark(*choices)
+    return new
+
+
+KEEP = Pass("keep", run)

@@ -24,6 +24,7 @@ from recurra.ops import elementwise as el
 from recurra.ops.reduction import Reduction, identity
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.growing import grows, neighbour
 from recurra.rewrite.lift_adjoint import lift_adjoint
 from recurra.rewrite.lift_contraction import lift_contraction
@@ -72,3 +73,11 @@ def lift_reduction(n: Node, g: Rewriting) -> Node | None:
     before = neighbour(n, g, r, direction, identity(n.op.monoid, n.type.dtype))
     join: Op = Op.registry[n.op.monoid]()
     return replace(n, op=join, args=(part, before))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make recurrences of sums over growing ranges."""
+    return lift(graph, cx.sizes)
+
+
+LIFT = Pass("lift", run)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, symbols
@@ -21,6 +22,7 @@ from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.pad_rules import rule_of
 from recurra.rewrite.padding import (
     FINITE,
@@ -225,3 +227,19 @@ def _branch(
 
     y = p.outside(p.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)
     return y.ref, y.fill
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether an axis of a value or of a read has a length that changes with a dim."""
+    dims = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
+    sizes = (s for n in graph.nodes.values() for s in shape_of(n.type))
+    counts = (e.count for n in graph.nodes.values() for a in n.args for e in a.slices)
+    return any(symbols(e) & dims for e in chain(sizes, counts))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Give axes whose length changes with a dim one length, and a mask where it matters."""
+    return pad(graph, cx.sizes)
+
+
+PAD = Pass("pad", run, applies)

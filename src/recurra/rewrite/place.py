@@ -18,6 +18,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.granularity import Edge, carried, cycles
 from recurra.sets.dependence import happens
 
@@ -134,3 +135,11 @@ def _at(
     index = [*zip(source.domain.dims, a.index, strict=True), (dim, at[a.name])]
     index.sort(key=lambda p: order.index(p[0]))
     return Ref(names[a.name], tuple(e for _, e in index))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Give an equation that lacks the dim of its cycle one point of it."""
+    return place(graph, cx.sizes)
+
+
+PLACE = Pass("place", run)

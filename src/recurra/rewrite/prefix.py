@@ -16,6 +16,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops.elementwise import Copy
 from recurra.ops.source import Input
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.rule import Rewriting
 from recurra.sets import isl
@@ -25,13 +26,10 @@ from recurra.sets.lag import lag
 LEAST = 2  # the first points are at most so small a part of all
 
 
-def prefix(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with stores for first points."""
-    return prefixes(graph, sizes, None)[0]
-
-
-def prefixes(graph: Graph, sizes: Mapping[str, int], chunk: int | None) -> tuple[Graph, list[str]]:
-    """`prefix`, and what was decided; first points are a multiple of `chunk`."""
+def prefix(
+    graph: Graph, sizes: Mapping[str, int], chunk: int | None = None
+) -> tuple[Graph, list[str]]:
+    """The graph with stores for first points, a multiple of `chunk`, and what was decided."""
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
     for n in graph.nodes.values():
         g.put(n)
@@ -112,3 +110,21 @@ def _apart(
             now = g[reader.name]
             args = (*now.args[:k], replace(now.args[k], name=first.name), *now.args[k + 1 :])
             g.put(replace(now, args=args))
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether first points are read for ever."""
+    return any(_first(graph, n, r, cx.sizes) for n in graph.nodes.values() for r in n.domain)
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Give first points that are read for ever a store of their own.
+
+    A loop that has been split begins at a whole launch already.
+    """
+    new, decided = prefix(graph, cx.sizes, None if cx.is_split else cx.tuning.chunk)
+    cx.remark(*decided)
+    return new
+
+
+PREFIX = Pass("prefix", run, applies)

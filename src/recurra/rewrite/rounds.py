@@ -38,19 +38,15 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.sets.dependence import happens
 
 MOST = 12  # turns of a round: each is compiled
 
 
-def rounds(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with every such dim in rounds."""
-    return in_rounds(graph, sizes)[0]
-
-
-def in_rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
-    """`rounds`, and what was decided."""
+def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
+    """The graph with every such dim in rounds, and what was decided."""
     why: list[str] = []
     for r in graph.dims:
         bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
@@ -221,3 +217,18 @@ def _names(stem: str) -> Iterator[str]:
     while True:
         yield f"{stem}_{k}"
         k += 1
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether the points of a dim differ in turns."""
+    return any(turns(graph, r.dim) > 1 for r in graph.dims)
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Count dims whose points differ in turns, such as layers, in rounds of such turns."""
+    new, decided = rounds(graph, cx.sizes)
+    cx.remark(*decided)
+    return new
+
+
+ROUNDS = Pass("rounds", run, applies)

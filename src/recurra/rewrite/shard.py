@@ -21,22 +21,8 @@ from recurra.ops.collective import SHARD, SHARDS, AllReduce
 from recurra.ops.control import Call, Item, Merge
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Reduction
-
-
-@dataclass(frozen=True)
-class Shard:
-    """`dim` is split over `workers`."""
-
-    dim: str
-    bound: str
-    workers: int
-
-    def __str__(self) -> str:
-        return f"{self.dim}: split over {self.workers} workers"
-
-    def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Bounds as one worker has them."""
-        return {**sizes, self.bound: sizes[self.bound] // self.workers, SHARDS: self.workers}
+from recurra.rewrite.compile_context import CompileContext, Pass, Shard
+from recurra.rewrite.granularity import batch_dims
 
 
 @dataclass(frozen=True)
@@ -165,3 +151,19 @@ def reads_all(graph: Graph, a: Ref, dim: str) -> bool:
         r.dim == dim and isinstance(e, Slice)
         for e, r in zip(a.index, graph[a.name].domain, strict=True)
     )
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether there are several workers."""
+    return cx.workers > 1
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make the program that of one of several workers, for its own rows."""
+    cx.shard = choose(graph, cx.sizes, batch_dims(graph), cx.workers)
+    cx.sizes = cx.shard.sizes(cx.sizes)
+    cx.remark(cx.shard)
+    return shard(graph, cx.sizes, cx.shard)
+
+
+SPLIT_ROWS = Pass("shard", run, applies)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from recurra.ir.graph import Graph
 from recurra.rewrite.algebra import ALGEBRA
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import apply
 from recurra.rewrite.shapes import SHAPES
 
@@ -21,3 +22,17 @@ def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """simplify once copies have been made on purpose: sums of products become contractions."""
     return apply(graph, (*SHAPES, *ALGEBRA), sizes, share=False)
+
+
+def run_simplify(graph: Graph, cx: CompileContext) -> Graph:
+    """Share equal equations, fold constants, drop what is not needed."""
+    return simplify(graph, cx.sizes)
+
+
+def run_contract(graph: Graph, cx: CompileContext) -> Graph:
+    """Join products and sums into contractions, once copies have been made on purpose."""
+    return contract(graph, cx.sizes)
+
+
+SIMPLIFY = Pass("simplify", run_simplify)
+CONTRACT = Pass("contract", run_contract)

@@ -18,8 +18,9 @@ from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Call, Merge
 from recurra.ops.movement import Expand
 from recurra.ops.source import Input
+from recurra.rewrite.compile_context import Axes, CompileContext, Pass
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.granularity import Axes, loops
+from recurra.rewrite.granularity import loops
 
 
 def single(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[Axes]]:
@@ -155,3 +156,19 @@ class _Single:
         new = self.made[n.name]
         read = Ref(n.name, new.domain.identity)
         return self.copied(read, set(range(ones)), ones + len(n.type.shape), new.domain).name
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether an inner dim of one point recurs."""
+    inner = (r for r in graph.dims[1:] if not r.mentions() - cx.sizes.keys())
+    return any(r.size(cx.sizes) == 1 for r in inner) and bool(of_one_point(graph, cx.sizes))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Drop inner dims of one point, such as one epoch."""
+    new, axes = single(graph, cx.sizes)
+    cx.axes = fewer_dims(cx.axes, axes)
+    return new
+
+
+SINGLE = Pass("single", run, applies)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from recurra.cost.tuning import Tuning
 from recurra.ir.expr import Expr, Sym, both, compare, evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.op import LETTERS
@@ -28,36 +29,30 @@ from recurra.ops.control import Merge
 from recurra.ops.elementwise import Copy, Going, Where
 from recurra.ops.source import Input, Value
 from recurra.rewrite.chunks import MOST, chunked, size_of, sizes_of
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.narrow import demands, least, narrowed
 from recurra.rewrite.running import running
 from recurra.sets import isl
 
-FEWEST = 16  # points that are worth it
 ROWS = 512  # of a chunk: they fill one core
 ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others stay in the loop
 Made = tuple[Graph, list[str]]
 
 
-def split(graph: Graph, sizes: Mapping[str, int], fewest: int = FEWEST, rows: int = ROWS) -> Graph:
-    """The graph with `fewest` given points, or more, taken out of its loops."""
-    return split_off(graph, sizes, None, fewest, rows)[0]
-
-
-def split_off(
+def split(
     graph: Graph,
     sizes: Mapping[str, int],
-    chunk: int | None,
-    fewest: int = FEWEST,
+    fewest: int = Tuning.given,
     rows: int = ROWS,
+    chunk: int | None = None,
 ) -> Made:
-    """`split`, and what was decided; the cut is at a multiple of `chunk` steps.
+    """The graph with `fewest` given points, or more, taken out of its loops, and what was decided.
 
-    `rows` of a batch fill a chunk of the points (0: no chunks).
+    The cut is at a multiple of `chunk` steps. `rows` of a batch fill a chunk of the points (0: no
+    chunks).
     """
-    if not fewest:
-        return graph, []
     for r in graph.dims:
         for m in graph.nodes.values():
             step = chunk or 1
@@ -401,3 +396,22 @@ class _Split:
     def given(self, a: Ref) -> bool:
         n = self.graph[a.name]
         return isinstance(n.op, Input) and a == self.graph.read(a.name)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether enough points of a loop are given before it."""
+    chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
+    every = ((m, r.dim) for r in graph.dims for m in graph.nodes.values()) if fewest else ()
+    return any(_cut(graph, m, dim, cx.sizes, chunk, fewest) for m, dim in every)
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Take points that wait for nothing of a loop, such as those of a prompt, out of it."""
+    tuning = cx.tuning
+    new, decided = split(graph, cx.sizes, tuning.given, cx.target.rows, tuning.chunk)
+    cx.is_split = bool(decided)
+    cx.remark(*decided)
+    return new
+
+
+SPLIT = Pass("split", run, applies)

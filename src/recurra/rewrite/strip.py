@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recurra.errors import ScheduleError
 from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold
 from recurra.ops.softmax import Softmax
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.normalised import divided_last, taken_apart
@@ -70,21 +70,13 @@ class Strip:
         return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
 
 
-def strip(graph: Graph, sizes: Mapping[str, int], size: int | None = None) -> Graph:
-    """The graph with ranges that grow in tiles of `size` points (None: by cost; 0: no tiles)."""
-    return stripped(graph, sizes, size)[0]
-
-
-def stripped(
+def strip(
     graph: Graph, sizes: Mapping[str, int], size: int | None = None
 ) -> tuple[Graph, list[Strip]]:
-    """`strip`, and what was decided."""
-    if size is not None and size < 0:
-        raise ScheduleError(
-            f"there are no tiles of {size} points",
-            facts="strip= is the points of a tile of a range that grows; 0: no tiles",
-            hint="leave it out: it is then decided by cost",
-        )
+    """The graph with ranges that grow in tiles of `size` points, and what was decided.
+
+    None: by cost; 0: no tiles.
+    """
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
         return loosened(graph, sizes), []
     apart = normalised_last(graph, sizes, size)
@@ -214,3 +206,20 @@ def _order(g: Rewriting, before: Graph) -> list[str]:
             out += [x for x in new if x in {a.name for a in g[n].args} and x not in out]
             out.append(n)
     return [*out, *(n for n in new if n not in out)]
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether a range is read whose ends move with a dim."""
+    dims = {d for n in graph.nodes.values() for d in n.domain.dims}
+    reads = (a for n in graph.nodes.values() for a in n.args)
+    return any(index_symbols(e) & dims for a in reads for e in a.slices)
+
+
+def run_strip(graph: Graph, cx: CompileContext) -> Graph:
+    """Split ranges that grow in a loop into tiles of static size."""
+    new, strips = strip(graph, cx.sizes, cx.tuning.strip)
+    cx.remark(*strips)
+    return new
+
+
+STRIP = Pass("strip", run_strip, applies)

@@ -9,7 +9,7 @@ it divides the range.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf, prod
@@ -22,14 +22,15 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
+from recurra.rewrite.accumulate import accumulate
+from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.granularity import free_dims, laid_out, loops
 
 ROWS = 512  # rows of a small matrix product that fill one core
 LAYER = 1 << 18  # bytes of a layer over one block: several are to stay in a core's cache
 FEWEST = 64  # points of a block
 VALUE = 1 << 23  # bytes of a value over one tile, such as pictures: more rows fill no core better
-
-Phase = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True)
@@ -319,3 +320,69 @@ def _ref(graph: Graph, t: Tile, inside: bool, a: Ref) -> tuple[Ref, int | None]:
         else:
             index += [div(e, t.size), mod(e, t.size)]
     return Ref(a.name, tuple(index)), split
+
+
+def read_by_points(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    t: Tile,
+    batch: Collection[str],
+    offloads: Callable[[str, int], bool] | None,
+) -> str | None:
+    """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
+    if offloads is None:
+        return None
+    for ref in (a for name in t.members for a in graph[name].args):
+        of = graph[ref.name]
+        if ref.name in t.members or t.dim not in of.domain or len(of.domain) < 2:
+            continue
+        points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)
+        if isinstance(of.type, Type) and offloads(ref.name, points * of.type.nbytes(sizes)):
+            return ref.name
+    return None
+
+
+def has_blocks(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether a batch is so long that it is taken in blocks."""
+    return bool(blocks(graph, cx.sizes, free_dims(graph, cx).batch, cx.target.rows))
+
+
+def run_block(graph: Graph, cx: CompileContext) -> Graph:
+    """Take batches so long that a layer over them fits no cache in blocks."""
+    free = free_dims(graph, cx)
+    batch, inside = list(free.batch), list(free.inside)
+    for t in blocks(graph, cx.sizes, batch, cx.target.rows):
+        graph = tile(graph, t)
+        batch.remove(t.dim)
+        inside.append(t.inner)
+        cx.remark(t)
+    cx.free = laid_out(graph, cx, batch, inside)
+    return graph
+
+
+def may_tile(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether rows fill tiles at all."""
+    return cx.target.rows > 0
+
+
+def run_tile(graph: Graph, cx: CompileContext) -> Graph:
+    """Split loops that order nothing into tiles, but those that read a point of what is swapped."""
+    free, target = free_dims(graph, cx), cx.target
+    at = cx.phases(accumulate(graph, cx.sizes), free.all)
+    at = {n: phase for n, phase in at.items() if n in graph.nodes}
+    much = target.enough if free.last else inf
+    ordered, axes = loops(graph), set(free.all)
+    found = tiles(graph, cx.sizes, at, ordered, axes, target.rows, much, target.prices)
+    swapped = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
+    cx.remark(
+        *(f"{t.dim}: no tiles, {name} is to be swapped" for t, name in swapped.items() if name)
+    )
+    for t in (t for t, name in swapped.items() if name is None):
+        graph = tile(graph, t)
+        cx.free = free = replace(free, inside=(*free.inside, t.inner))
+        cx.remark(t)
+    return graph
+
+
+BLOCK = Pass("block", run_block, has_blocks)
+TILE = Pass("tile", run_tile, may_tile)

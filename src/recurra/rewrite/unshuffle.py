@@ -21,6 +21,7 @@ from recurra.ops.indexing import Take
 from recurra.ops.movement import Reshape
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import Reduction
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 
 
@@ -174,3 +175,16 @@ def in_order(graph: Graph, s: Samples) -> Graph:
         domain = spread(n.domain) if n.name in s.members else n.domain
         nodes[n.name] = replace(n, args=args, domain=domain)
     return Graph(nodes, graph.outputs, graph.dims).live()
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether anything is shuffled."""
+    return any(isinstance(n.op, Permutation) for n in graph.nodes.values())
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Take samples that are all summed in the order in which they were made."""
+    return unshuffle(graph, cx.sizes)
+
+
+UNSHUFFLE = Pass("unshuffle", run, applies)

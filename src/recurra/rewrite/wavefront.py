@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
+from recurra.cost.tuning import Tuning
 from recurra.ir.expr import (
     TRUE,
     Sym,
@@ -38,21 +39,15 @@ from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
 from recurra.ops.source import Const, Uniform, Value
+from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fronts import Front, cost, fronts, length_of, shifts_of
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.rule import Rewriting
 from recurra.sets.dependence import always_inside, happens
 
-GAIN = 2.0  # so much cheaper it must be: estimates
 
-
-def wavefront(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with those tables on diagonals that are much cheaper so."""
-    return on_diagonals(graph, sizes)[0]
-
-
-def on_diagonals(
-    graph: Graph, sizes: Mapping[str, int], gain: float = GAIN, prices: Prices = PRICES
+def wavefront(
+    graph: Graph, sizes: Mapping[str, int], gain: float = Tuning.diagonals, prices: Prices = PRICES
 ) -> tuple[Graph, tuple[Front, ...]]:
     """The graph with those tables on diagonals that are `gain` times cheaper so, and which."""
     made: list[Front] = []
@@ -384,3 +379,18 @@ class _Skew:
         """The equation of old, for whoever reads it whole."""
         self.g.loc = n.loc
         self.picked(Ref(n.name, n.domain.identity), n.domain, n.name)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether cells of a table wait for neighbours along two dims."""
+    return cx.tuning.axes and any(fronts(graph, cx.sizes))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make tables diagonal by diagonal where that is cheaper, or the only order."""
+    new, found = wavefront(graph, cx.sizes, cx.tuning.diagonals, cx.target.prices)
+    cx.remark(*found)
+    return new
+
+
+WAVEFRONT = Pass("wavefront", run, applies)

@@ -1,10 +1,10 @@
-"""What a compilation went through: logged, dumped and checked as the environment asks."""
+"""Runs passes: every graph is verified and kept, logged and checked as the environment asks."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,80 +14,87 @@ from recurra.errors import PassError
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
 from recurra.ops.collective import SHARD, SHARDS
-from recurra.rewrite.fuel import Fuel, burning
-from recurra.rewrite.granularity import Axes
-
-Pass = Callable[[Graph, Mapping[str, int]], Graph]
+from recurra.rewrite.compile_context import CompileContext, Pass
+from recurra.rewrite.fuel import burning
 
 
 @dataclass
-class Stages:
+class PassManager:
     """Every stage of one compilation, for people and for tests."""
 
-    sizes: Mapping[str, int]
-    graphs: dict[str, Graph] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    decisions: list[str] = field(default_factory=list)
+    cx: CompileContext
     asked: Config = field(default_factory=config)
-    axes: Sequence[Axes] | None = None  # of the outputs, once some dims of them are axes
-    fuel: Fuel = field(default_factory=Fuel)
+    graphs: dict[str, Graph] = field(default_factory=dict[str, Graph])  # after every pass that ran
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    made: dict[str, Graph] = field(default_factory=dict[str, Graph])  # the last graph of each pass
     answers: list[Any] | None = None  # the oracle's, of the first graph
     alone: Mapping[str, int] | None = None  # its bounds, where rows are split over workers
     verified: Graph | None = None  # the graph that the last pass made
 
     def __post_init__(self) -> None:
-        self.fuel.limit = self.asked.fuel
+        self.cx.fuel.limit = self.asked.fuel
+
+    @property
+    def decisions(self) -> list[str]:
+        """What was decided and why, a line each."""
+        return self.cx.remarks
 
     def begin(self, graph: Graph) -> None:
-        """The graph that all others are compared with."""
+        """Takes the graph that all others are compared with."""
         self.graphs["trace"] = graph
+        self.cx.axes = agreement.as_written(graph)
         self.dump("trace", graph)
         if self.asked.check:
             self.answer(graph)
 
-    def split(self, sizes: Mapping[str, int], decision: str) -> None:
-        """From here on bounds are those of one worker: the oracle is one worker alone."""
-        self.sizes = sizes
-        self.decisions.append(decision)
-        if self.answers is not None:
-            self.alone = {**sizes, SHARD: 0, SHARDS: 1}
-            self.answer(self.graphs["trace"])
+    def run(self, passes: Iterable[Pass], graph: Graph) -> Graph:
+        """The graph after those passes that apply; all of them, one after the other."""
+        for step in passes:
+            graph = self.run_one(step, graph)
+        return graph
 
-    def run(self, name: str, f: Pass, before: Graph) -> Graph:
-        """One pass: the graph verifies before and after, and has one answer."""
+    def run_one(self, step: Pass, before: Graph) -> Graph:
+        """The graph after one pass, if it applies: it verifies, and has the answer of the first.
+
+        No pass runs on what it made itself.
+        """
+        if self.made.get(step.name) is before or not step.applies(before, self.cx):
+            return before
+        name = unused(step.name, self.graphs)
         start, decided = time.perf_counter(), len(self.decisions)
-        empty, laws = self.fuel.empty, self.fuel.laws.copy()
-        with burning(self.fuel):
+        fuel = self.cx.fuel
+        empty, laws = fuel.empty, fuel.laws.copy()
+        with burning(fuel):
             try:
-                self.verified = after = verify(f(before, self.sizes), self.verified)
+                self.verified = after = verify(step.run(before, self.cx), self.verified)
             except Exception as error:
                 error.add_note(f"in the pass {name}")
                 raise
         ms = (time.perf_counter() - start) * 1e3
         counts = {"before": len(before.nodes), "after": len(after.nodes)}
         self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
-        self.graphs[name] = after
+        self.graphs[name] = self.made[step.name] = after
         self.tell("passes", f"{name:<12} {counts['before']:>5} → {counts['after']:<5} {ms:7.1f} ms")
-        for law, n in (self.fuel.laws - laws).items():
+        for law, n in (fuel.laws - laws).items():
             self.tell("rules", f"{name:<12} {n:>5} × {law}")
         for line in self.decisions[decided:]:
             self.tell("decisions", f"{name:<12} {line}")
-        if self.fuel.empty and not empty:
-            self.say(f"out of fuel in {name}; rewrite {self.fuel.used} is {self.fuel.last}")
+        if fuel.empty and not empty:
+            self.say(f"out of fuel in {name}; rewrite {fuel.used} is {fuel.last}")
         self.dump(name, after)
-        if self.answers is not None:
-            self.compare(name, after)
+        self.compare(name, after)
         return after
 
     def end(self) -> None:
         """After the last pass."""
-        if self.fuel.limit is not None and not self.fuel.empty:
-            self.say(f"RECURRA_FUEL={self.fuel.limit}: there are only {self.fuel.used} rewrites")
+        fuel = self.cx.fuel
+        if fuel.limit is not None and not fuel.empty:
+            self.say(f"RECURRA_FUEL={fuel.limit}: there are only {fuel.used} rewrites")
 
     @property
     def oracle(self) -> Mapping[str, int]:
-        """The bounds that it runs for."""
-        return self.sizes if self.alone is None else self.alone
+        """The bounds that it runs for: once rows are split, those of one worker alone."""
+        return self.cx.sizes if self.alone is None else self.alone
 
     def answer(self, graph: Graph) -> None:
         """Keeps the oracle's answer, or says why there is none."""
@@ -99,13 +106,18 @@ class Stages:
                 f" at most {agreement.MOST:,} are made: compile for smaller bounds"
             )
             return
-        self.answers = agreement.answers(graph, self.oracle, _order(graph), _axes(graph, None))
+        written = agreement.as_written(graph)
+        self.answers = agreement.answers(graph, self.oracle, _order(graph), written)
 
     def compare(self, name: str, after: Graph) -> None:
         """Raises PassError where the answer is not that of the first graph."""
-        assert self.answers is not None
+        if self.answers is None:
+            return
         first = self.graphs["trace"]
-        found = agreement.answers(after, self.oracle, _order(first), _axes(after, self.axes))
+        if self.cx.shard is not None and self.alone is None:
+            self.alone = {**self.cx.sizes, SHARD: 0, SHARDS: 1}
+            self.answer(first)
+        found = agreement.answers(after, self.oracle, _order(first), self.cx.axes)
         wrong = agreement.difference(first, self.oracle, self.answers, found)
         if wrong is None:
             return
@@ -142,5 +154,8 @@ def _order(graph: Graph) -> list[tuple[str, ...]]:
     return [graph[o].domain.dims for o in graph.outputs]
 
 
-def _axes(graph: Graph, decided: Sequence[Axes] | None) -> Sequence[Axes]:
-    return agreement.as_written(graph) if decided is None else decided
+def unused(name: str, taken: Iterable[str]) -> str:
+    """The name, or with `again` where it is taken, as often as needed."""
+    while name in taken:
+        name += " again"
+    return name

@@ -4,17 +4,58 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from recurra.compile import compile_graph
-from recurra.cost.target import FIELDS
+from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
+from recurra.memory.placement import Asked
+from recurra.memory.swap import Swap, Tier
 from recurra.program.execute import Backend
 from recurra.program.placed import can_place
+
+Scheduler = Literal["own", "isl"]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a program is compiled for, and what it may take."""
+
+    backend: str | Backend = "jax"
+    """What runs the program: "jax", "numpy", "torch", with "+nest" for tuned contractions."""
+    memory: int | str | None = None
+    """Bytes that a run holds at most, such as "2GiB"; more is computed twice, or moved to a disk,
+    where it has to be, and what does not fit even so is refused."""
+    check: Literal["", "nan"] | None = None
+    """With "nan", a run that makes a NaN or inf is refused with the op, the point and the line;
+    launches are then short, and slower."""
+    workers: int = 1
+    """Devices that share the rows of a dim that orders nothing; each has some of them."""
+    groups: int = 1
+    """Groups of rows of host environments: while one is stepped, the others act."""
+    swap: Swap | Tier | None = None
+    """Large stores lie on the "host" or a "disk"; a `recurra.Swap` says which, and where."""
+    placement: Asked | None = None
+    """Stores lie in one block of memory, where a solver puts them: "greedy", "exact", "mapping", a
+    file of offsets, or a function of the problem."""
+    scheduler: Scheduler = "own"
+    """Who orders the loops; "isl" is the scheduler of isl."""
+    tuning: Tuning = field(default_factory=Tuning)
+    """Knobs for experts; each is also an option of its own name."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> CompileOptions:
+        """The options that keywords say, those of `Tuning` among them."""
+        knobs = {f.name for f in fields(Tuning)}
+        own = {name: x for name, x in given.items() if name not in knobs}
+        tuning = replace(
+            own.pop("tuning", Tuning()), **{k: x for k, x in given.items() if k in knobs}
+        )
+        return cls(**own, tuning=tuning)
+
 
 PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
 
@@ -30,14 +71,13 @@ def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
-    own = list(inspect.signature(compile_graph).parameters)[2:-1]  # less the graph, bounds, target
-    known = [*own, *FIELDS, "check", "memory"]
+    known = [f.name for f in (*fields(CompileOptions), *fields(Tuning))]
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             raise RecurraError(
                 f"compile has no option {name!r}",
-                facts=f"its options are backend, {', '.join(known)}",
+                facts=f"its options are {', '.join(known)}",
                 hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
                 if name in bounds
                 else f"perhaps you meant {close[0]}"

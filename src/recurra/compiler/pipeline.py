@@ -1,0 +1,208 @@
+"""The whole pipeline on one screen: equations to program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from recurra.compiler.options import CompileOptions
+from recurra.compiler.pass_manager import PassManager
+from recurra.cost.target import PLAIN, Target
+from recurra.ir.bind import bind, without_negative
+from recurra.ir.expr import symbols
+from recurra.ir.graph import Graph
+from recurra.lang.safety import check, known_bounds
+from recurra.memory.coalesce import coalesced
+from recurra.memory.placement import Asked, in_arena
+from recurra.memory.plan import Plan, plan
+from recurra.memory.swap import Swap, moved, swap_of, worth
+from recurra.memory.validate import validate
+from recurra.program.apart import by_cost
+from recurra.program.lower import Program, lower
+from recurra.program.rotate import rotated
+from recurra.program.shards import Shards, shards
+from recurra.program.source import source
+from recurra.rewrite.accumulate import ACCUMULATE
+from recurra.rewrite.asking import ASKING
+from recurra.rewrite.attention import ATTENTION
+from recurra.rewrite.compile_context import Axes, CompileContext, Pass, Phase
+from recurra.rewrite.fetch import FETCH
+from recurra.rewrite.granularity import GRANULARITY
+from recurra.rewrite.groups import GROUPS
+from recurra.rewrite.keep import KEEP
+from recurra.rewrite.lift import LIFT
+from recurra.rewrite.pad import PAD
+from recurra.rewrite.place import PLACE
+from recurra.rewrite.prefix import PREFIX
+from recurra.rewrite.rounds import ROUNDS
+from recurra.rewrite.shard import SPLIT_ROWS
+from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
+from recurra.rewrite.single import SINGLE
+from recurra.rewrite.split import SPLIT
+from recurra.rewrite.strip import STRIP
+from recurra.rewrite.tile import BLOCK, TILE
+from recurra.rewrite.unshuffle import UNSHUFFLE
+from recurra.rewrite.wavefront import WAVEFRONT
+from recurra.schedule.by_isl import schedule_by_isl
+from recurra.schedule.legal import violations
+from recurra.schedule.levels import schedule
+from recurra.schedule.tree import Schedule, phases
+
+PASSES: tuple[Pass, ...] = (
+    SINGLE,
+    SIMPLIFY,
+    UNSHUFFLE,
+    SIMPLIFY,
+    ROUNDS,
+    LIFT,
+    PREFIX,
+    SPLIT,
+    PREFIX,
+    ATTENTION,
+    STRIP,
+    PAD,
+    PLACE,
+    WAVEFRONT,
+    SPLIT_ROWS,
+    GROUPS,
+    ASKING,
+    BLOCK,
+    KEEP,
+    TILE,
+    FETCH,
+    GRANULARITY,
+    CONTRACT,
+    ACCUMULATE,
+    CONTRACT,
+    PLACE,
+    KEEP,  # folds have let some statements move to another loop
+)
+SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program with the stages it went through."""
+
+    stages: PassManager
+    schedule: Schedule
+    plan: Plan
+    program: Program
+    outputs: Mapping[str, str]  # of the source graph -> of the program
+    axes: Mapping[str, Axes]  # of each output of the source graph
+    shards: Shards | None = None  # where rows are split over workers
+
+
+def compile_graph(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    options: CompileOptions | None = None,
+    target: Target = PLAIN,
+) -> Compiled:
+    """Graph to program, for bounds that are known.
+
+    Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
+    """
+    options = options or CompileOptions()
+    check(graph, sizes)
+    graph, sizes = bound(graph, known_bounds(graph, sizes))
+    cx = context(sizes, options, target)
+    stages = PassManager(cx)
+    stages.begin(graph)
+    g = stages.run(PASSES, graph)
+    stages.end()
+    s = rotated(SCHEDULERS[options.scheduler](g, cx.sizes), cx.sizes, cx.turns)
+    broken = violations(s, cx.sizes)
+    assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
+    p = coalesced(plan(s, cx.sizes))
+    if stages.asked.check:
+        wrong = validate(p)
+        assert not wrong, wrong[0]
+    program = _lowered(p, cx, swap_of(options.swap))
+    program = _placed(program, options.placement, p if stages.asked.check else None)
+    tell(stages, p.schedule, program)
+    names = dict(zip(graph.outputs, g.outputs, strict=True))
+    axes = dict(zip(graph.outputs, cx.axes, strict=True))
+    rows = shards(program.plan, stages.graphs.get(SPLIT_ROWS.name), cx.shard, cx.axes)
+    return Compiled(stages, p.schedule, p, program, names, axes, rows)
+
+
+def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
+    """The graph with numbers for all bounds but those of its dims, which are what is left."""
+    of_dims = {s for r in graph.dims for s in symbols(r.hi)}
+    left = {n: v for n, v in sizes.items() if n in of_dims}
+    graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
+    return without_negative(graph, left), left
+
+
+def context(
+    sizes: Mapping[str, int], options: CompileOptions | None = None, target: Target = PLAIN
+) -> CompileContext:
+    """What the passes of one compilation are given."""
+    options = options or CompileOptions()
+    tuning, swap = options.tuning, swap_of(options.swap)
+    return CompileContext(
+        sizes,
+        scheduled,
+        tuning if options.scheduler == "own" else replace(tuning, strip=0),  # isl's are over boxes
+        target,
+        options.workers,
+        options.groups,
+        None if swap is None else swap.wants,
+    )
+
+
+def scheduled(graph: Graph, sizes: Mapping[str, int], free: frozenset[str]) -> Mapping[str, Phase]:
+    """The loop in which every equation runs, with the dims in `free` as axes."""
+    return phases(schedule(graph, sizes, free))
+
+
+def tell(stages: PassManager, s: Schedule, program: Program) -> None:
+    """What came out, logged and dumped as the environment asks."""
+    if "memory" in stages.asked.log:
+        for line in str(program.plan).splitlines():
+            stages.tell("memory", f"{'plan':<12} {line}")
+    if stages.asked.dump is not None:
+        for name, told in {"schedule": s, "plan": program.plan, "host": source(program)}.items():
+            stages.dump(name, told)
+
+
+def _lowered(p: Plan, cx: CompileContext, swap: Swap | None) -> Program:
+    """The program; of what is worth swapping, what can be swapped is."""
+    target = cx.target
+    counted = _counted(p, cx)
+    make = partial(
+        lower, p, cx.tuning.chunk, prices=target.prices, counted=counted, behind=target.behind
+    )
+    asked = worth(p, swap) if swap is not None else {}
+    if swap is None or not asked:
+        return make()
+    program = make(swapped=asked, room=swap.room)
+    told = moved(program.plan, asked, swap)
+    waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
+    kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
+    cx.remark(*(x for x in told if kept == asked or x.partition(":")[0] not in waiting))
+    if kept == asked:
+        return replace(program, swap=swap)
+    return replace(make(swapped=kept, room=swap.room), swap=swap) if kept else make()
+
+
+def _counted(p: Plan, cx: CompileContext) -> frozenset[str]:
+    """The dims that the host counts, those of rows that take turns among them."""
+    if cx.target.counted is not None:
+        return frozenset((*cx.target.counted, *cx.turns))
+    dims, why = by_cost(p, cx.target.prices)
+    cx.remark(*why)
+    return dims.union(cx.turns)
+
+
+def _placed(program: Program, asked: Asked | None, checked: Plan | None) -> Program:
+    """The program with its stores in an arena, if that is asked for; `checked` is then run in it
+    point by point."""
+    if asked is None:
+        return program
+    made = in_arena(program.plan, asked)
+    wrong = validate(checked, made.arena) if checked is not None else ()
+    assert not wrong, wrong[0]
+    return replace(program, plan=made)

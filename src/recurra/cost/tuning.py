@@ -1,0 +1,70 @@
+"""tuning: knobs of experts, which override choices that are else made by cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+
+from recurra.cost.attention import AttentionKernel
+from recurra.cost.prices import Prices
+from recurra.cost.target import Target
+from recurra.errors import ScheduleError
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Knobs for experts. They may change from version to version; results never depend on them.
+
+    None leaves the choice to the compiler.
+    """
+
+    axes: bool = True
+    """Dims that order nothing become axes of arrays; if false, every dim is a loop."""
+    last: bool | None = None
+    """Batch axes are the last ones in memory; if false, the first."""
+    chunk: int | None = None
+    """Steps of the outermost loop in one launch."""
+    held: float | None = None
+    """Price of a byte that is kept, in times its traffic (0: keep all); by default 1.3."""
+    strip: int | None = None
+    """Points of a tile of a range that grows (0: no tiles); isl's scheduler takes none."""
+    attention: bool | None = None
+    """Attention is one call of the backend's kernel; if false, equations."""
+    given: int = 16
+    """Points that wait for nothing of their loop are computed at once if they are this many
+    (0: never)."""
+    diagonals: float = 2.0
+    """Tables are computed by diagonals where that is this many times cheaper (0: always)."""
+    rows: int | None = None
+    """Rows of a batch that fill a tile (0: no tiles); the backend's own by default."""
+    enough: float | None = None
+    """Nanoseconds of a step that needs no tiles, where batch axes are last; infinite if `rows` is
+    given, else the backend's own."""
+    asking: float | None = None
+    """Price of asking a device whether rows go on, in steps of the loop (0: nothing)."""
+    behind: float | None = None
+    """Nanoseconds of work that no host call waits for which are worth a launch of their own."""
+    counted: tuple[str, ...] | None = None
+    """Dims whose loops run on the host: every point is a launch, with buffers of its own."""
+    kernel: AttentionKernel | None = None
+    """The kernel of attention that is weighed against equations; the backend's own by default."""
+    prices: Prices | None = None
+    """Prices of work; by default those that `recurra calibrate` found on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.strip is not None and self.strip < 0:
+            raise ScheduleError(
+                f"there are no tiles of {self.strip} points",
+                facts="strip= is the points of a tile of a range that grows; 0: no tiles",
+                hint="leave it out: it is then decided by cost",
+            )
+
+    def aimed(self, target: Target) -> Target:
+        """The target with the properties that are given here.
+
+        Tiles of so many rows are made if they are asked for, also where a step is long enough.
+        """
+        given = {f.name: x for f in fields(Target) if (x := getattr(self, f.name)) is not None}
+        if "rows" in given:
+            given.setdefault("enough", inf)
+        return replace(target, **given)
