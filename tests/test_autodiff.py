@@ -307,9 +307,8 @@ def test_learning_an_rnn_is_jax_on_the_unrolled_program() -> None:
 def test_parameters_are_leaves_unless_asked(through: bool) -> None:
     """p[i+1] = 0.5 · p[i]: with updates followed, all of the p that come from a p count."""
     with tracing("i") as (tracer, (i,)):
-        p = rc.like(Type("f64"), (i,), "p")
-        p[0] = rc.constant(2.0, "f64")
-        p[i + 1] = p * 0.5
+        p = Parameter(rc.constant(2.0, "f64"), (i,), "p")
+        p.update(p * 0.5)
         (p * 3.0).backward(wrt=[p], through_updates=through)
         rc.output(g=p.grad)
         out = run(tracer, {"I": 4})

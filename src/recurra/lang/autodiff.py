@@ -10,6 +10,7 @@ which is back-propagation through time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,9 +47,7 @@ from recurra.sets.dependence import readers
 def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
     tracer = loss.tracer
-    leaves: list[Any] = list(
-        tracer.params if wrt is None else [wrt] if isinstance(wrt, Read) else wrt
-    )
+    leaves = tracer.params if wrt is None else _leaves(wrt)
     if loss.shape:
         raise RecurraError(
             "backward() needs a scalar loss",
@@ -59,16 +58,13 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     loss = _named(loss)
     names = {p.name for p in leaves}
     graph = _snapshot(tracer)
-    stop = set[str]() if through_updates else names
-    needed = _between(graph, loss.name, names, stop)
+    passed = {name for name, node in graph.nodes.items() if _differentiable(node)}
+    if not through_updates:
+        passed -= {p.name for p in tracer.params}
+    needed = _between(graph, loss.name, names, passed)
     reached = [p for p in leaves if p.name in needed]
     if not reached:
-        raise RecurraError(
-            "the loss does not depend on any parameter",
-            facts=f"parameters: {', '.join(sorted(names)) or 'none'}",
-            hint="a sample, env.step and .detach() stop gradients",
-            loc=here(),
-        )
+        raise _unreached(graph, loss, names, passed)
     for p in reached if wrt is None else ():
         if p.grad is not None:
             raise RecurraError(
@@ -77,11 +73,52 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
                 loc=here(),
             )
-    cotangents = _Cotangents(tracer, graph, needed, stop)
+    cotangents = _Cotangents(tracer, graph, needed, passed)
     cotangents.seed(loss)
     cotangents.propagate()
-    for p in leaves:
+    for p in reached if wrt is None else leaves:
         p.grad = cotangents.of(p.name) if p.name in needed else None
+
+
+def _leaves(wrt: Any) -> list[Any]:
+    """The tensors of `wrt`. Raises RecurraError if one is none, or a read of another point."""
+    given = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
+    for x in given:
+        if not isinstance(x, Read):
+            raise RecurraError(
+                f"backward(wrt=...) takes tensors, not {type(x).__name__}",
+                facts=f"it was given {x!r}",
+                hint="of a module: backward(wrt=net.params)",
+                loc=here(),
+            )
+        if not x.graph.is_identity(x.ref):
+            raise RecurraError(
+                f"backward(wrt=...) is given the read {x.ref}",
+                facts=f"gradients are of tensors, at every point; {x.name} is over "
+                f"{x.graph[x.name].domain}",
+                hint=f"ask for all of it, and read the gradient there: backward(wrt=[{x.name}])",
+                loc=here(),
+            )
+    return given
+
+
+def _unreached(
+    graph: Graph, loss: RecurrentTensor, leaves: set[str], passed: set[str]
+) -> RecurraError:
+    """The refusal of a loss that no gradient leads back to a leaf from."""
+    every = {name for name, node in graph.nodes.items() if _differentiable(node)}
+    between = _between(graph, loss.name, leaves, every) - leaves
+    ends = sorted(between - passed)
+    facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
+    return RecurraError(
+        "the loss does not depend on any parameter",
+        facts=f"{facts}; gradients stop at {', '.join(ends)}" if ends else facts,
+        hint="backward(.., through_updates=True) follows the values of parameters to where they "
+        "come from"
+        if ends
+        else "a sample, env.step and .detach() stop gradients",
+        loc=here(),
+    )
 
 
 def _snapshot(tracer: Tracer) -> Graph:
@@ -93,31 +130,34 @@ def _snapshot(tracer: Tracer) -> Graph:
     return Graph(nodes, ())
 
 
-def _between(graph: Graph, loss: str, leaves: set[str], stop: set[str]) -> set[str]:
-    """The equations on some differentiable path from a leaf to the loss."""
+def _between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:
+    """The equations on some path from a leaf to the loss, which leads through `passed` only."""
     above: set[str] = set()
     todo = [loss]
     while todo:
         name = todo.pop()
-        if name in above or not _differentiable(graph[name]):
+        if name in above or not _has_gradient(graph[name]):
             continue
         above.add(name)
-        if name not in stop:
+        if name in passed:
             todo += [a.name for a in graph[name].args]
-    below = set(leaves) & above
-    todo = list(below)
+    below = leaves & above
+    todo, on_the_way = list(below), above & passed
     while todo:
         for reader, _ in graph.readers[todo.pop()]:
-            if reader.name in above and reader.name not in below and reader.name not in stop:
+            if reader.name in on_the_way and reader.name not in below:
                 below.add(reader.name)
                 todo.append(reader.name)
     return below
 
 
+def _has_gradient(node: Node) -> bool:
+    return not isinstance(node.type, Tuple) and is_float(node.type.dtype)
+
+
 def _differentiable(node: Node) -> bool:
-    if isinstance(node.type, Tuple) or not node.op.pure or isinstance(node.op, Detach):
-        return False
-    return is_float(node.type.dtype)
+    """Is there a gradient, and does it go on to what the equation reads?"""
+    return _has_gradient(node) and node.op.pure and not isinstance(node.op, Detach)
 
 
 @dataclass
@@ -127,7 +167,7 @@ class _Cotangents:
     tracer: Tracer
     graph: Graph
     needed: set[str]
-    stop: set[str]
+    passed: set[str]
 
     def __post_init__(self) -> None:
         here = [n for n in self.graph.nodes if n in self.needed]
@@ -150,8 +190,9 @@ class _Cotangents:
         self.terms[loss.name].append(RecurrentTensor(self.tracer, Ref(ones.name)))
 
     def propagate(self) -> None:
+        through = self.needed & self.passed
         for name in list(self.graph.nodes):
-            if name in self.needed and name not in self.stop:
+            if name in through:
                 self.tracer.line = self.graph[name].loc
                 try:
                     self._through(self.graph[name])
