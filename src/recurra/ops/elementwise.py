@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recurra.ir.op import Array, Elementwise, Floating
+from recurra.ir.op import Array, Elementwise, Floating, Numeric
 from recurra.ir.types import NUMPY_NAME, is_float
 from recurra.ops.source import Const
 
@@ -28,7 +28,7 @@ class Add(Elementwise):
         return g, g
 
 
-class Sub(Elementwise):
+class Sub(Numeric):
     """y = a - b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
@@ -92,7 +92,7 @@ class Minimum(Elementwise):
         return select(a <= b, g)
 
 
-class Mod(Elementwise):
+class Mod(Numeric):
     """y = a mod b, with the sign of b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
@@ -103,7 +103,7 @@ class Mod(Elementwise):
         return g, -(g * turns.apply(Floor(), turns))
 
 
-class Neg(Elementwise):
+class Neg(Numeric):
     """y = -x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -123,14 +123,14 @@ class Abs(Elementwise):
         return (g * x.apply(Sign(), x),)
 
 
-class Sign(Elementwise):
+class Sign(Numeric):
     """y = -1, 0 or 1"""
 
     def apply(self, xp: Any, x: Array) -> Array:
         return xp.sign(x)
 
 
-class Floor(Elementwise):
+class Floor(Numeric):
     """y = ⌊x⌋"""
 
     def apply(self, xp: Any, x: Array) -> Array:
