@@ -9,7 +9,7 @@ import pytest
 import recurra as rc
 from everywhere import BACKENDS, everywhere
 from recurra.errors import RecurraError, ShapeError
-from recurra.ir.types import accumulator, join
+from recurra.ir.types import NUMPY_NAME, accumulator, join
 
 NAN, INF = np.nan, np.inf
 
@@ -151,6 +151,28 @@ def test_a_branch_is_not_narrowed(kind: rc.Type, value: object, text: str):
         y = rc.like(kind, (t,), name="y")
         with pytest.raises(ShapeError, match=text):
             y[t] = value
+
+
+# ---- casts
+
+
+@pytest.mark.parametrize("to", ["u8", "i8", "i32", "i64", "bool"])
+@pytest.mark.parametrize("of", ["f16", "bf16", "f32", "f64"])
+def test_floats_are_cut_off_and_held_at_the_ends(of: str, to: str):
+    ctx = rc.Context(dims="t")
+    given = [0.0, -0.9, 1.75, -1.75, 127.0, 128.0, 300.0, -300.0, 3e38, -3e38, INF, -INF, NAN]
+    x = np.array(given, np.float32)
+    with ctx as ((t, T),):
+        rc.output(y=rc.input(rc.f32, (t,), name="x").cast(of).cast(to))
+    info = np.iinfo(NUMPY_NAME[to]) if to != "bool" else None
+    if info is None:
+        want = [v != 0 for v in given]
+    else:
+        whole = [0 if v != v else v if abs(v) == INF else int(v) for v in given]
+        want = [int(min(max(v, info.min), info.max)) for v in whole]
+    with np.errstate(over="ignore"):
+        for backend, found in everywhere(ctx, {T: len(given)}, {"x": x}).items():
+            assert found["y"].tolist() == want, backend
 
 
 # ---- truth values
@@ -297,12 +319,12 @@ def test_unsigned_words_are_refused_or_right(backend: str):
     ctx = rc.Context(dims="t")
     with ctx as ((t, T),):
         u = rc.input(rc.u32, (t,), name="u")
-        rc.output(u=u[0:T].sum(axis=0))
-    given = {"u": np.array([2**31, 2**30], np.uint32)}
+        rc.output(u=u[0 : t + 1].sum())
+    given = {"u": np.array([2**31, 2**30, 1], np.uint32)}
     if backend == "torch":
         with pytest.raises(RecurraError, match="torch cannot calculate"):
-            ctx.compile({T: 2}, backend=backend)
+            ctx.compile({T: 3}, backend=backend).run(inputs=given)
         return
-    found = ctx.compile({T: 2}, backend=backend).run(inputs=given)["u"]
-    assert found == 2**31 + 2**30
+    found = ctx.compile({T: 3}, backend=backend).run(inputs=given)["u"]
+    np.testing.assert_array_equal(found, given["u"].cumsum())
     assert found.dtype == np.uint32
