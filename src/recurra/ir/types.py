@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # it teaches NumPy bfloat16
+import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 
 from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, substitute, symbols
 

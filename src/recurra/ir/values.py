@@ -1,7 +1,7 @@
 """Values from outside the program, as arrays of one of its types; a change of a value is refused.
 
 Inputs, constants, results of host calls and checkpoints all come in by `fitted`. Floats are rounded
-to a narrower float; nothing else may change: no number is cut off, wraps around or overflows.
+to a narrower float; nothing else may change: no number loses its fraction, wraps or overflows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from recurra.errors import Loc, ShapeError
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 
 _MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # bits: whole numbers of as many are exact
-_LARGEST = {"f64": 1.7976931348623157e308, "f32": 3.4028235e38, "f16": 65504.0, "bf16": 3.3895314e38}
+_LARGEST = {
+    "f64": 1.7976931348623157e308,
+    "f32": 3.4028235e38,
+    "f16": 65504.0,
+    "bf16": 3.3895314e38,
+}
 
 
 def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | None = None) -> Any:
@@ -35,7 +40,7 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     if array.dtype == to:
         return array
     if not _is_safe(array.dtype, to):
-        _expect_kind(array, dtype, what, hint, loc)
+        _expect_numbers(array, dtype, what, hint, loc)
         misfits = _misfits(array, dtype)
         if misfits is not None and misfits.any():
             at = _first(misfits)
@@ -68,27 +73,16 @@ def _is_safe(dtype: np.dtype[Any], to: np.dtype[Any]) -> bool:
     return is_float(known) and is_float(name) and _LARGEST[known] <= _LARGEST[name]
 
 
-def _expect_kind(
-    array: np.ndarray, dtype: str, what: str, hint: str, loc: Loc | None
-) -> None:
-    """An array of numbers, and none of floats for integers: they would be cut off."""
-    kind = "f" if is_float(SHORT_NAME.get(array.dtype.name, "")) else array.dtype.kind
-    whole = kind == "O" and all(type(x) is int for x in array.flat)  # beyond 64 bits
-    if kind in "biu" or whole or not array.size or (kind == "f" and is_float(dtype)):
+def _expect_numbers(array: Any, dtype: str, what: str, hint: str, loc: Loc | None) -> None:
+    """Raises ShapeError for what is no real number: text, dates, complex numbers, objects."""
+    is_whole = array.dtype.kind == "O" and all(type(x) is int for x in array.flat)  # over 64 bits
+    known = array.dtype.kind in "biuf" or array.dtype.name in SHORT_NAME
+    if known or is_whole or not array.size:
         return
-    at = _first(_odd_ones(array))
-    reason = "it would be cut off" if kind == "f" else f"{dtype} holds numbers, and real ones only"
-    facts = f"it has the type {array.dtype}; {_place(at)}it is {array[at]!r}: {reason}"
+    has_two_parts = array.dtype.kind == "c" and array.imag.any()
+    at = _first(array.imag != 0 if has_two_parts else np.ones(array.shape, bool))
+    facts = f"{_place(at)}it is {array[at]!r} of {array.dtype}; {dtype} holds real numbers only"
     _refuse(f"{what} cannot be read as an array of {dtype}", facts, hint, loc)
-
-
-def _odd_ones(array: np.ndarray) -> np.ndarray:
-    """Which values of an array of a wrong kind are to be shown: those that have no whole part."""
-    if array.dtype.kind == "c" and array.imag.any():
-        return array.imag != 0
-    if array.dtype.kind == "f" and (array != np.floor(array)).any():
-        return array != np.floor(array)
-    return np.ones(array.shape, bool)
 
 
 def _place(at: tuple[int, ...]) -> str:
@@ -99,19 +93,23 @@ def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
     """Where values do not fit, or None where all do."""
     if not array.size:
         return None
-    if array.dtype.kind not in "iuO":
-        with np.errstate(over="ignore"):
-            rounded = array.astype(NUMPY_NAME[dtype])
-        lost = np.isinf(rounded)
-        return lost & np.isfinite(array) if lost.any() else None
     low, high = _exact(dtype)
-    if int(array.min()) >= low and int(array.max()) <= high:
-        return None
+    if array.dtype.kind in "iuO":
+        if int(array.min()) >= low and int(array.max()) <= high:
+            return None
+        if not is_float(dtype):
+            return (array < low) | (array > high)
+        even = np.where(array == 0, 1, array & -array)  # the largest power of 2 that divides it
+        odd = array // even
+        return (odd < low) | (odd > high) | (abs(array) > _LARGEST[dtype])
     if not is_float(dtype):
-        return (array < low) | (array > high)
-    even = np.where(array == 0, 1, array & -array)  # the largest power of 2 that divides it
-    odd = array // even
-    return (odd < low) | (odd > high) | (abs(array) > _LARGEST[dtype])
+        wide = array.astype(np.float64)  # where one beyond either end of any type is a number
+        inside = (wide >= float(low)) & (wide < float(high) + 1)
+        return ~(inside & (wide == np.floor(wide)))
+    with np.errstate(over="ignore"):
+        rounded = array.astype(NUMPY_NAME[dtype])
+    lost = np.isinf(rounded)
+    return lost & np.isfinite(array) if lost.any() else None
 
 
 def _exact(dtype: str) -> tuple[int, int]:
@@ -128,7 +126,7 @@ def _range(dtype: str, array: np.ndarray) -> str:
     """What a type holds, of values such as those of the array."""
     low, high = _exact(dtype)
     if not is_float(dtype):
-        return f"{dtype} holds {low} to {high}"
+        return f"{dtype} holds whole numbers from {low} to {high}"
     if array.dtype.kind in "iuO":
         return f"of whole numbers {dtype} holds all from {low} to {high}, and few beyond"
     return f"the largest number of {dtype} is {_LARGEST[dtype]:.8g}"
