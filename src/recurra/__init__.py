@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recurra.lang import nn
     from recurra.lang.dims import maximum as max
     from recurra.lang.dims import minimum as min
-    from recurra.lang.dtypes import boolean, f32, f64, i32, u8, u32
+    from recurra.lang.dtypes import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
     from recurra.lang.functions import (
         bound,
         concat,
@@ -45,7 +45,7 @@ _HOME = {
     "recurra.ir.types": "Type",
     "recurra.lang": "nn",
     "recurra.lang.dims": "max=maximum min=minimum",
-    "recurra.lang.dtypes": "boolean f32 f64 i32 u8 u32",
+    "recurra.lang.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
     "recurra.lang.functions": (
         "bound concat constant einsum input like log maximum minimum normal output permutation "
         "stack uniform value where"
@@ -82,15 +82,19 @@ __all__ = [
     "Context",
     "Swap",
     "Type",
+    "bf16",
     "boolean",
     "bound",
     "call",
     "concat",
     "constant",
     "einsum",
+    "f16",
     "f32",
     "f64",
+    "i8",
     "i32",
+    "i64",
     "import_jax",
     "input",
     "jax_fn",

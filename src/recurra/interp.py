@@ -17,6 +17,7 @@ from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.values import fitted
 from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
@@ -67,7 +68,7 @@ class Oracle:
         match node.op:
             case Input() as op:
                 given = op.given(node.name, node.domain.dims, self.inputs)
-                given = np.asarray(given, NUMPY_NAME[op.dtype])
+                given = fitted(given, op.dtype, f"the input {op.of or node.name}", loc=node.loc)
                 lows = (evaluate(r.lo, env) for r in node.domain)
                 return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]
             case Merge() as merge:

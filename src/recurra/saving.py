@@ -29,6 +29,8 @@ from recurra.errors import RecurraError
 from recurra.interp import Oracle
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph
+from recurra.ir.types import Type
+from recurra.ir.values import fitted
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
@@ -37,6 +39,7 @@ from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
+from recurra.schedule.tree import equation
 
 STATE, HOST = "state/", "host/"
 
@@ -150,6 +153,7 @@ class Saver:
             if name.startswith(STATE)
         }
         self.expect(variables, found)
+        variables = {name: self.typed(name, x, found.path) for name, x in variables.items()}
         for name, owner in self.hosts.items():
             tree = found.meta["hosts"].get(name)
             owner.load_state_dict(None if tree is None else join(tree, found.arrays))
@@ -186,6 +190,14 @@ class Saver:
                 f"only the file has {', '.join(theirs) or 'nothing'}",
                 hint="compile it with the options and the backend that it was saved with",
             )
+
+    def typed(self, name: str, given: Any, path: Path) -> Any:
+        """A variable or a store of a checkpoint, as an array of the type that it has here."""
+        node = self.program.plan.graph.nodes.get(equation(name.removesuffix("[]")))
+        if node is None or not isinstance(node.type, Type):
+            return given
+        hint = "resume from a file that this program has saved"
+        return fitted(given, node.type.dtype, f"{name} of {path}", hint=hint, loc=node.loc)
 
     def differences(self, found: checkpoint.Checkpoint) -> list[str]:
         """What stands in the way of a run that is the same to the last bit, line by line."""

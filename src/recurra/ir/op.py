@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
-from recurra.ir.types import AnyType, Type, is_float
+from recurra.ir.types import AnyType, Type, accumulator, is_float
 
 Array = Any
 
@@ -214,6 +214,16 @@ def align(xp: Any, x: Array, axes: str, out: str) -> Array:
     return xp.reshape(x, tuple(next(shape) if c in axes else 1 for c in out))
 
 
+class Numeric(Elementwise, abstract=True):
+    """Elementwise, of numbers only: truth values have no difference and no sign."""
+
+    def dtype(self, *dtypes: str) -> str:
+        found = super().dtype(*dtypes)
+        if found == "bool":
+            raise TypeError(f"{self.name}: the operand has type bool; cast it, or use ~ & |")
+        return found
+
+
 class Floating(Elementwise, abstract=True):
     """Elementwise, of floats only: an integer would silently become one."""
 
@@ -224,6 +234,13 @@ class Floating(Elementwise, abstract=True):
 def floating(name: str, dtype: str) -> str:
     if not is_float(dtype):
         raise TypeError(f"{name}: the operand has type {dtype}, not a float")
+    return dtype
+
+
+def summable(name: str, dtype: str) -> str:
+    """The type of a sum; raises TypeError for terms whose type is too narrow for one."""
+    if accumulator(dtype) != dtype:
+        raise TypeError(f"{name}: sums of {dtype} are {accumulator(dtype)}; cast the operand first")
     return dtype
 
 

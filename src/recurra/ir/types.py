@@ -8,6 +8,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
+
 from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, lin, substitute, symbols
 
 NUMPY_NAME = {
@@ -36,6 +38,7 @@ _WIDTH = {
     "bool": 1,
 }
 _ORDER = ("bool", "u8", "i8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
+_INTEGER = {"u8": (0, 8), "i8": (-7, 7), "u32": (0, 32), "i32": (-31, 31), "i64": (-63, 63)}
 
 
 def is_float(dtype: str) -> bool:
@@ -43,8 +46,33 @@ def is_float(dtype: str) -> bool:
 
 
 def join(a: str, b: str) -> str:
-    """The type two operands meet in; an integer never widens a float."""
-    return max(a, b, key=_ORDER.index)
+    """The first type that holds both operands' numbers; an integer never widens a float."""
+    return next(to for to in _ORDER if _can_hold(to, a) and _can_hold(to, b))
+
+
+def _can_hold(to: str, dtype: str) -> bool:
+    """Whether operands of `dtype` become `to` beside one of that type: u8 in i32, not in i8."""
+    if to == dtype or dtype == "bool":
+        return True
+    if is_float(to):
+        return not is_float(dtype) or _WIDTH[to] > _WIDTH[dtype]
+    if to == "bool" or is_float(dtype):
+        return False
+    (low, high), (least, most) = _INTEGER[to], _INTEGER[dtype]
+    return low <= least and most <= high
+
+
+def is_wide(dtype: object) -> bool:
+    """Whether numbers of this type, or of NumPy's of this name, have 64 bits."""
+    return str(dtype) in ("f64", "i64", "float64", "int64")
+
+
+def accumulator(dtype: str) -> str:
+    """The type of a sum: i32 for truth values and integers below 32 bits, else that of its terms.
+
+    i32 is what whole numbers are unless asked for (the default integer of the array API).
+    """
+    return "i32" if not is_float(dtype) and _WIDTH[dtype] < _WIDTH["i32"] else dtype
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from recurra.errors import ShapeError, here
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_float, join
+from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
+from recurra.ir.values import fitted
 from recurra.lang.dims import Index, is_condition
 from recurra.lang.read import Read, tensor
 from recurra.lang.tracer import current
@@ -36,7 +38,9 @@ def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
         dims = op.mentions() & set(tracer.dim_names())
         stem = "value"
     elif np.ndim(x) == 0 and isinstance(value := _python(x), (bool, int, float)):
-        op, stem = Const(value=value, dtype=dtype or _weak_type(value)), "const"
+        to = dtype or _weak_type(value)
+        fitted(value, to, "the number", hint=_other_type(value), loc=here())
+        op, stem = Const(value=value, dtype=to), "const"
     else:
         op, stem = Data(key=kept(_array(x, dtype))), "data"
     node = tracer.emit(op, (), tracer.domain(dims), stem)
@@ -53,11 +57,25 @@ def kept(x: np.ndarray) -> str:
 
 
 def _array(x: Any, dtype: str | None) -> np.ndarray:
+    to = dtype or array_type(x)
+    # a copy: the caller may write to his array
+    return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
+
+
+def array_type(x: Any) -> str:
+    """The type of a tensor made of an array, unless one is asked for."""
     array = np.asarray(x)
-    to = dtype or _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
-    if to is None or (array.dtype.kind not in "biuf" and array.dtype.name not in SHORT_NAME):
+    found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
+    if found is None:
         raise ShapeError(f"no tensor has the type {array.dtype}", facts=f"of {x!r}", loc=here())
-    return array.astype(NUMPY_NAME[to])
+    return found
+
+
+def _other_type(x: Any) -> str:
+    """The way out for a constant that does not fit."""
+    if np.asarray(x).dtype.kind in "fc":
+        return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
+    return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
 def _python(x: Any) -> Any:
@@ -87,7 +105,8 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
         axes = LETTERS[rank - len(x.shape) : rank]
         ones = tuple(a for a, c in enumerate(axes) if x.shape[a] == 1 and widest[c] != 1)
         if ones:  # an axis of size 1 broadcasts: drop it
-            drop = reduction.Any_ if x.dtype == "bool" else reduction.Sum
+            is_summed = accumulator(x.dtype) == x.dtype
+            drop = reduction.Sum if is_summed else reduction.Max
             tensors[k] = x.apply(drop(axes=ones), x)
         ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
     labels = join_labels(tuple(ins), LETTERS[:rank])
@@ -96,22 +115,34 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
 
 def promote(*xs: Any) -> list[RecurrentTensor]:
     """Operands in one type; numbers take that of the tensors, or make integers a float."""
-    strong: list[Any] = [
-        x for x in (as_tensor(x) if _is_array(x) else x for x in xs) if isinstance(x, Read)
-    ]
-    weak = [_weak_kind(x) for x in xs if not isinstance(x, Read) and not _is_array(x)]
-    dtype = strong[0].dtype if strong else None
-    for x in strong[1:]:
-        dtype = join(dtype or x.dtype, x.dtype)
-    if "f32" in weak and not is_float(dtype or ""):
+    dtype = reduce(join, [t for x in xs if (t := _strong_type(x))] or ["bool"])
+    weak = [_weak_kind(x) for x in xs if not _strong_type(x)]
+    if "f32" in weak and not is_float(dtype):
         dtype = "f32"
-    elif "i32" in weak and dtype in (None, "bool"):
+    elif "i32" in weak and dtype == "bool":
         dtype = "i32"
-    given = iter(strong)
-    tensors: list[Any] = [
-        next(given) if isinstance(x, Read) or _is_array(x) else as_tensor(x, dtype) for x in xs
-    ]
-    return [x.cast(dtype) if dtype else x for x in tensors]
+    return [as_tensor(x, dtype).cast(dtype) for x in xs]
+
+
+def _strong_type(x: Any) -> str | None:
+    """The type that a tensor or an array brings along; a number has none."""
+    if isinstance(x, Read):
+        return x.dtype
+    return array_type(x) if _is_array(x) else None
+
+
+def assigned(name: str, x: Any, want: Type) -> RecurrentTensor:
+    """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
+    have = _strong_type(x) or _weak_kind(x)
+    is_number = _strong_type(x) is None
+    if join(want.dtype, have) == want.dtype or (is_number and have != "f32"):
+        return as_tensor(x, want.dtype).cast(want.dtype)
+    raise ShapeError(
+        f"a branch of {name} has another type",
+        facts=f"{name} is {want}, this branch is {repr(x) if is_number else as_tensor(x).type}",
+        hint=f'cut it off by .cast("{want.dtype}"), or declare {name} by rc.like(rc.{have}, ..)',
+        loc=here(),
+    )
 
 
 def _is_array(x: Any) -> bool:

@@ -23,5 +23,6 @@ class Dtype:
         return Type(self.name, shape if isinstance(shape, tuple) else (shape,))
 
 
-f64, f32, i32, u32, u8 = (Dtype(n) for n in ("f64", "f32", "i32", "u32", "u8"))
+f64, f32, f16, bf16 = (Dtype(n) for n in ("f64", "f32", "f16", "bf16"))
+i64, i32, i8, u32, u8 = (Dtype(n) for n in ("i64", "i32", "i8", "u32", "u8"))
 boolean = Dtype("bool")

@@ -10,7 +10,7 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range, Type, accumulator
 from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
 from recurra.lang.tensor import RecurrentTensor
@@ -138,10 +138,16 @@ def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 
 
 def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
-    """Σ over the labels that the result lacks: einsum("hk,k->h", w, x)."""
+    """Σ over the labels that the result lacks: einsum("hk,k->h", w, x).
+
+    Sums have the type that `sum` gives them, and so have the products in them.
+    """
     from recurra.ops.contraction import Einsum
 
-    return xs[0].apply(Einsum(labels=labels.replace(" ", "")), *xs)
+    op = Einsum(labels=labels.replace(" ", ""))
+    if op.sums:
+        xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
+    return xs[0].apply(op, *xs)
 
 
 def uniform(

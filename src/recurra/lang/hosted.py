@@ -19,6 +19,7 @@ from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
+from recurra.ir.values import fitted
 from recurra.lang.dims import Index
 from recurra.lang.functions import call as emit_call
 from recurra.lang.functions import dims_of, type_of
@@ -53,10 +54,13 @@ class Host:
                 hint="return as many values as the call names types",
                 loc=self.loc,
             )
-        return *(self.fitted(y, t) for y, t in zip(ys, self.results, strict=True)), *token
+        return *(self.result(y, t) for y, t in zip(ys, self.results, strict=True)), *token
 
-    def fitted(self, y: Any, want: Type) -> Any:
-        array = np.asarray(y, NUMPY_NAME[want.dtype])
+    def result(self, given: Any, want: Type) -> Any:
+        """One result as an array of its type; raises ShapeError where it is not what it should."""
+        hint = f'return an array of "{NUMPY_NAME[want.dtype]}", or name another type in rc.call'
+        what = f"what {self.name} gives"
+        array = fitted(given, want.dtype, what, hint=hint, loc=self.loc)
         shape = array.shape[self.batch :]
         rank = self.batch + want.rank
         if array.ndim != rank or any(

@@ -8,9 +8,9 @@ from recurra.errors import DomainError, ShapeError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Ref, Slice, index_symbols
-from recurra.ir.types import Domain, Range, is_shift
+from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.lang.affine import quasi_affine
-from recurra.lang.build import as_tensor
+from recurra.lang.build import assigned
 from recurra.lang.dims import is_condition, unwrap
 from recurra.lang.read import Read, tensor
 from recurra.ops import movement
@@ -111,7 +111,8 @@ def _end(e: Any, n: Expr | int, default: Expr | int) -> Any:
 def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
-    value = as_tensor(value, node.type.dtype).broadcast_to(node.type.shape)
+    assert isinstance(node.type, Type), f"{x.name} is the results of a call"
+    value = assigned(x.name, value, node.type).broadcast_to(node.type.shape)
     conditions: list[Expr] = [e for k in keys if is_condition(e := unwrap(k))]
     places = [unwrap(k) for k in keys if not is_condition(unwrap(k))] or list(node.domain.identity)
     if len(places) != len(node.domain):

@@ -13,7 +13,7 @@ from recurra.errors import ShapeError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise
-from recurra.ir.types import is_float
+from recurra.ir.types import accumulator, is_float, join
 from recurra.lang import indexing as brackets
 from recurra.lang.build import as_tensor, elementwise, promote, zeros
 from recurra.lang.dims import unwrap, wrap
@@ -118,7 +118,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     def __matmul__(self, o: RecurrentTensor) -> RecurrentTensor:
         """Contracts the last axis of `self` with the last but one (or only) of `o`; no batching."""
-        x, o = promote(self, o)
+        x, o = (x.cast(accumulator(x.dtype)) for x in promote(self, o))
         a, b = len(x.shape), len(o.shape)
         if not a or not b:
             raise ShapeError("@ needs axes", facts=f"{x!r} @ {o!r}", hint="use *", loc=here())
@@ -207,15 +207,17 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self.apply(op(axes=self._axes(axis)), self)
 
     def sum(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        x = self.cast("i32") if self.dtype == "bool" else self
-        return x._reduce(reduction.Sum, axis)
+        """Σ along axes; of truth values and integers below 32 bits it is i32."""
+        return self.cast(accumulator(self.dtype))._reduce(reduction.Sum, axis)
 
     def mean(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
+        """The sum over the count, taken in f32 at least; f32 for integers, else the operand's type."""
         count: Any = 1
         for a in self._axes(axis):
             count = ex.mul(count, self.shape[a])
-        x = self if is_float(self.dtype) else self.cast("f32")
-        return x.sum(axis) / as_tensor(wrap(count), x.dtype)
+        x = self.cast(join(self.dtype, "f32"))
+        mean = x.sum(axis) / as_tensor(wrap(count), x.dtype)
+        return mean.cast(self.dtype) if is_float(self.dtype) else mean
 
     def max(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
         return self._reduce(reduction.Max, axis)
@@ -237,7 +239,9 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self.apply(indexing.ArgSort(axis=self._axes(axis)[0]), self)
 
     def cumsum(self, axis: int = 0) -> RecurrentTensor:
-        return self.apply(scan.CumSum(axis=self._axes(axis)[0]), self)
+        """Running sums along an axis, of the type that `sum` has."""
+        x = self.cast(accumulator(self.dtype))
+        return x.apply(scan.CumSum(axis=self._axes(axis)[0]), x)
 
     def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
         """Σₖ γᵏ x[k] along an axis."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-from recurra.ir.op import Array, Op, add_label, label_sizes
+from recurra.ir.op import Array, Op, add_label, label_sizes, summable
 from recurra.ir.types import Type
 from recurra.ops.movement import Expand
 
@@ -33,6 +33,12 @@ class Einsum(Op):
         ins, out = self.labels.split("->")
         return tuple(ins.split(",")), out
 
+    @property
+    def sums(self) -> bool:
+        """Whether an operand has a label that the result lacks."""
+        ins, out = self.parts()
+        return any(c not in out for s in ins for c in s)
+
     def infer(self, *xs: Type) -> Type:
         ins, out = self.parts()
         if len(ins) != len(xs):
@@ -44,6 +50,8 @@ class Einsum(Op):
             raise TypeError(
                 f"einsum: the result of {self.labels} is not made of its operands' axes"
             )
+        if self.sums:
+            summable(self.name, xs[0].dtype)
         return Type(xs[0].dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, *xs: Array) -> Array:

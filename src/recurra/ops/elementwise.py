@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recurra.ir.op import Array, Elementwise, Floating
-from recurra.ir.types import NUMPY_NAME, is_float
+import numpy as np
+
+from recurra.ir.op import Array, Elementwise, Floating, Numeric
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.ops.source import Const
 
 
@@ -28,7 +30,7 @@ class Add(Elementwise):
         return g, g
 
 
-class Sub(Elementwise):
+class Sub(Numeric):
     """y = a - b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
@@ -92,7 +94,7 @@ class Minimum(Elementwise):
         return select(a <= b, g)
 
 
-class Mod(Elementwise):
+class Mod(Numeric):
     """y = a mod b, with the sign of b"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
@@ -103,7 +105,7 @@ class Mod(Elementwise):
         return g, -(g * turns.apply(Floor(), turns))
 
 
-class Neg(Elementwise):
+class Neg(Numeric):
     """y = -x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -123,14 +125,14 @@ class Abs(Elementwise):
         return (g * x.apply(Sign(), x),)
 
 
-class Sign(Elementwise):
+class Sign(Numeric):
     """y = -1, 0 or 1"""
 
     def apply(self, xp: Any, x: Array) -> Array:
         return xp.sign(x)
 
 
-class Floor(Elementwise):
+class Floor(Numeric):
     """y = ⌊x⌋"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -234,8 +236,22 @@ class Copy(Elementwise):
         return (g,)
 
 
+def truncated(xp: Any, x: Array, to: str) -> Array:
+    """Floats as integers: cut off towards 0, held at the ends of the type; NaN is 0.
+
+    That is what XLA does; NumPy and Torch leave open what becomes of what does not fit.
+    """
+    name, info = NUMPY_NAME[to], np.iinfo(NUMPY_NAME[to])
+    if str(x.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
+        x = xp.asarray(x, dtype="float32")  # which has numbers beyond the ends
+    fits = (x > float(info.min) - 1) & (x < float(info.max) + 1)
+    zero, low, high = (xp.full((), n, dtype=name) for n in (0, int(info.min), int(info.max)))
+    y = xp.asarray(xp.where(fits, x, xp.zeros_like(x)), dtype=name)
+    return xp.where(fits, y, xp.where(x < 0, low, xp.where(x > 0, high, zero)))
+
+
 class Cast(Elementwise):
-    """y = x as another type"""
+    """y = x as another type; floats are cut off towards 0, and held at the ends of an integer"""
 
     to: str = "f32"
 
@@ -243,6 +259,10 @@ class Cast(Elementwise):
         return self.to
 
     def apply(self, xp: Any, x: Array) -> Array:
+        have = str(x.dtype).rpartition(".")[2]
+        whole = is_float(SHORT_NAME[have]) and self.to != "bool" and not is_float(self.to)
+        if whole and not getattr(xp, "truncates", False):
+            return truncated(xp, x, self.to)
         return xp.asarray(x, dtype=NUMPY_NAME[self.to])
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:

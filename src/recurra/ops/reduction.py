@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.op import LETTERS, Array, Op, Reduction
+from recurra.ir.op import LETTERS, Array, Op, Reduction, summable
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_float
 from recurra.ops.elementwise import Equal, Maximum
 from recurra.ops.movement import Expand
@@ -25,8 +25,7 @@ class Sum(Reduction):
     monoid = "add"
 
     def infer(self, x: Type) -> Type:
-        if x.dtype == "bool":
-            raise TypeError("sum: the operand has type bool; count truth values as numbers")
+        summable(self.name, x.dtype)
         return super().infer(x)
 
     def eval(self, xp: Any, x: Array) -> Array:
@@ -114,6 +113,8 @@ class Fold(Op):
     def infer(self, x: Type) -> Type:
         if self.monoid_of not in REDUCTION or self.rank > x.rank:
             raise TypeError(f"fold: no {self.monoid_of!r} over {self.rank} axes of {x}")
+        if self.monoid_of == Sum.monoid:
+            summable(self.name, x.dtype)
         return Type(x.dtype, x.shape[self.rank :])
 
     def eval(self, xp: Any, x: Array) -> Array:

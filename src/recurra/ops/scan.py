@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from recurra.ir.expr import Expr, evaluate
-from recurra.ir.op import Array, Axis, Op, floating
+from recurra.ir.op import Array, Axis, Op, floating, summable
 from recurra.ir.types import Type
 
 
@@ -14,6 +14,10 @@ class CumSum(Axis):
     """y[k] = x[0] + .. + x[k]; with `reverse`, from the end: x[k] + x[k+1] + .."""
 
     reverse: bool = False
+
+    def infer(self, x: Type) -> Type:
+        summable(self.name, x.dtype)
+        return super().infer(x)
 
     def eval(self, xp: Any, x: Array) -> Array:
         if self.reverse:

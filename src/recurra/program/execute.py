@@ -25,7 +25,7 @@ from recurra.program.source import source as written
 from recurra.program.steps import times
 from recurra.program.streamed import streamed
 from recurra.program.swapped import Mover, Paged
-from recurra.program.walk import Walk
+from recurra.program.walk import Walk, blank
 from recurra.schedule.tree import Loop, is_constant
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
@@ -316,7 +316,7 @@ class _Run:
 
     def neutral(self, step: str) -> Any:
         """What a fold starts from."""
-        return self.backend.array(self.walk.blank(step))
+        return self.backend.array(blank(self.plan, step, np))
 
     def report(
         self,

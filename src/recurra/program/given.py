@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recurra.errors import RecurraError, ShapeError
+from recurra.errors import ShapeError
 from recurra.ir.types import NUMPY_NAME
+from recurra.ir.values import fitted
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.source import Input
@@ -27,7 +28,7 @@ def source(plan: Plan, name: str) -> str:
 
 @dataclass(frozen=True)
 class Given:
-    """Makes stores for a backend. Raises RecurraError where an input is not what it should be."""
+    """Makes stores for a backend. Raises ShapeError where an input is not what it should be."""
 
     plan: Plan
     backend: Backend
@@ -87,7 +88,7 @@ class Given:
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
-        given = self.given(store.name, given, array.dtype)
+        given = self.given(store, given)
         dims = self.dims(store)
         if self.shards is not None and self.shards.dim in dims:
             rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
@@ -105,20 +106,12 @@ class Given:
         array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
         return array
 
-    def given(self, name: str, given: Any, dtype: Any) -> np.ndarray:
+    def given(self, store: Store, given: Any) -> np.ndarray:
         """An input as a NumPy array."""
-        given = _detached(given)
-        try:
-            array = np.asarray(given)
-            if array.dtype.kind == "f" and np.dtype(dtype).kind in "iub":
-                raise TypeError("its numbers would be cut off")
-            return np.asarray(array, dtype=dtype)
-        except (TypeError, ValueError) as error:
-            raise RecurraError(
-                f"the input {name} cannot be read as an array of {dtype}",
-                facts=f"it is a {type(given).__name__}: {error}",
-                hint="give an array of that type, on the CPU",
-            ) from None
+        name, dtype = source(self.plan, store.name), store.type.dtype
+        hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
+        loc = self.plan.graph[store.name].loc
+        return fitted(_detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
 
 
 def _detached(given: Any) -> Any:

@@ -259,10 +259,7 @@ class Walk:
         return self.machine.write(array, starts, x)
 
     def full(self, name: str, value: Any) -> Array:
-        """One number everywhere."""
-        type_: Any = self.statements.arrays[name].type
-        shape = type_.sizes(self.plan.sizes)
-        return self.machine.xp.full(shape, value, dtype=NUMPY_NAME[type_.dtype])
+        return full(self.plan, name, value, self.machine.xp)
 
     def begin(self, where: int, state: State, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""
@@ -271,13 +268,7 @@ class Walk:
                 state.vals[step] = self.blank(step)
 
     def blank(self, name: str) -> Array:
-        """Zeros, or the neutral element of a running sum."""
-        type_, value = self.statements.arrays[name].type, 0
-        assert not isinstance(type_, Tuple)
-        for w in self.statements.writers[name]:
-            if isinstance(w.op, Fold):
-                value = neutral(w.op, type_.dtype)
-        return self.full(name, value)
+        return blank(self.plan, name, self.machine.xp)
 
     def execute(self, statement: str, state: State) -> None:
         """One statement at the current point."""
@@ -474,3 +465,19 @@ class Walk:
 def neutral(op: Fold, dtype: str) -> Any:
     """The neutral element of a fold in its type."""
     return identity(op.monoid_of, dtype)
+
+
+def full(plan: Plan, name: str, value: Any, xp: Any) -> Array:
+    """One number everywhere, on an array namespace."""
+    type_: Any = plan.statements.arrays[name].type
+    return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
+
+
+def blank(plan: Plan, name: str, xp: Any) -> Array:
+    """Zeros, or the neutral element of a running sum."""
+    type_, value = plan.statements.arrays[name].type, 0
+    assert not isinstance(type_, Tuple)
+    for w in plan.statements.writers[name]:
+        if isinstance(w.op, Fold):
+            value = neutral(w.op, type_.dtype)
+    return full(plan, name, value, xp)

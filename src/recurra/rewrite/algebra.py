@@ -11,7 +11,7 @@ import numpy as np
 from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
-from recurra.ir.types import Type, is_float
+from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
@@ -67,22 +67,11 @@ def fold_constants(n: Node, g: Rewriting) -> Node | None:
         values = [is_const(g, a) for a in n.args]
         if all(v is not None for v in values):
             types = [g.type(a).dtype for a in n.args]
-            ops = [np.asarray(v, dtype=_NUMPY[t]) for v, t in zip(values, types, strict=True)]
-            y = n.op.eval(np, *ops).item()
+            with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
+                ops = [np.asarray(v, NUMPY_NAME[t]) for v, t in zip(values, types, strict=True)]
+                y = np.asarray(n.op.eval(np, *ops)).item()
             return replace(n, op=Const(value=y, dtype=n.type.dtype), args=())
     return None
-
-
-_NUMPY = {
-    "f32": "f4",
-    "f64": "f8",
-    "i32": "i4",
-    "i64": "i8",
-    "bool": "?",
-    "u32": "u4",
-    "u8": "u1",
-    "f16": "f2",
-}
 
 
 @rule(el.Mul)

@@ -16,7 +16,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from recurra.errors import RecurraError, here
-from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.types import Type
+from recurra.ir.values import fitted
 from recurra.rl.space import AnySpace, Parts, Space, leaves
 
 Array = np.ndarray[Any, Any]
@@ -40,13 +41,8 @@ class Part:
             raw = raw - self.space.start
         if isinstance(self.space, Discrete):
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
-        if raw.dtype == np.int64 and raw.size and np.abs(raw).max() > np.iinfo(np.int32).max:
-            raise RecurraError(
-                "an observation does not fit into 32 bits",
-                facts=f"the environment shows {raw.flat[np.abs(raw).argmax()]}, of {self.space}",
-                hint="scale it in a wrapper",
-            )
-        return raw.astype(NUMPY_NAME[self.type.dtype], copy=False)
+        what = f"an observation of {self.space}"
+        return fitted(raw, self.type.dtype, what, hint="scale it in a wrapper")
 
     def give(self, action: Array) -> Array:
         """Values of the program as the environment takes them."""

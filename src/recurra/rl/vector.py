@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import RecurraError, here
+from recurra.ir.values import fitted
 from recurra.rl.gym_spaces import Array, Values
 from recurra.saving import Unsaved
 
@@ -153,7 +154,8 @@ class Rows:
         elif ended.any():
             last = self._final(info, ended)
             final = [_with_rows(x, ended, rows) for x, rows in zip(o, last, strict=True)]
-        reward = np.where(real, reward, 0.0).astype(np.float32)
+        what = f"a reward of {self.spec}"
+        reward = fitted(np.where(real, reward, 0.0), "f32", what, hint="scale it in a wrapper")
         return Stepped(o, final, reward, term & real, trunc & real, real)
 
     def _final(self, info: Mapping[str, Any], ended: Array) -> list[Array]:

@@ -13,7 +13,7 @@ import jax
 import jax.monitoring
 from jax.experimental import serialize_executable
 
-from recurra.backend.jax.region import JaxBackend
+from recurra.backend.jax.region import JaxBackend, bits, in_its_bits
 from recurra.backend.region_cache import RegionCache
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
@@ -40,14 +40,15 @@ class CachedJax(JaxBackend):
         def run(*given: Any) -> tuple[Any, ...]:
             return self.only(plan, region)(*given)
 
-        return run
+        return in_its_bits(plan, run)
 
     def only(self, plan: Plan, region: Region) -> Any:
         """The compiled region, made ready once."""
         return self.loaded.get(plan, region, self.ready)
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
-        told = self.only(plan, region).memory_analysis()
+        with bits(plan):
+            told = self.only(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
 
     def ready(self, plan: Plan, region: Region) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from math import prod
 from typing import Any, NoReturn, cast
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
 
 
 def refused(name: str, what: str, facts: str) -> NoReturn:
@@ -38,22 +39,34 @@ def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) 
 class Traced:
     """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
 
-    def __init__(self, fn: Callable[..., Any]):
+    def __init__(self, fn: Callable[..., Any], x64: bool | None = None):
         self.fn = jax.jit(fn)  # traced once, however many of its results are read
         self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
+        # as JAX was set when the function was written: its results have the types found then
+        self.x64: bool = jax.config.jax_enable_x64 if x64 is None else x64  # pyright: ignore
+
+    def bits(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
+        """JAX as the function wants it for such operands, whatever the program beside it has."""
+        return jax.enable_x64(self.x64 or any(is_wide(x.dtype) for x in xs))
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
         if xp is not np:
             return self.mapped(vmaps)(*xs)
         # numpy's promotion rules are not those that fn is written for
-        return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
+        with self.bits(xs):
+            return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
 
     def mapped(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
         f = self.fn
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
             f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)
-        return lambda *xs: tuple(jax.tree.leaves(f(*xs)))
+
+        def call(*xs: Any) -> tuple[Any, ...]:
+            with self.bits(xs):
+                return tuple(jax.tree.leaves(f(*xs)))
+
+        return call
 
     def pulled(self, out: int) -> Traced:
         """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
@@ -71,12 +84,13 @@ class Traced:
             by = dict(zip(floats, found, strict=True))
             return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
 
-        return Traced(back)
+        return Traced(back, self.x64)
 
     def text(self, xs: Sequence[Type]) -> str:
         """All that it computes on arrays of these types: equal texts are one function."""
         avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
-        closed = jax.make_jaxpr(self.fn)(*avals)
+        with self.bits(avals):
+            closed = jax.make_jaxpr(self.fn)(*avals)
         digest = hashlib.sha256()
         for array in _arrays(closed):
             digest.update(np.asarray(array).tobytes())
@@ -85,12 +99,20 @@ class Traced:
     def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
         compiled = self.compiled(vmaps)
-        return lambda *xs: compiled(*(jax.dlpack.from_dlpack(x.contiguous()) for x in xs))
+
+        def call(*xs: Any) -> tuple[jax.Array, ...]:
+            with jax.enable_x64(True):  # DLPack keeps what it is given
+                arrays = [jax.dlpack.from_dlpack(x.contiguous()) for x in xs]
+            with self.bits(arrays):
+                return compiled(*arrays)
+
+        return call
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
         avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
-        out = jax.eval_shape(self.fn, *avals)
+        with self.bits(avals):
+            out = jax.eval_shape(self.fn, *avals)
         leaves, tree = jax.tree.flatten(out)
         return tuple(Type(SHORT_NAME[y.dtype.name], tuple(y.shape)) for y in leaves), tree
 

@@ -20,7 +20,7 @@ from recurra.backend.jax.function import refused, untraceable
 from recurra.backend.jax.indexed import dynamic_slice, gather, sliced
 from recurra.errors import ShapeError, here
 from recurra.ir.op import LETTERS, Elementwise
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, accumulator, is_float, is_wide
 from recurra.lang.build import elementwise
 from recurra.lang.functions import concat, stack
 from recurra.lang.tensor import RecurrentTensor, as_tensor
@@ -41,7 +41,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
     """
     avals = [jax.ShapeDtypeStruct(_sizes(x), NUMPY_NAME[x.dtype]) for x in xs]
     try:
-        with jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs)):
+        with jax.enable_x64(any(is_wide(x.dtype) for x in xs)):
             closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*avals)
     except Exception as e:
         raise untraceable(name, e, [x.type for x in xs], "import_jax") from None
@@ -163,7 +163,8 @@ def _dot_general(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> Recurrent
         lb[k] = la[j]
     taken = {la[j] for j in (*left, *lead)}
     out = "".join([*(la[j] for j in lead), *(c for c in (*la, *lb) if c not in taken)])
-    kind = SHORT_NAME[np.dtype(p["preferred_element_type"] or NUMPY_NAME[a.dtype]).name]
+    found = SHORT_NAME[np.dtype(p["preferred_element_type"] or NUMPY_NAME[a.dtype]).name]
+    kind = accumulator(found)  # every result is cast to the type that the jaxpr tells
     return a.apply(Einsum(labels=f"{la},{''.join(lb)}->{out}"), a.cast(kind), b.cast(kind))
 
 
@@ -195,6 +196,7 @@ def _iota(p: Params) -> RecurrentTensor:
 
 
 def _cumsum(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+    x = x.cast(accumulator(x.dtype))
     return x.apply(CumSum(axis=p["axis"], reverse=p["reverse"]), x)
 
 

@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from recurra.backend.jax.region import JaxBackend
+from recurra.backend.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.memory.plan import Plan
@@ -62,7 +62,7 @@ class JaxMesh(JaxBackend):
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if self.processes > 1:
             _expect_no_calls(plan)
-        call = self.jitted(plan, region)
+        call = in_its_bits(plan, self.jitted(plan, region))
 
         def waited(*given: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
             return jax.block_until_ready(call(*given))
@@ -101,7 +101,8 @@ class JaxMesh(JaxBackend):
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each device."""
         whole = np.stack([np.asarray(x) for x in parts])
-        return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
+        with bits_of(whole):
+            return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
 
     def parts(self, x: Any) -> Iterable[Any]:
         return x if x.is_fully_addressable else self.numpy(x)

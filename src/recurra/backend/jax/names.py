@@ -12,6 +12,8 @@ from jax import lax
 class Names:
     """`xp` for operators."""
 
+    truncates = True  # XLA casts floats that do not fit an integer as `truncated` does
+
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return lax.fori_loop(0, times, body, state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from typing import Any
@@ -21,6 +22,7 @@ from recurra.cost.attention import AttentionKernel
 from recurra.cost.target import Target
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement
+from recurra.ir.types import Tuple, is_wide
 from recurra.memory.plan import Plan
 from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
@@ -110,6 +112,33 @@ class JaxMachine:
         return lax.fori_loop(0, 2, once, store)
 
 
+def bits(plan: Plan) -> AbstractContextManager[object]:
+    """JAX as a program wants it: with numbers of 64 bits where it has some, else as it is set.
+
+    It holds for a block of code in one thread: what else the process does with JAX stays as it is.
+    """
+    types = [n.type for n in plan.graph.nodes.values()]
+    flat = [x for t in types for x in (t.items if isinstance(t, Tuple) else (t,))]
+    return jax.enable_x64(True) if any(is_wide(x.dtype) for x in flat) else nullcontext()
+
+
+def bits_of(x: object) -> AbstractContextManager[object]:
+    """JAX so that an array keeps its type."""
+    return jax.enable_x64(True) if is_wide(getattr(x, "dtype", None)) else nullcontext()
+
+
+def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
+    """A launch that is traced and run with the numbers that its program wants."""
+    if isinstance(bits(plan), nullcontext):
+        return launch
+
+    def run(*given: Any) -> Any:
+        with jax.enable_x64(True):
+            return launch(*given)
+
+    return run
+
+
 KERNEL = AttentionKernel("dot_product_attention", 20e3, 50.0, 0.2, 0.1, exact=False)
 
 
@@ -128,7 +157,8 @@ class JaxBackend:
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
-        told = self.lowered(plan, region).compile().memory_analysis()
+        with bits(plan):
+            told = self.lowered(plan, region).compile().memory_analysis()
         return told.temp_size_in_bytes if told else 0
 
     @property
@@ -154,7 +184,7 @@ class JaxBackend:
         return CachedJax(kept)
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return self.jitted(plan, region)
+        return in_its_bits(plan, self.jitted(plan, region))
 
     def jitted(self, plan: Plan, region: Region) -> Any:
         """The region's function: compiled at its first launch, once for any number of steps.
@@ -174,9 +204,10 @@ class JaxBackend:
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
-        arrays = [self.described(a) for a in arguments(plan, region)]
-        seed = self.described(((), np.uint32))
-        return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
+        with bits(plan):
+            arrays = [self.described(a) for a in arguments(plan, region)]
+            seed = self.described(((), np.uint32))
+            return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
     def described(self, x: Any) -> Any:
         """An array that is not made; of the results of a host call, each."""
@@ -193,7 +224,8 @@ class JaxBackend:
         return here
 
     def array(self, x: Any) -> Any:
-        made = jnp.array(x, copy=True)  # device_put lends an aligned array, also if it may not
+        with bits_of(x):
+            made = jnp.array(x, copy=True)  # device_put lends an aligned array, also if it may not
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
@@ -201,7 +233,8 @@ class JaxBackend:
         return self.array(x)
 
     def lent(self, x: np.ndarray) -> Any:
-        return jax.device_put(x)
+        with bits_of(x):
+            return jax.device_put(x)
 
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(x, copy=True)  # to let the launch take it over costs a quarter
@@ -214,7 +247,8 @@ class JaxBackend:
         return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
 
     def borrow(self, x: Any) -> Any:
-        return jnp.from_dlpack(x)
+        with bits_of(x):
+            return jnp.from_dlpack(x)
 
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
@@ -227,10 +261,12 @@ class JaxBackend:
     def aside(self, x: Any) -> Any:
         if not self.pinned:
             return np.array(self.seen(x), copy=True)
-        return jax.block_until_ready(jax.device_put(x, _memory("pinned_host")))
+        with bits_of(x):
+            return jax.block_until_ready(jax.device_put(x, _memory("pinned_host")))
 
     def back(self, x: Any) -> Any:
-        return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
+        with bits_of(x):
+            return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
 
     def numpy(self, x: Any) -> Any:
         return np.array(x, copy=True)

@@ -132,7 +132,7 @@ class Names:
         return torch.all(x, axes) if axes else x
 
     def argmax(self, x: Tensor, axis: int) -> Tensor:
-        return torch.argmax(x, axis)
+        return torch.argmax(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
 
     def argsort(self, x: Tensor, axis: int, stable: bool) -> Tensor:
         return torch.argsort(x, dim=axis, stable=stable)

@@ -1,0 +1,132 @@
+"""Values from outside the program, as arrays of one of its types; a change of a value is refused.
+
+Inputs, constants, results of host calls and checkpoints all come in by `fitted`. Floats are rounded
+to a narrower float; nothing else may change: no number loses its fraction, wraps or overflows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from recurra.errors import Loc, ShapeError
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
+
+_MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # bits: whole numbers of as many are exact
+_LARGEST = {
+    "f64": 1.7976931348623157e308,
+    "f32": 3.4028235e38,
+    "f16": 65504.0,
+    "bf16": 3.3895314e38,
+}
+
+
+def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | None = None) -> Any:
+    """`given` as a NumPy array of the type `dtype`; where it has that type already, itself.
+
+    Raises ShapeError about `what` with the first value that the type cannot hold, and its place.
+    Values are looked at only where the types do not say that all of them fit.
+    """
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        _refuse(f"{what} cannot be read as an array of {dtype}", str(error), hint, loc)
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        place = _place(_first(np.ma.getmaskarray(given)))
+        _refuse(f"{what} has a masked value", f"{place}it is masked; no tensor is", hint, loc)
+    to = np.dtype(NUMPY_NAME[dtype])
+    if array.dtype == to:
+        return array
+    if not _is_safe(array.dtype, to):
+        _expect_numbers(array, dtype, what, hint, loc)
+        misfits = _misfits(array, dtype)
+        if misfits is not None and misfits.any():
+            at = _first(misfits)
+            facts = f"{_place(at)}it is {array[at]}; {_range(dtype, array)}"
+            _refuse(f"{what} has a value that {dtype} cannot hold", facts, hint, loc)
+    return array.astype(to)
+
+
+def _refuse(what: str, facts: str, hint: str, loc: Loc | None) -> NoReturn:
+    raise ShapeError(what, facts=facts, hint=hint, loc=loc) from None
+
+
+def _first(flags: np.ndarray) -> tuple[int, ...]:
+    """The place of the first true one."""
+    return tuple(int(k) for k in np.unravel_index(int(np.argmax(flags)), flags.shape))
+
+
+@cache
+def _is_safe(dtype: np.dtype[Any], to: np.dtype[Any]) -> bool:
+    """Whether every value of `dtype` is one of `to`, or is rounded to one."""
+    name = SHORT_NAME[to.name]
+    if dtype.kind == "b":
+        return True
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if is_float(name):
+            return int(info.max) <= 2 ** _MANTISSA[name]
+        return to.kind in "iu" and bool(np.can_cast(dtype, to))
+    known = SHORT_NAME.get(dtype.name, "")
+    return is_float(known) and is_float(name) and _LARGEST[known] <= _LARGEST[name]
+
+
+def _expect_numbers(array: Any, dtype: str, what: str, hint: str, loc: Loc | None) -> None:
+    """Raises ShapeError for what is no real number: text, dates, complex numbers, objects."""
+    is_whole = array.dtype.kind == "O" and all(type(x) is int for x in array.flat)  # over 64 bits
+    known = array.dtype.kind in "biuf" or array.dtype.name in SHORT_NAME
+    if known or is_whole or not array.size:
+        return
+    has_two_parts = array.dtype.kind == "c" and array.imag.any()
+    at = _first(array.imag != 0 if has_two_parts else np.ones(array.shape, bool))
+    facts = f"{_place(at)}it is {array[at]!r} of {array.dtype}; {dtype} holds real numbers only"
+    _refuse(f"{what} cannot be read as an array of {dtype}", facts, hint, loc)
+
+
+def _place(at: tuple[int, ...]) -> str:
+    return f"at [{', '.join(map(str, at))}] " if at else ""
+
+
+def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
+    """Where values do not fit, or None where all do."""
+    if not array.size:
+        return None
+    low, high = _exact(dtype)
+    if array.dtype.kind in "iuO":
+        if int(array.min()) >= low and int(array.max()) <= high:
+            return None
+        if not is_float(dtype):
+            return (array < low) | (array > high)
+        even = np.where(array == 0, 1, array & -array)  # the largest power of 2 that divides it
+        odd = array // even
+        return (odd < low) | (odd > high) | (abs(array) > _LARGEST[dtype])
+    if not is_float(dtype):
+        wide = array.astype(np.float64)  # where one beyond either end of any type is a number
+        inside = (wide >= float(low)) & (wide < float(high) + 1)
+        return ~(inside & (wide == np.floor(wide)))
+    with np.errstate(over="ignore"):
+        rounded = array.astype(NUMPY_NAME[dtype])
+    lost = np.isinf(rounded)
+    return lost & np.isfinite(array) if lost.any() else None
+
+
+def _exact(dtype: str) -> tuple[int, int]:
+    """The ends of the whole numbers all of which a type holds."""
+    if is_float(dtype):
+        return -(2 ** _MANTISSA[dtype]), 2 ** _MANTISSA[dtype]
+    if dtype == "bool":
+        return 0, 1
+    info = np.iinfo(NUMPY_NAME[dtype])
+    return int(info.min), int(info.max)
+
+
+def _range(dtype: str, array: np.ndarray) -> str:
+    """What a type holds, of values such as those of the array."""
+    low, high = _exact(dtype)
+    if not is_float(dtype):
+        return f"{dtype} holds whole numbers from {low} to {high}"
+    if array.dtype.kind in "iuO":
+        return f"of whole numbers {dtype} holds all from {low} to {high}, and few beyond"
+    return f"the largest number of {dtype} is {_LARGEST[dtype]:.8g}"

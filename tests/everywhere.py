@@ -1,0 +1,35 @@
+"""One program on the interpreter and on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from recurra import interp
+from recurra.session import Context
+
+BACKENDS = ("numpy", "jax", "torch")
+
+
+def interpreted(
+    ctx: Context, bounds: Mapping[Any, int], inputs: Mapping[str, Any] | None = None
+) -> dict[str, np.ndarray]:
+    """Results by the names that `rc.output` gave them, without any pass."""
+    sizes = {str(bound): n for bound, n in bounds.items()}
+    found = interp.run(ctx.graph, sizes, inputs)
+    return {name: found[equation] for name, equation in ctx.tracer.logs.items()}
+
+
+def everywhere(
+    ctx: Context,
+    bounds: Mapping[Any, int],
+    inputs: Mapping[str, Any] | None = None,
+    backends: Iterable[str] = BACKENDS,
+) -> dict[str, dict[str, np.ndarray]]:
+    """Results of the interpreter and of compiled programs, by backend."""
+    out = {"interpreter": interpreted(ctx, bounds, inputs)}
+    for backend in backends:
+        out[backend] = ctx.compile(bounds, backend=backend).run(inputs=inputs)
+    return out
