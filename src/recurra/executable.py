@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -95,7 +94,7 @@ class Executable:
         self.target: Target = options["target"]
         self.kept = self.entry(graph, options)
         self.compiled: Compiled = cache.program(
-            self.kept, lambda: compile_graph(graph, self.sizes, **options)
+            self.kept, graph, lambda: compile_graph(graph, self.sizes, **options)
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
@@ -150,10 +149,11 @@ class Executable:
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
-        steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
         watch = self.watch(seed, inputs, resume) if self.check else None
+        execution = self.execution if watch is None else watch.recorded(self.execution)
+        steps = execution.steps(seed, inputs=inputs, resume=resume, native=native)
         with Behind() as behind:
-            while isinstance(made := self.launch(steps, watch), Step):
+            while isinstance(made := self.launch(steps), Step):
                 if on_step is not None:
                     for first, metrics in self.metrics(made):
                         on_step(first, metrics)
@@ -181,12 +181,11 @@ class Executable:
         assert folder is not None
         return record(self, folder, seed, **options)
 
-    def launch(self, steps: Iterator[Step], watch: Check | None) -> Step | dict[str, Any]:
+    def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""
         since = time.perf_counter()
         try:
-            with watch.recorded() if watch else nullcontext():
-                s = next(steps)
+            s = next(steps)
         except StopIteration as end:
             return end.value
         ms = (time.perf_counter() - since) * 1e3
