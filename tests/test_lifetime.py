@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.ir.resource import HostFunction
 
 BACKENDS = ["numpy", "jax", "torch"]
 SIDE = 256  # of a constant, so that one that stays is seen
@@ -33,7 +34,7 @@ def constants(backend: str, k: int) -> list[Any]:
         rc.output(y=(rc.constant(array) * rc.value(t)).sum())
     program = ctx.compile({T: 3}, backend=backend)
     program.run()
-    held = [x.value for x in ctx.tracer.resources.values()]
+    held = [x.get() for x in ctx.tracer.resources.values()]
     assert sum(x.nbytes for x in held) == BYTES
     return [ctx, ctx.tracer, program, array, *held]
 
@@ -69,7 +70,9 @@ def environments(backend: str, k: int) -> list[Any]:
         rc.log(r=r[0:B, i, 0:T].mean())
     program = ctx.compile({B: 2, I: 2, T: 3}, backend=backend)
     program.run(seed=k)
-    return [ctx, ctx.tracer, program, env, env.episodes]
+    calls = [x for x in ctx.tracer.resources.values() if isinstance(x, HostFunction)]
+    assert [x.key for x in calls] == ["CartPole-v1().reset", "CartPole-v1().step"]
+    return [ctx, ctx.tracer, program, env, *(x.get().__self__ for x in calls)]
 
 
 def jax_functions(backend: str, k: int) -> list[Any]:
@@ -87,7 +90,7 @@ def jax_functions(backend: str, k: int) -> list[Any]:
         return jnp.tanh(x + table)
 
     with ctx as ((i, I), (t, T)):
-        w = rc.nn.Parameter((4,), domain=(i,))
+        w = rc.nn.Parameter(rc.constant(np.ones(4, "f4")), (i,), "w")
         x = rc.import_jax(bent)(rc.jax_fn(waves)(w * rc.uniform((i, t), (4,))))
         x[i, 0:T].mean().backward()
         rc.optim.SGD([w], lr=0.1).step()

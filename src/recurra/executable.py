@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
+from recurra.judged import Judged, Launches
 from recurra.lang.tracer import Tracer
 from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
@@ -41,14 +43,16 @@ from recurra.rewrite.growing_axes import longest_window
 from recurra.saving import Saver, launch_size
 from recurra.schedule.tree import Item, Loop
 
+if TYPE_CHECKING:
+    from recurra.windowed import Windows
+
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    launched: tuple[Sequence[Any], Any] = ((), "")  # of a run that has a window: what ran when, how
-    window: Any = ""  # of the last run that was given one: in words, how its launches run
+    window: Judged | str = ""  # of the last run that was given one: in words, how its launches run
 
     def __init__(
         self,
@@ -144,13 +148,54 @@ class Executable:
         self.expect(inputs or {})
         expect_seed(seed)
         options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
-        if window is not None or folder is not None:
-            return self.attended(window, folder, seed, on_step=on_step, **options)
+        with self.launches(window) as launches:
+            if folder is None:
+                return self.run_by(launches.execution, seed, on_step=on_step, **options)
+            from recurra.recording import record
+
+            return record(self, launches, folder, seed, on_step=on_step, **options)
+
+    @contextmanager
+    def launches(self, window: Any) -> Generator[Launches]:
+        """How the launches of one run are made: as they are, or through a window."""
+        if window is None:
+            yield Launches(self.execution)
+            return
+        if self.check:
+            raise RecurraError(
+                "check='nan' looks at one launch after the other",
+                facts="the program is run through a window",
+                hint="leave window out to find out where a NaN comes from",
+                loc=here(),
+            )
+        with self.windows.launches(window) as made:
+            self.window = made.how
+            yield made
+
+    @cached_property
+    def windows(self) -> Windows:
+        """The windows of its runs, and what they have shown."""
+        from recurra.windowed import Windows
+
+        return Windows(self.execution)
+
+    def run_by(
+        self,
+        execution: Execution,
+        seed: int,
+        *,
+        on_step: OnStep | None = None,
+        on_state: Callable[[Step], None] | None = None,
+        resume: Resume | str | Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        native: bool = False,
+    ) -> dict[str, Any]:
+        """`run`, by an execution of the program: its own, or one whose launches are wrapped."""
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         watch = self.watch(seed, inputs, resume) if self.check else None
-        execution = self.execution if watch is None else watch.recorded(self.execution)
+        execution = execution if watch is None else watch.recorded(execution)
         steps = execution.steps(seed, inputs=inputs, resume=resume, native=native)
         with Behind() as behind:
             while isinstance(made := self.launch(steps), Step):
@@ -167,19 +212,6 @@ class Executable:
             watch.end(made)
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
-
-    def attended(
-        self, window: Any, folder: str | Path | None, seed: int, **options: Any
-    ) -> dict[str, Any]:
-        """A run that goes through a window, or is recorded, or both."""
-        if window is not None:
-            from recurra.windowed import through
-
-            return through(self, window, seed, folder=folder, **options)
-        from recurra.recording import record
-
-        assert folder is not None
-        return record(self, folder, seed, **options)
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""
