@@ -147,7 +147,8 @@ class Executable:
         """
         self.expect(inputs or {})
         expect_seed(seed)
-        options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
+        options: dict[str, Any] = {"on_state": on_state, "resume": resume}
+        options |= {"inputs": inputs, "native": native}
         with self.launches(window) as launches:
             if folder is None:
                 return self.run_by(launches.execution, seed, on_step=on_step, **options)
