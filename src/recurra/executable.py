@@ -21,7 +21,6 @@ from recurra.cost import prices
 from recurra.cost.target import Target, aimed
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
-from recurra.footprint import told
 from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
@@ -29,19 +28,17 @@ from recurra.ir.types import Type
 from recurra.judged import Judged, Launches
 from recurra.lang.tracer import Tracer
 from recurra.memory.allocate import Arena, Solve, allocate
-from recurra.memory.peak import KINDS, Peak
-from recurra.memory.store import Axis
+from recurra.memory.peak import Peak
 from recurra.ops.source import Input
 from recurra.options import checked, count, expect_alone, expect_seed, placed
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
-from recurra.program.steps import members, times
 from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
+from recurra.runtime.summary import chart, memory_summary, store_rows
 from recurra.saving import Saver, launch_size
-from recurra.schedule.tree import Item, Loop
 
 if TYPE_CHECKING:
     from recurra.windowed import Windows
@@ -355,60 +352,9 @@ class Executable:
     @property
     def store_rows(self) -> list[dict[str, Any]]:
         """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
-        plan = self.compiled.program.plan
-        rows: list[dict[str, Any]] = []
-        places = plan.arena.places if plan.arena else {}
-        for s in plan.stores.values():
-            rows.append(
-                {
-                    "store": s.name,
-                    "kind": " × ".join(a.kind for a in s.kept) or "point",
-                    "shape": "×".join(map(str, s.shape(self.own_sizes))),
-                    "slots": ", ".join(map(_slots, s.kept)),
-                    "live": self.live(s.name),
-                    "class": "output" if s.output else "workspace, donated",
-                    "bytes": s.nbytes(self.own_sizes),
-                    **({"offset": places.get(s.name, "")} if places else {}),
-                }
-            )
-        told: set[str] = set()  # by the stretch of a loop before
-        for r in self.compiled.program.regions:
-            if r.chunk is None:
-                continue
-            for v in [v for v in r.carried if v not in told]:
-                told.add(v)
-                type_: Any = plan.statements.arrays[v].type
-                rows.append(
-                    {
-                        "store": v,
-                        "kind": "variable, in place",
-                        "shape": "×".join(map(str, type_.sizes(self.own_sizes))),
-                        "slots": "1",
-                        "live": f"across {r.chunk.dim}",
-                        "class": "carried, donated",
-                        "bytes": type_.nbytes(self.own_sizes),
-                    }
-                )
-        return rows
+        return store_rows(self.compiled)
 
     longest_window = staticmethod(longest_window)
-
-    def live(self, name: str) -> str:
-        """The loop that writes a store → the last loop that reads it."""
-        paths = self.compiled.schedule.paths()
-        graph = self.compiled.plan.graph
-
-        def place(statement: str) -> tuple[tuple[int, ...], str]:
-            path = paths[statement]
-            around = [x for _, x in path if x is not None]
-            text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
-            return tuple(k for k, _ in path), text or "top"
-
-        last = max(
-            (place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name)
-        )
-        written = place(name)[1]
-        return written if written == last[1] else f"{written} → {last[1]}"
 
     @cached_property
     def memory(self) -> Peak:
@@ -422,16 +368,14 @@ class Executable:
         return footprint(self.compiled.program, tells)
 
     @property
-    def preflight(self) -> dict[str, Any] | None:
+    def preflight(self) -> Mapping[str, Any] | None:
         """What is told of memory before the first step, as plain data: `report.page` draws it.
 
         On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
         """
         if self.backend.name == "torch" and "memory" not in vars(self):
             return None
-        peak, plan = self.memory, self.compiled.program.plan
-        history = [{"at": p.at, **p.kinds} for p in peak.history]
-        return {"text": str(peak), "rows": told.rows(plan, peak), "names": KINDS, "points": history}
+        return memory_summary(self.compiled, self.memory)
 
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.
@@ -446,28 +390,7 @@ class Executable:
     @property
     def chart(self) -> list[dict[str, Any]]:
         """When each inner loop's statements run: its steps, one loop after the other."""
-        rows: list[dict[str, Any]] = []
-        now = 0
-
-        def walk(items: tuple[Item, ...], around: str) -> None:
-            nonlocal now
-            for it in items:
-                if not isinstance(it, Loop):
-                    continue
-                name = f"{around}{it.dim}{'' if it.step > 0 else ' backwards'}"
-                if any(isinstance(x, Loop) for x in it.body):
-                    walk(it.body, f"{name} / ")
-                    continue
-                graph = self.compiled.plan.statements
-                spans = {s: times(graph, it, s, self.own_sizes) for s in members(it.body)}
-                first = min(lo for lo, _ in spans.values())
-                for s, (lo, hi) in spans.items():
-                    at = {"start": now + lo - first, "stop": now + hi - first}
-                    rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
-                now += max(hi for _, hi in spans.values()) - first
-
-        walk(self.compiled.schedule.items, "")
-        return rows
+        return chart(self.compiled)
 
     def __repr__(self) -> str:
         head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
@@ -486,8 +409,3 @@ class Executable:
             f"equations after {last}": code(self.equations[last]),
         }
         return folds_html(f"program for {head}" if head else "program", folds)
-
-
-def _slots(a: Axis) -> str:
-    """t: 8 + 8 where there are 8 points, as many of them twice"""
-    return f"{a.dim}: {a.slots}" + (f" + {a.room}" if a.room else "")
