@@ -11,17 +11,17 @@ import numpy as np
 
 from recurra.ir.expr import Sym, maximum, minimum
 from recurra.ir.op import Op
-from recurra.ops.control import Call, Foreign
-from recurra.ops.source import Data
+from recurra.ir.resource import ArrayResource, HostFunction, Resource
+from recurra.ops.samples import FUNCTION
 
 t, T = Sym("t"), Sym("T")
 ENV: dict[str, Any] = {"t": 2, "b": 1, "T": 5, "B": 3, "seed": 7}
-Data.table["sample"] = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
-Call.table["sample"] = lambda x: (x + 1, x > 0)
+DATA = ArrayResource("sample", np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
+CALLED = HostFunction("sample", lambda x: (x + 1, x > 0))
 
 
 def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` of arrays as a table entry of Foreign: loops over its mapped axes, the outermost last."""
+    """`f` of arrays as Foreign takes it: loops over its mapped axes, the outermost last."""
 
     def g(xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
         if not vmaps:
@@ -45,7 +45,7 @@ def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
     return g
 
 
-Foreign.table["sample"] = mapped(lambda xp, x, y: (x + xp.sum(y), xp.sum(y)))
+MAPPED = Resource("sample", mapped(lambda xp, x, y: (x + xp.sum(y), xp.sum(y))))
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ SAMPLES: list[Sample] = [
       known=(([[1.0, 2, 3], [10, 20, 30]],), [1.0, 12, 23, 30])),
     s("const", value=2.5, shape=(2, T), known=((), np.full((2, 5), 2.5)), type="f32"),
     s("const", value=3, dtype="i32", type="i32"),
-    s("data", key="sample", known=((), [[1.0, 2.0], [3.0, 4.0]]), type="f32"),
+    s("data", key=DATA, known=((), [[1.0, 2.0], [3.0, 4.0]]), type="f32"),
     s("input", dtype="f32", shape=(2,), type="f32"),
     s("value", expr=2 * t + T, known=((), 9), type="i32"),
     s("value", expr=t // 2 % 2, dtype="f32", known=((), 1.0), type="f32"),
@@ -249,12 +249,12 @@ SAMPLES: list[Sample] = [
     s("uniform", id=2, counter=(Sym("b"), t), type="f32"),
     s("uniform", id=3, counter=(t,), dtype="f64", type="f64"),
     s("merge", "f[2]", "f[2]", when=(Sym("c"), Sym("d"))),
-    s("foreign", "f[2]", "f[3]", fn="sample", out=0, dtype="f64", shape=(2,),
+    s("foreign", "f[2]", "f[3]", fn=MAPPED, out=0, dtype="f64", shape=(2,),
       known=(([1.0, 2.0], [3.0, 4.0]), [8.0, 9.0])),
-    s("foreign", "f[2]", "f[3]", fn="sample", out=1, dtype="f64", shape=()),
-    s("call", "f[2]", fn="sample", results=(("f64", (2,)), ("bool", (2,))), type="(f64, bool)"),
-    s("samples", "f[2,3,4]", "i[5]", fn="samples", results=(("f64", (5, 4)),), type="(f64)"),
-    s("samples", "f[2,3]", "i[2,2]", fn="samples", results=(("f64", (2, 2)),), type="(f64)",
+    s("foreign", "f[2]", "f[3]", fn=MAPPED, out=1, dtype="f64", shape=()),
+    s("call", "f[2]", fn=CALLED, results=(("f64", (2,)), ("bool", (2,))), type="(f64, bool)"),
+    s("samples", "f[2,3,4]", "i[5]", fn=FUNCTION, results=(("f64", (5, 4)),), type="(f64)"),
+    s("samples", "f[2,3]", "i[2,2]", fn=FUNCTION, results=(("f64", (2, 2)),), type="(f64)",
       order=(1, 0)),
     s("item", k=1, known=((([1.0], [2.0]),), [2.0])),
 ]  # fmt: skip

@@ -17,7 +17,6 @@ import recurra as rc
 from recurra import cache, executable, fitting
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
-from recurra.ops.control import Foreign
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +26,6 @@ def program(by: float = 0.5, scale: float = 1.0, **options: Any) -> Any:
     import jax.numpy as jnp
 
     table = jnp.array([1.0, 2.0]) * scale
-    Foreign.table = {}  # as at the start of a process: functions have the names of the first
     ctx = rc.Context(dims="i t")
     with ctx as ((i, I), (t, T)):
         w = rc.like(rc.f32[2], domain=(i,), name="w")
@@ -36,11 +34,6 @@ def program(by: float = 0.5, scale: float = 1.0, **options: Any) -> Any:
         w[i + 1] = w * 0.5 + x[i, 0:T].sum(axis=0)
         rc.log(norm=w.square().sum())
     return ctx.compile({I: 12, T: 5}, **options)
-
-
-@pytest.fixture(autouse=True)
-def functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Foreign, "table", {})
 
 
 @pytest.fixture

@@ -115,8 +115,8 @@ def test_native_cartpole():
     ctx = random_walk("CartPole-v1", max_episode_steps=15)
     got = evaluate(ctx, {"B": 6, "I": 2, "T": 20})
     step = next(n for n in ctx.graph.nodes.values() if isinstance(n.op, Call))
-    assert step.op.fn == "CartPole-v1(max_episode_steps=15).reset"
-    env = Call.table[step.op.fn].__self__.rows.env
+    assert step.op.fn.key == "CartPole-v1(max_episode_steps=15).reset"
+    env = step.op.fn.get().__self__.rows.env
     assert type(env).__name__ == "CartPoleVectorEnv"
     assert env.num_envs == 6
     np.testing.assert_array_equal(got["r"], got["live"].astype(np.float32))

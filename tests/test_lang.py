@@ -310,7 +310,7 @@ def test_inputs_and_outputs_start_where_their_domain_does() -> None:
 
 
 def test_a_call_takes_batch_dims_whole() -> None:
-    from recurra.ops.control import Call
+    from recurra.ir.resource import HostFunction
 
     seen: list[tuple[int, ...]] = []
 
@@ -318,11 +318,10 @@ def test_a_call_takes_batch_dims_whole() -> None:
         seen.append(x.shape)
         return x + y[:, None], y > 0
 
-    Call.table["step"] = step
     with tracing("bt") as (tracer, (b, t)):
         x, y = given(Type("f32", (3,)), (b, t), "x"), given(Type("f32"), (b, t), "y")
         types = [Type("f32", (3,)), Type("bool")]
-        z, d = rc.call("step", types, [x, y], [b], (x + y).domain)
+        z, d = rc.call(HostFunction("step", step), types, [x, y], [b], (x + y).domain)
         assert (str(z), str(d)) == ("f32[3] over (b, t)", "bool[] over (b, t)")
         rc.output(z=z, d=d)
         inputs = {"x": draws(2, 5, 3).astype("f"), "y": draws(2, 5).astype("f")}

@@ -6,9 +6,8 @@ outside is touched, and what differs by rounding before them differs by rounding
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from recurra import interp
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
+from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.control import Call
 from recurra.ops.samples import Samples
@@ -65,8 +65,8 @@ def answers(
     seed: int = 3,
 ) -> list[Array]:
     """Every output as [*order, *shape], whatever dims of it have become `axes`."""
-    with _stand_ins(graph, sizes), np.errstate(all="ignore"):  # padding may hold 1/0
-        found = interp.run(graph, sizes, made_up(graph, sizes), seed=seed)
+    with np.errstate(all="ignore"):  # padding may hold 1/0
+        found = interp.run(stood_in(graph, sizes), sizes, made_up(graph, sizes), seed=seed)
     every = zip(graph.outputs, order, axes, strict=True)
     return [restored(found[o], dims, a, np) for o, dims, a in every]
 
@@ -113,23 +113,19 @@ def _equal(a: Array, b: Array) -> Array:
     return np.isclose(b, a, rtol=close, atol=close * finite.max(initial=1e-3), equal_nan=True)
 
 
-@contextmanager
-def _stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Generator[None]:
-    known = (n for n in graph.nodes.values() if not isinstance(n.op, Samples))
-    calls = [n for n in known if isinstance(n.op, Call)]
-    table = dict(Call.table)
-    Call.table.update({n.op.fn: _stand_in(n, sizes) for n in calls if isinstance(n.op, Call)})
-    try:
-        yield
-    finally:
-        Call.table.clear()
-        Call.table.update(table)
+def stood_in(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph with stand-ins for the functions that it calls on the host."""
+    nodes = {
+        name: replace(n, op=replace(n.op, fn=HostFunction(n.op.fn.key, _stand_in(n, n.op, sizes))))
+        if isinstance(n.op, Call) and not isinstance(n.op, Samples)
+        else n
+        for name, n in graph.nodes.items()
+    }
+    return replace(graph, nodes=nodes)
 
 
-def _stand_in(node: Node, sizes: Mapping[str, int]) -> Any:
-    """What is called for rows does the same for each of them, whatever rows it is called for."""
-    op = node.op
-    assert isinstance(op, Call)
+def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., tuple[Array, ...]]:
+    """The stub treats every row alike, whichever rows are in the batch."""
     types = [Type(dtype, shape) for dtype, shape in op.results]
     rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in node.args]
 

@@ -18,14 +18,16 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar
 
 import recurra
 from recurra import processor
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import Target
 from recurra.ir.graph import Graph
+from recurra.ir.resource import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.report import atomic
@@ -68,15 +70,38 @@ class Entry:
             print(f"recurra: nothing is kept in {self.folder}: {error}", file=sys.stderr)
 
 
-def program(entry: Entry | None, compile: Callable[[], T]) -> T:
-    """A compiled program: the one that is kept, or a new one, which is."""
+class _Saver(pickle.Pickler):
+    """Writes the keys of arrays and functions in their place."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return obj.key if isinstance(obj, Resource) and obj.value is not None else None
+
+
+class _Loader(pickle.Unpickler):
+    """Puts in the arrays and functions that are at hand."""
+
+    def __init__(self, file: IO[bytes], resources: Mapping[str, Resource[Any]]):
+        super().__init__(file)
+        self.resources = resources
+
+    def persistent_load(self, pid: str) -> Resource[Any]:
+        return self.resources[pid]
+
+
+def program(entry: Entry | None, graph: Graph, compile: Callable[[], T]) -> T:
+    """A compiled program: the one that is kept, or a new one, which is.
+
+    Its arrays and functions are those of `graph`, which it is compiled from.
+    """
     if entry is None:
         return compile()
-    found: T | None = entry.get("program", pickle.loads)
+    resources = by_key(graph.resources())
+    found: T | None = entry.get("program", lambda data: _Loader(BytesIO(data), resources).load())
     if found is not None:
         return found
-    made = compile()
-    entry.put("program", pickle.dumps(made))
+    made, file = compile(), BytesIO()
+    _Saver(file).dump(made)
+    entry.put("program", file.getvalue())
     return made
 
 
@@ -91,12 +116,12 @@ def entry(
     functions: list[str] = []
     for n in graph.nodes.values():
         if isinstance(n.op, Foreign):
-            tell = getattr(Foreign.table[n.op.fn], "text", None)
+            tell = getattr(n.op.fn.value, "text", None)
             if tell is None:
                 return None
-            functions.append(f"{n.op.fn}: {tell([graph.read_type(a) for a in n.args])}")
+            functions.append(f"{n.op.fn.key}: {tell([graph.read_type(a) for a in n.args])}")
     arrays = {
-        n.op.key: hashlib.sha256(Data.table[n.op.key].tobytes()).hexdigest()
+        n.op.key.key: hashlib.sha256(n.op.key.get().tobytes()).hexdigest()
         for n in graph.nodes.values()
         if isinstance(n.op, Data)
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,25 +29,26 @@ from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.finite import Check
-from recurra.footprint import told
 from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
 from recurra.ir.types import Type
+from recurra.judged import Judged, Launches
 from recurra.lang.tracer import Tracer
 from recurra.memory.allocate import Arena, Solve, allocate
-from recurra.memory.peak import KINDS, Peak
-from recurra.memory.store import Axis
+from recurra.memory.peak import Peak
 from recurra.ops.source import Input
 from recurra.program.execute import Backend, Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
-from recurra.program.steps import members, times
 from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
+from recurra.runtime.summary import chart, memory_summary, store_rows
 from recurra.saving import Saver, launch_size
-from recurra.schedule.tree import Item, Loop
+
+if TYPE_CHECKING:
+    from recurra.windowed import Windows
 
 OnStep = Callable[[int, dict[str, Any]], None]
 
@@ -55,8 +56,7 @@ OnStep = Callable[[int, dict[str, Any]], None]
 class Executable:
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    launched: tuple[Sequence[Any], Any] = ((), "")  # of a run that has a window: what ran when, how
-    window: Any = ""  # of the last run that was given one: in words, how its launches run
+    window: Judged | str = ""  # of the last run that was given one: in words, how its launches run
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Executable:
         self.target: Target = target
         self.kept = self.entry(graph, asked)
         self.compiled: Compiled = cache.program(
-            self.kept, lambda: compile_graph(graph, self.sizes, asked, target)
+            self.kept, graph, lambda: compile_graph(graph, self.sizes, asked, target)
         )
         expect_room(self.compiled.plan, sizes)
         self.outputs = self.compiled.outputs
@@ -151,16 +151,59 @@ class Executable:
         """
         self.expect(inputs or {})
         expect_seed(seed)
-        options = {"on_state": on_state, "resume": resume, "inputs": inputs, "native": native}
-        if window is not None or folder is not None:
-            return self.attended(window, folder, seed, on_step=on_step, **options)
+        options: dict[str, Any] = {"on_state": on_state, "resume": resume}
+        options |= {"inputs": inputs, "native": native}
+        with self.launches(window) as launches:
+            if folder is None:
+                return self.run_by(launches.execution, seed, on_step=on_step, **options)
+            from recurra.recording import record
+
+            return record(self, launches, folder, seed, on_step=on_step, **options)
+
+    @contextmanager
+    def launches(self, window: Any) -> Generator[Launches]:
+        """How the launches of one run are made: as they are, or through a window."""
+        if window is None:
+            yield Launches(self.execution)
+            return
+        if self.check:
+            raise RecurraError(
+                "check='nan' looks at one launch after the other",
+                facts="the program is run through a window",
+                hint="leave window out to find out where a NaN comes from",
+                loc=here(),
+            )
+        with self.windows.launches(window) as made:
+            self.window = made.how
+            yield made
+
+    @cached_property
+    def windows(self) -> Windows:
+        """The windows of its runs, and what they have shown."""
+        from recurra.windowed import Windows
+
+        return Windows(self.execution)
+
+    def run_by(
+        self,
+        execution: Execution,
+        seed: int,
+        *,
+        on_step: OnStep | None = None,
+        on_state: Callable[[Step], None] | None = None,
+        resume: Resume | str | Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        native: bool = False,
+    ) -> dict[str, Any]:
+        """`run`, by an execution of the program: its own, or one whose launches are wrapped."""
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
-        steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
         watch = self.watch(seed, inputs, resume) if self.check else None
+        execution = execution if watch is None else watch.recorded(execution)
+        steps = execution.steps(seed, inputs=inputs, resume=resume, native=native)
         with Behind() as behind:
-            while isinstance(made := self.launch(steps, watch), Step):
+            while isinstance(made := self.launch(steps), Step):
                 if on_step is not None:
                     for first, metrics in self.metrics(made):
                         on_step(first, metrics)
@@ -175,25 +218,11 @@ class Executable:
         named = self.logs or {o: o for o in self.outputs}
         return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
 
-    def attended(
-        self, window: Any, folder: str | Path | None, seed: int, **options: Any
-    ) -> dict[str, Any]:
-        """A run that goes through a window, or is recorded, or both."""
-        if window is not None:
-            from recurra.windowed import through
-
-            return through(self, window, seed, folder=folder, **options)
-        from recurra.recording import record
-
-        assert folder is not None
-        return record(self, folder, seed, **options)
-
-    def launch(self, steps: Iterator[Step], watch: Check | None) -> Step | dict[str, Any]:
+    def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""
         since = time.perf_counter()
         try:
-            with watch.recorded() if watch else nullcontext():
-                s = next(steps)
+            s = next(steps)
         except StopIteration as end:
             return end.value
         ms = (time.perf_counter() - since) * 1e3
@@ -330,60 +359,9 @@ class Executable:
     @property
     def store_rows(self) -> list[dict[str, Any]]:
         """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
-        plan = self.compiled.program.plan
-        rows: list[dict[str, Any]] = []
-        places = plan.arena.places if plan.arena else {}
-        for s in plan.stores.values():
-            rows.append(
-                {
-                    "store": s.name,
-                    "kind": " × ".join(a.kind for a in s.kept) or "point",
-                    "shape": "×".join(map(str, s.shape(self.own_sizes))),
-                    "slots": ", ".join(map(_slots, s.kept)),
-                    "live": self.live(s.name),
-                    "class": "output" if s.output else "workspace, donated",
-                    "bytes": s.nbytes(self.own_sizes),
-                    **({"offset": places.get(s.name, "")} if places else {}),
-                }
-            )
-        told: set[str] = set()  # by the stretch of a loop before
-        for r in self.compiled.program.regions:
-            if r.chunk is None:
-                continue
-            for v in [v for v in r.carried if v not in told]:
-                told.add(v)
-                type_: Any = plan.statements.arrays[v].type
-                rows.append(
-                    {
-                        "store": v,
-                        "kind": "variable, in place",
-                        "shape": "×".join(map(str, type_.sizes(self.own_sizes))),
-                        "slots": "1",
-                        "live": f"across {r.chunk.dim}",
-                        "class": "carried, donated",
-                        "bytes": type_.nbytes(self.own_sizes),
-                    }
-                )
-        return rows
+        return store_rows(self.compiled)
 
     longest_window = staticmethod(longest_window)
-
-    def live(self, name: str) -> str:
-        """The loop that writes a store → the last loop that reads it."""
-        paths = self.compiled.schedule.paths()
-        graph = self.compiled.plan.graph
-
-        def place(statement: str) -> tuple[tuple[int, ...], str]:
-            path = paths[statement]
-            around = [x for _, x in path if x is not None]
-            text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
-            return tuple(k for k, _ in path), text or "top"
-
-        last = max(
-            (place(n.name) for n, _ in graph.readers[name] if n.name in paths), default=place(name)
-        )
-        written = place(name)[1]
-        return written if written == last[1] else f"{written} → {last[1]}"
 
     @cached_property
     def memory(self) -> Peak:
@@ -397,16 +375,14 @@ class Executable:
         return footprint(self.compiled.program, tells)
 
     @property
-    def preflight(self) -> dict[str, Any] | None:
+    def preflight(self) -> Mapping[str, Any] | None:
         """What is told of memory before the first step, as plain data: `report.page` draws it.
 
         On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
         """
         if self.backend.name == "torch" and "memory" not in vars(self):
             return None
-        peak, plan = self.memory, self.compiled.program.plan
-        history = [{"at": p.at, **p.kinds} for p in peak.history]
-        return {"text": str(peak), "rows": told.rows(plan, peak), "names": KINDS, "points": history}
+        return memory_summary(self.compiled, self.memory)
 
     def arena(self, solve: Solve | None = None) -> Arena:
         """Where all stores lie if they share one block of memory, and what is lost between them.
@@ -421,28 +397,7 @@ class Executable:
     @property
     def chart(self) -> list[dict[str, Any]]:
         """When each inner loop's statements run: its steps, one loop after the other."""
-        rows: list[dict[str, Any]] = []
-        now = 0
-
-        def walk(items: tuple[Item, ...], around: str) -> None:
-            nonlocal now
-            for it in items:
-                if not isinstance(it, Loop):
-                    continue
-                name = f"{around}{it.dim}{'' if it.step > 0 else ' backwards'}"
-                if any(isinstance(x, Loop) for x in it.body):
-                    walk(it.body, f"{name} / ")
-                    continue
-                graph = self.compiled.plan.statements
-                spans = {s: times(graph, it, s, self.own_sizes) for s in members(it.body)}
-                first = min(lo for lo, _ in spans.values())
-                for s, (lo, hi) in spans.items():
-                    at = {"start": now + lo - first, "stop": now + hi - first}
-                    rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
-                now += max(hi for _, hi in spans.values()) - first
-
-        walk(self.compiled.schedule.items, "")
-        return rows
+        return chart(self.compiled)
 
     def __repr__(self) -> str:
         head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
@@ -461,8 +416,3 @@ class Executable:
             f"equations after {last}": code(self.equations[last]),
         }
         return folds_html(f"program for {head}" if head else "program", folds)
-
-
-def _slots(a: Axis) -> str:
-    """t: 8 + 8 where there are 8 points, as many of them twice"""
-    return f"{a.dim}: {a.slots}" + (f" + {a.room}" if a.room else "")

@@ -11,8 +11,7 @@ bad names the culprit. What a mask or an untaken branch hides reaches no result,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +24,7 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
 from recurra.ops.control import Call, Merge
+from recurra.ops.samples import Samples
 from recurra.ops.source import Input
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.function import function
@@ -139,20 +139,6 @@ class _Watching(NumpyBackend):
         return function(plan, region, self.machine, lambda p, m: Watched(p, m, watch=self.watch))
 
 
-@contextmanager
-def _calls(program: Program, wrap: Callable[[Statement, Any], Any]) -> Generator[None]:
-    """Within, the program's host calls go through `wrap(equation, function)`."""
-    statements = program.plan.statements.statements.values()
-    nodes = [n for n in statements if isinstance(n.op, Call)]
-    before = dict(Call.table)
-    for n in nodes:
-        Call.table[n.op.fn] = wrap(n, before[n.op.fn])  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        yield
-    finally:
-        Call.table.update(before)
-
-
 @dataclass
 class Check:
     """Looks at every launch of one run. `names`: what the user calls the program's outputs."""
@@ -171,18 +157,25 @@ class Check:
     def __post_init__(self) -> None:
         self.resumable = _hands_on_variables(self.program)
 
-    def recorded(self) -> Any:
-        """Within, what the host answers is kept."""
+    def recorded(self, execution: Execution) -> Execution:
+        """The execution, of which is kept what the host answers."""
 
-        def wrap(node: Statement, f: Any) -> Any:
-            def call(*xs: Array) -> tuple[Array, ...]:
-                found = tuple(np.array(y, copy=True) for y in f(*xs))
-                self.answers.append(found)
+        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            if not self.answers_are_kept(statement):
+                return call
+
+            def recorded(*given: Any) -> Any:
+                found = call(*given)
+                self.answers.append(tuple(map(execution.backend.numpy, found)))
                 return found
 
-            return call
+            return recorded
 
-        return _calls(self.program, wrap)
+        return execution.using(calls=wrap)
+
+    def answers_are_kept(self, statement: str) -> bool:
+        """Is it a function that is called? Samples are taken again."""
+        return not isinstance(self.program.plan.statements[statement].op, Samples)
 
     def step(self, s: Step) -> None:
         """After a launch; raises NotFiniteError."""
@@ -228,18 +221,19 @@ class Check:
         """The launch again: what was made, and its results."""
         watch, answers = Watch(through), iter(self.answers)
 
-        def wrap(node: Statement, _: Any) -> Any:
-            def call(*xs: Array) -> tuple[Array, ...]:
-                return tuple(_answer(watch, node, y, xs) for y in next(answers))
+        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            node = self.program.plan.statements[statement]
 
-            return call
+            def answered(*_: Any) -> tuple[Array, ...]:
+                return tuple(_answer(watch, node, y) for y in next(answers))
+
+            return answered if self.answers_are_kept(statement) else call
 
         backend: Any = _Watching(watch)
-        steps = Execution(self.program, backend).steps(
-            self.seed, inputs=self.inputs, resume=self.resume
-        )
+        execution = Execution(self.program, backend).using(calls=wrap)
+        steps = execution.steps(self.seed, inputs=self.inputs, resume=self.resume)
         results: dict[str, Any] = {}
-        with _calls(self.program, wrap), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             for _ in range(self.launches):
                 s = next(steps)
                 results = {**s.outputs, **s.variables}
@@ -313,11 +307,12 @@ def _hands_on_variables(program: Program) -> bool:
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 
 
-def _answer(watch: Watch, node: Statement, y: Array, xs: Any) -> Array:
-    """A result of the host, watched like one of an op."""
+def _answer(watch: Watch, node: Statement, y: Array) -> Array:
+    """A result of the host, watched like one of an op; a copy, which a launch may destroy."""
+    y = np.array(y, copy=True)
     if y.dtype.kind != "f" or not np.isnan(y).any():
         return y
-    return watch.mend(node, {}, y, np.isnan(y), xs)
+    return watch.mend(node, {}, y, np.isnan(y), ())
 
 
 def bad_names(results: Mapping[str, Any]) -> set[str]:

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
+from recurra.program.execute import Execution
+from recurra.window.crew import Ran
 from recurra.window.learning import LEAST_GAIN, Judgement
 from recurra.window.straight import Stretch
 from recurra.window.trial import WORTH
 
-if TYPE_CHECKING:
-    from recurra.executable import Executable
-
-_known: WeakKeyDictionary[Executable, dict[int, Judged]] = WeakKeyDictionary()
 SLOTS = 32
 LEAST, MOST = 64, 512  # launches of a stretch: whole runs, where they are so short
 
@@ -80,12 +76,19 @@ class Judged:
         return f"in order, since {why}; looked at again in {rest:.2g} s"
 
 
-def judged_of(program: Executable, threads: int) -> Judged:
-    """What is known of this very program, compiled once."""
-    by_threads = _known.setdefault(program, {})
-    if threads not in by_threads:
-        by_threads[threads] = Judged(threads, _stretch(Judgement(threads, SLOTS)))
-    return by_threads[threads]
+@dataclass(frozen=True)
+class Launches:
+    """How the launches of one run are made, of a run that has a window also in words; and what ran
+    when in it."""
+
+    execution: Execution
+    how: Judged | str = ""
+    spans: Collection[Ran] = ()
+
+
+def judged_on(threads: int) -> Judged:
+    """Return the judgement of a program that has not run yet."""
+    return Judged(threads, _stretch(Judgement(threads, SLOTS)))
 
 
 def _stretch(judgement: Judgement) -> Stretch:

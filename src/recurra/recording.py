@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recurra.judged import Launches
 from recurra.program.swapped import swapped
 from recurra.report.progress import track
 from recurra.report.run_page import keep_compiled, keep_contractions, keep_launches, write_page
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def record(
     program: Executable,
+    launches: Launches,
     folder: str | Path,
     seed: int,
     on_step: OnStep | None = None,
@@ -39,9 +41,9 @@ def record(
     if program.preflight is not None:
         print(f"memory: {str(program.memory).splitlines()[0]}")
     print(swapped(program.compiled.program), end="")
-    total, how = program.iterations, program.launched[1]
-    looked = watching(program.execution, not how)
-    with run, track(total, run.path.name) as progress, looked as watch:
+    total, how = program.iterations, launches.how
+    looked = watching(launches.execution, not how)
+    with run, track(total, run.path.name) as progress, looked as (watch, seen):
 
         def step(first: int, metrics: dict[str, Any]) -> None:
             watch.step()
@@ -54,10 +56,10 @@ def record(
                 on_step(first, metrics)
 
         try:
-            results = program.run(seed, on_step=step, **options)
+            results = program.run_by(seen, seed, on_step=step, **options)
         finally:
             kernels = keep_contractions(run, program)
-            spans = ran(program) if how else watch.spans(program.execution)
+            spans = ran(launches) if how else watch.spans(seen)
             keep_launches(run, spans, str(how))
             page = write_page(run)
     if how:
@@ -68,6 +70,6 @@ def record(
     return results
 
 
-def ran(program: Executable) -> list[Span]:
+def ran(launches: Launches) -> list[Span]:
     """What a run through a window did in which thread."""
-    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in program.launched[0]]
+    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in launches.spans]

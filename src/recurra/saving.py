@@ -39,7 +39,6 @@ from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
-from recurra.schedule.tree import equation
 
 STATE, HOST = "state/", "host/"
 
@@ -193,7 +192,7 @@ class Saver:
 
     def typed(self, name: str, given: Any, path: Path) -> Any:
         """A variable or a store of a checkpoint, as an array of the type that it has here."""
-        node = self.program.plan.graph.nodes.get(equation(name.removesuffix("[]")))
+        node = self.program.plan.statements.arrays.get(name.removesuffix("[]"))
         if node is None or not isinstance(node.type, Type):
             return given
         hint = "resume from a file that this program has saved"
@@ -205,9 +204,9 @@ class Saver:
             f"{why}\n{_CONSEQUENCE.format(name=name)}" for name, why in found.meta["lost"].items()
         ]
         silent = [
-            n.op.fn
+            n.op.fn.key
             for n in self.program.plan.graph.nodes.values()
-            if isinstance(n.op, Call) and _owner(n.op) is None and not Call.table[n.op.fn].pure
+            if isinstance(n.op, Call) and _owner(n.op) is None and n.op.has_state
         ]
         out += [
             f"{fn} is called on the host: if it holds state, that was not saved" for fn in silent
@@ -237,7 +236,7 @@ class Saver:
             if isinstance(n.op, Call):
                 owner = _owner(n.op)
                 if owner is not None and not any(owner is x for x in out.values()):
-                    out[n.op.fn.rpartition(".")[0] or n.op.fn] = owner
+                    out[n.op.fn.key.rpartition(".")[0] or n.op.fn.key] = owner
         return out
 
     def host_state(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -287,7 +286,7 @@ _CONSEQUENCE = (
 
 def _owner(op: Call) -> Any:
     """The object that a host function is a method of, if it can save its state."""
-    called = Call.table[op.fn]
+    called = op.fn.value
     owner = getattr(getattr(called, "fn", called), "__self__", None)
     saves = hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict")
     return owner if saves else None

@@ -14,12 +14,13 @@ from recurra.errors import DomainError, RecurraError, caller, here
 from recurra.fragments import code_html
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
+from recurra.ir.resource import Resource
 from recurra.ir.types import Range, Type
 from recurra.lang.dims import Index, unwrap
 from recurra.lang.functions import foreign
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
-from recurra.ops.control import Foreign
+from recurra.ops.control import Traceable
 from recurra.sets.isl import WORDS
 
 if TYPE_CHECKING:
@@ -241,10 +242,6 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
 
     traced = Traced(fn)
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
-    key = stem
-    while key in Foreign.table:
-        key = f"{stem}_{len(Foreign.table)}"
-    Foreign.table[key] = traced
 
     def apply(*xs: Any) -> Any:
         tensors = [as_tensor(x) for x in xs]
@@ -253,7 +250,8 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
             results, tree = traced.result_types(types)
         except Exception as e:
             raise untraceable(stem, e, types, "jax_fn") from None
-        return traced.unflatten(tree, foreign(key, results, tensors))
+        held: Resource[Traceable] = current().function(Resource, stem, traced)
+        return traced.unflatten(tree, foreign(held, results, tensors))
 
     return apply
 

@@ -30,7 +30,7 @@ class Span:
 
 
 class Watch:
-    """`with watching(execution) as watch`: `watch.step()` at the end of every stretch."""
+    """`with watching(execution) as (watch, seen)`: `watch.step()` at the end of every stretch."""
 
     def __init__(self, mark: Callable[[Any], Any] | None, wait: Callable[[Any], Any]) -> None:
         self.mark, self.wait = mark, wait
@@ -98,16 +98,12 @@ class Watch:
 
 
 @contextmanager
-def watching(execution: Execution, wanted: bool = True) -> Generator[Watch]:
-    """An execution that says when what ran, if that is wanted; nothing is left of it at the end."""
+def watching(execution: Execution, wanted: bool = True) -> Generator[tuple[Watch, Execution]]:
+    """A watch, and the execution that tells it when what ran, if that is wanted."""
     backend = execution.backend
     watch = Watch(getattr(backend, "mark", None), backend.wait)
-    regions, around = execution.regions, execution.around
-    if wanted:
-        execution.regions = {name: watch.launch(name, run) for name, run in regions.items()}
-        execution.around = watch.call
     try:
-        yield watch
+        seen = execution.using(launches=watch.launch, calls=watch.call) if wanted else execution
+        yield watch, seen
     finally:
-        execution.regions, execution.around = regions, around
         watch.thread.shutdown()

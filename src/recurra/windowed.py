@@ -14,16 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, cast
 
 from recurra.errors import Loc, RecurraError, here
 from recurra.handles import Handle, Handles, among, read, there
 from recurra.ir.types import Tuple
-from recurra.judged import SLOTS, judged_of
+from recurra.judged import SLOTS, Judged, Launches, judged_on
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis
 from recurra.program.execute import Execution
@@ -32,9 +30,6 @@ from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, places, touched
 from recurra.window import Executor, Segment, Wrapper
 from recurra.window.faults import failed
-
-if TYPE_CHECKING:
-    from recurra.executable import Executable
 
 BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, and change in place
 
@@ -58,61 +53,59 @@ class Told:
     makes: Mapping[str, tuple[int, int]]  # how many variables, and addresses for them
 
 
-_told: WeakKeyDictionary[Executable, Told] = WeakKeyDictionary()
+@dataclass
+class Windows:
+    """The windows that a program's launches go through, run after run, and what is known for it."""
 
+    execution: Execution
+    known: dict[int, Judged] = field(default_factory=dict[int, Judged])  # by threads
 
-def through(program: Executable, window: Any, seed: int, **options: Any) -> dict[str, Any]:
-    """`program.run`, by so many threads while that pays, or by an executor of the caller's."""
-    if program.check:
-        raise RecurraError(
-            "check='nan' looks at one launch after the other",
-            facts="the program is run through a window",
-            hint="leave window out to find out where a NaN comes from",
-            loc=here(),
-        )
-    if isinstance(window, bool) or not isinstance(window, int | Executor):
-        raise RecurraError(
-            f"a window cannot be {window!r}",
-            facts="it is how many threads run launches, or an executor",
-            hint="window=2, or window=recurra.window.Executor(threads=2, slots=16)",
-            loc=here(),
-        )
-    made = copy(program)
-    if isinstance(window, Executor):
-        program.window = "through an executor of the caller's"
-        with settled(window):
-            return _run(made, program, window, seed, options)
-    program.window = judged = judged_of(program, window)
-    if judged.rests():
-        made.launched = ((), judged)
-        made.__dict__["execution"] = _named(program.execution)
-        with judged.going_on():
-            return made.run(seed, **options)
-    # Few wait in line, since each holds what it is given.
-    with (
-        judged.going_on() as stretch,
-        Executor(window, SLOTS, queue=8, stretch=stretch, patient=True) as run,
-    ):
-        results = _run(made, program, run, seed, options)
-        run.settle()
-        return results
+    @cached_property
+    def told(self) -> Told:
+        """What is to be known of the program before its launches can go through a window."""
+        return told(self.execution)
 
+    def judged(self, threads: int) -> Judged:
+        """Return what its runs on so many threads have shown."""
+        return self.known.setdefault(threads, judged_on(threads))
 
-def _run(
-    made: Executable, program: Executable, run: Executor, seed: int, options: Any
-) -> dict[str, Any]:
-    execution = program.execution
-    _expect(execution)
-    if program not in _told:
-        _told[program] = told(execution)
-    made.__dict__["execution"] = windowed(execution, run, _told[program])
-    made.launched = (run.spans, program.window)
-    return made.run(seed, **options)
+    @contextmanager
+    def launches(self, window: Any) -> Generator[Launches]:
+        """The launches of one run: by so many threads while that pays, or by an executor of the
+        caller's."""
+        if isinstance(window, bool) or not isinstance(window, int | Executor):
+            raise RecurraError(
+                f"a window cannot be {window!r}",
+                facts="it is how many threads run launches, or an executor",
+                hint="window=2, or window=recurra.window.Executor(threads=2, slots=16)",
+                loc=here(),
+            )
+        if isinstance(window, Executor):
+            with settled(window):
+                yield self.through(window, "through an executor of the caller's")
+            return
+        judged = self.judged(window)
+        if judged.rests():
+            with judged.going_on():
+                yield Launches(_named(self.execution), judged)
+            return
+        # Few wait in line, since each holds what it is given.
+        with (
+            judged.going_on() as stretch,
+            Executor(window, SLOTS, queue=8, stretch=stretch, patient=True) as run,
+        ):
+            yield self.through(run, judged)
+            run.settle()
+
+    def through(self, run: Executor, how: Judged | str) -> Launches:
+        """Return launches that go through an executor."""
+        _expect(self.execution)
+        return Launches(windowed(self.execution, run, self.told), how, run.spans)
 
 
 def _named(execution: Execution) -> Execution:
     """In order; who fails is told as in a window."""
-    made, loc = copy(execution), here()
+    loc = here()
 
     def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
@@ -123,8 +116,7 @@ def _named(execution: Execution) -> Execution:
 
         return call
 
-    made.regions = {name: named(name, f) for name, f in execution.regions.items()}
-    return made
+    return execution.using(launches=named)
 
 
 def told(execution: Execution) -> Told:
@@ -181,13 +173,13 @@ def _expect(execution: Execution) -> None:
 
 def windowed(execution: Execution, run: Executor, known: Told | None = None) -> Execution:
     """The same program, its launches through `run`."""
-    made, inside, known = copy(execution), Handles(execution.backend, run), known or told(execution)
-    made.backend, loc = cast(Any, inside), here()
-    made.regions = {
-        r.name: _launching(execution, r, inside, known, loc) for r in execution.program.regions
-    }
-    made.around = lambda name, call: _call(name, call, run)
-    return made
+    inside, known, loc = Handles(execution.backend, run), known or told(execution), here()
+    of = {r.name: r for r in execution.program.regions}
+    return execution.using(
+        launches=lambda name, _: _launching(execution, of[name], inside, known, loc),
+        calls=lambda name, call: _call(name, call, run),
+        backend=cast(Any, inside),
+    )
 
 
 def _launching(

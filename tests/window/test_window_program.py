@@ -24,7 +24,6 @@ from recurra.compiler.pipeline import compile_graph
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
 from recurra.executable import Executable
-from recurra.judged import judged_of
 from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.lower import HostCall, HostLoop, Launch, lower
@@ -231,7 +230,7 @@ def hosted(case: Case, counted: bool) -> Execution | None:
     if counted:
         made = lower(p, counted=frozenset(x.dim for x in inner))
     else:
-        made = lower(p, apart=loops[-1])
+        made = lower(p, apart=loops[-1].id)
     backend: Any = NumpyBackend()
     return Execution(made, backend)
 
@@ -274,7 +273,7 @@ def settled(on: bool, gain: float) -> Executable:
     """A program of which it is known whether a window pays."""
     program = apart("first")
     program.run(seed=4, window=2)
-    judged = judged_of(program, 2)
+    judged = program.windows.judged(2)
     judgement, trial = judged.stretch.judgement, judged.stretch.judgement.trial
     judgement.predicted = 1.5
     while trial.examining:
@@ -287,7 +286,7 @@ def settled(on: bool, gain: float) -> Executable:
 
 def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
     program, (_, second, third) = settled(on=False, gain=0.8), runs("first", 3)
-    judged = judged_of(program, 2)
+    judged = program.windows.judged(2)
     assert judged.rests()
     equal(program.run(seed=4, window=2), second)
     assert program.window is judged
@@ -302,7 +301,7 @@ def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
 
 def test_what_pays_goes_through_the_window() -> None:
     program = settled(on=True, gain=1.25)
-    judged = judged_of(program, 2)
+    judged = program.windows.judged(2)
     assert not judged.rests()
     equal(program.run(seed=4, window=2), runs("first", 2)[1])
     assert "2 threads, at best 1.25 times as fast" in str(judged) or judged.stretch.straight
@@ -319,8 +318,8 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
     execution.regions = {**execution.regions, last.name: fails}
     program.__dict__["execution"] = execution
     for rests in (True, False):
-        judged = judged_of(program, 2)
-        judged.stretch = judged_of(settled(on=False, gain=0.8), 2).stretch
+        judged = program.windows.judged(2)
+        judged.stretch = settled(on=False, gain=0.8).windows.judged(2).stretch
         judged.seconds = 0.0 if rests else 1e9
         assert judged.rests() == rests
         with pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"):
@@ -328,7 +327,7 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
 
 
 def test_runs_at_the_same_time_are_judged_apart() -> None:
-    judged = judged_of(apart("first"), 2)
+    judged = apart("first").windows.judged(2)
     with judged.going_on() as one:
         with judged.going_on() as other:
             assert one is judged.stretch

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 import recurra as rc
+from recurra.ir.resource import HostFunction
 from recurra.lang.functions import call
-from recurra.ops.control import Call
 from recurra.program.execute import Execution
 
 ITERATIONS, STEPS = 50, 200
@@ -16,13 +16,12 @@ ITERATIONS, STEPS = 50, 200
 @cache
 def execution() -> Execution:
     """x[i,t+1] comes from a host function of y[i,t] = tanh(x[i,t]); a sum over t trains nothing."""
-    Call.table["bench_host_step"] = lambda x: (x,)
     ctx = rc.Context(num_dims=2)
     with ctx as ((i, I), (t, T)):  # noqa: E741 — a dim and its bound
         x = rc.like(rc.f32[()], domain=(i, t))
         x[i, 0] = rc.constant(0.0)
         y = x.tanh() + rc.value(t)
-        (z,) = call("bench_host_step", [rc.f32[()]], [y], (), y.domain)
+        (z,) = call(HostFunction("step", lambda x: (x,)), [rc.f32[()]], [y], (), y.domain)
         x[i, t + 1] = z
         rc.log(total=y[i, 0:T].sum())
     return ctx.compile({I: ITERATIONS, T: STEPS}, backend="numpy").execution

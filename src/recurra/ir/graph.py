@@ -21,6 +21,7 @@ from recurra.errors import Loc, ShapeError, here
 from recurra.fragments import code_html
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.op import Op
+from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
 
 
@@ -168,6 +169,10 @@ class Graph:
             for k, a in enumerate(n.args):
                 out[a.name].append((n, k))
         return out
+
+    def resources(self) -> list[Resource[Any]]:
+        """Return the arrays and functions of the user's that its equations hold."""
+        return [x for n in self.nodes.values() for x in n.op.resources()]
 
     def update(self, nodes: Iterable[Node], outputs: tuple[str, ...] | None = None) -> Graph:
         """The graph with `nodes` added or replaced by name, and dead equations dropped."""

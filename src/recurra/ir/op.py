@@ -11,12 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Type, accumulator, is_float
 
 Array = Any
@@ -35,6 +37,7 @@ class Op:
     pure: ClassVar[bool] = True  # may be duplicated, merged, dropped
     drawn: ClassVar[bool] = False  # reads the seed of the run
     name: ClassVar[str] = "op"
+    held: ClassVar[Mapping[str, type[Resource[Any]]]] = MappingProxyType({})  # by attribute
 
     def __init_subclass__(cls, abstract: bool = False, name: str | None = None) -> None:
         dataclass(frozen=True, repr=False)(cls)
@@ -71,6 +74,10 @@ class Op:
         """Every index expression among the attributes."""
         for name, _ in _attributes(type(self)):
             yield from _exprs(getattr(self, name))
+
+    def resources(self) -> list[Resource[Any]]:
+        """Return the arrays and functions of the user's that it holds."""
+        return [getattr(self, name) for name in self.held]
 
     def mentions(self) -> set[str]:
         """The symbols the attributes read."""

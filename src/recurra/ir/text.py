@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recurra.ir.expr import Expr, from_ast
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Op
+from recurra.ir.resource import Resource, by_key
 from recurra.ir.types import NUMPY_NAME, AnyType, Domain, Range, Tuple, Type
 
 _HEAD = re.compile(
@@ -19,8 +20,12 @@ _HEAD = re.compile(
 _COMMENT = re.compile(r"(?P<string>'[^']*'|\"[^\"]*\")|#.*")
 
 
-def parse(text: str) -> Graph:
-    """The graph that prints as `text`; # starts a comment. Raises SyntaxError."""
+def parse(text: str, resources: Iterable[Resource[Any]] = ()) -> Graph:
+    """The graph that prints as `text`; # starts a comment. Raises SyntaxError.
+
+    Text names arrays and functions of the user's: those among `resources` are put in.
+    """
+    known = by_key(resources)
     dims: tuple[Range, ...] = ()
     outputs: tuple[str, ...] = ()
     heads: dict[str, tuple[Domain, AnyType, ast.Call]] = {}
@@ -39,7 +44,7 @@ def parse(text: str) -> Graph:
     for o in outputs:
         if o not in heads:
             raise SyntaxError(f"the output {o} has no equation")
-    nodes = {n: _node(n, *head, domains) for n, head in heads.items()}
+    nodes = {n: _node(n, *head, domains, known) for n, head in heads.items()}
     return Graph(nodes, outputs, dims)
 
 
@@ -61,14 +66,23 @@ def _python(text: str) -> ast.expr:
 
 
 def _node(
-    name: str, dom: Domain, type_: AnyType, rhs: ast.Call, domains: Mapping[str, Domain]
+    name: str,
+    dom: Domain,
+    type_: AnyType,
+    rhs: ast.Call,
+    domains: Mapping[str, Domain],
+    known: Mapping[str, Resource[Any]],
 ) -> Node:
     assert isinstance(rhs.func, ast.Name)
     if rhs.func.id not in Op.registry:
         raise SyntaxError(f"{name}: there is no op {rhs.func.id!r}")
     attrs = {k.arg: _attribute(k.value) for k in rhs.keywords if k.arg}
+    kind = Op.registry[rhs.func.id]
+    for attribute in kind.held.keys() & attrs.keys():
+        key = attrs[attribute]
+        attrs[attribute] = known.get(key) or kind.held[attribute](key)
     try:
-        op = Op.registry[rhs.func.id](**attrs)
+        op = kind(**attrs)
     except TypeError as e:
         raise SyntaxError(f"{name}: {rhs.func.id}: {e}") from None
     return Node(name, op, tuple(_ref(a, domains) for a in rhs.args), dom, type_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +41,9 @@ def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
         fitted(value, to, "the number", hint=_other_type(value), loc=here())
         op, stem = Const(value=value, dtype=to), "const"
     else:
-        op, stem = Data(key=kept(_array(x, dtype))), "data"
+        op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
     node = tracer.emit(op, (), tracer.domain(dims), stem)
     return tensor(tracer, Ref(node.name, node.domain.identity))
-
-
-def kept(x: np.ndarray) -> str:
-    """The name of an array in `Data.table`, by its contents: equal programs have equal texts."""
-    digest = hashlib.blake2b(f"{x.dtype} {x.shape}".encode(), digest_size=6)
-    digest.update(np.ascontiguousarray(x).tobytes())
-    key = f"data-{digest.hexdigest()}"
-    Data.table.setdefault(key, x)
-    return key
 
 
 def _array(x: Any, dtype: str | None) -> np.ndarray:

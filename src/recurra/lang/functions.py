@@ -10,6 +10,7 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
+from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Domain, Range, Type, accumulator
 from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
@@ -17,7 +18,7 @@ from recurra.lang.tensor import RecurrentTensor
 from recurra.lang.tracer import current
 from recurra.ops import elementwise as el
 from recurra.ops import movement
-from recurra.ops.control import Call, Foreign, Item
+from recurra.ops.control import Call, Foreign, Item, Traceable
 from recurra.ops.permutation import Permutation
 from recurra.ops.source import Input, Uniform
 
@@ -199,9 +200,9 @@ def normal(
 
 
 def foreign(
-    fn: str, types: Sequence[Type], xs: Sequence[RecurrentTensor]
+    fn: Resource[Traceable], types: Sequence[Type], xs: Sequence[RecurrentTensor]
 ) -> tuple[RecurrentTensor, ...]:
-    """The results of the registered traceable function `fn`, one equation each."""
+    """The results of a traceable function `fn`, one equation each."""
     return tuple(
         xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs)
         for k, t in enumerate(types)
@@ -209,7 +210,7 @@ def foreign(
 
 
 def call(
-    fn: str,
+    fn: HostFunction,
     results: Sequence[Type],
     xs: Sequence[RecurrentTensor],
     batch: Sequence[Any],

@@ -18,6 +18,7 @@ import numpy as np
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Ref
+from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.values import fitted
 from recurra.lang.dims import Index
@@ -97,12 +98,12 @@ def call(
     ranges = {r.dim: r for r in (*extra, *box)}
     box = tracer.domain(set(ranges), ranges)
     outer = box.without(*dims_of(batch).dims)
-    name = _register(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
+    host = _held(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
     if pure:
-        ys = emit_call(name, types, tensors, batch, box, stem=_name_of(fn))
+        ys = emit_call(host, types, tensors, batch, box, stem=_name_of(fn))
     else:
         token = first_token(outer)
-        *ys, after = emit_call(name, types, tensors, batch, box, token=token, stem=_name_of(fn))
+        *ys, after = emit_call(host, types, tensors, batch, box, token=token, stem=_name_of(fn))
         in_order(token, after, outer)
     return ys[0] if one else tuple(ys)
 
@@ -111,12 +112,8 @@ def _name_of(fn: Any) -> str:
     return getattr(fn, "__name__", type(fn).__name__).strip("<>")
 
 
-def _register(host: Host) -> str:
-    """The name of a function in the program; it is called at one place if it has state."""
-    key, k = host.name, 1
-    while Call.table.setdefault(key, host) != host:
-        k += 1
-        key = f"{host.name} {k}"
+def _held(host: Host) -> HostFunction:
+    """A function as the program holds it; it is called at one place if it has state."""
     for n in current().nodes.values():
         if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
             raise RecurraError(
@@ -125,11 +122,11 @@ def _register(host: Host) -> str:
                 hint="say pure=True if it has no state, or make one call of both",
                 loc=here(),
             )
-    return key
+    return current().function(HostFunction, host.name, host)
 
 
 def _fn(op: Call) -> Any:
-    return getattr(Call.table[op.fn], "fn", None)
+    return getattr(op.fn.value, "fn", None)
 
 
 def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:

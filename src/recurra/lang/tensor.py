@@ -211,7 +211,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self.cast(accumulator(self.dtype))._reduce(reduction.Sum, axis)
 
     def mean(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        """The sum over the count, taken in f32 at least; f32 for integers, else the operand's type."""
+        """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
         count: Any = 1
         for a in self._axes(axis):
             count = ex.mul(count, self.shape[a])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, Expr, Prod, both, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.op import Op
+from recurra.ir.resource import ArrayResource, Resource
 from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.lang.effects import Checkpoint
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.sets import isl
+
+R = TypeVar("R", bound=Resource[Any])
 
 
 @dataclass
@@ -44,6 +50,7 @@ class Tracer:
     draws: int = 0
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
+    resources: dict[str, Resource[Any]] = field(default_factory=dict[str, Resource[Any]])  # by key
 
     def know(self, names: set[str]) -> None:
         """Raises DomainError if one of them is no dim and no bound of this program."""
@@ -62,6 +69,23 @@ class Tracer:
 
     def dim_names(self) -> tuple[str, ...]:
         return tuple(r.dim for r in self.dims)
+
+    def constant(self, array: np.ndarray) -> ArrayResource:
+        """Return an array as the program holds it, once, under a key that its contents give: equal
+        programs have equal texts."""
+        digest = hashlib.blake2b(f"{array.dtype} {array.shape}".encode(), digest_size=6)
+        digest.update(np.ascontiguousarray(array).tobytes())
+        made = ArrayResource(f"data-{digest.hexdigest()}", array)
+        return cast(ArrayResource, self.resources.setdefault(made.key, made))
+
+    def function(self, kind: type[R], stem: str, value: object) -> R:
+        """Return a function as the program holds it, under the first key that is free for it:
+        stem, stem 2, .."""
+        key, k = stem, 1
+        while self.resources.setdefault(key, kind(key, value)).value != value:
+            k += 1
+            key = f"{stem} {k}"
+        return cast(R, self.resources[key])
 
     def fresh(self, stem: str) -> str:
         if stem not in self.nodes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from types import MappingProxyType
+from typing import Any, Protocol, Self
 
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op
+from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Tuple, Type, is_float
 
 
@@ -45,17 +47,17 @@ class Traceable(Protocol):
 
 
 class Foreign(Op):
-    """y = result `out` of a pure traceable function, by its name in `Foreign.table`
+    """y = result `out` of a pure traceable function
 
     `vmaps`: the axes it was mapped over, innermost first: (which operands have it, is last, size).
     """
 
-    fn: str
+    held = MappingProxyType({"fn": Resource})
+    fn: Resource[Traceable]
     out: int
     dtype: str
     shape: tuple[Expr | int, ...]
     vmaps: tuple[tuple[tuple[bool, ...], bool, Expr | int], ...] = ()
-    table: ClassVar[dict[str, Traceable]] = {}
 
     def infer(self, *xs: Type) -> Type:
         shape = self.shape
@@ -64,16 +66,15 @@ class Foreign(Op):
         return Type(self.dtype, shape)
 
     def eval(self, xp: Any, *xs: Array) -> Array:
-        return self.table[self.fn](xp, self.vmaps, *xs)[self.out]
+        return self.fn.get()(xp, self.vmaps, *xs)[self.out]
 
     def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
-        pulled = getattr(self.table[self.fn], "pulled", None)
+        pulled = getattr(self.fn.get(), "pulled", None)
         if pulled is None or not is_float(self.dtype):
             return (None,) * len(xs)
-        key = f"{self.fn}/d{self.out}"
-        self.table.setdefault(key, pulled(self.out))
+        fn = Resource[Traceable](f"{self.fn.key}/d{self.out}", pulled(self.out))
         return tuple(
-            g.apply(Foreign(fn=key, out=k, dtype=x.dtype, shape=x.shape), *xs, g)
+            g.apply(Foreign(fn=fn, out=k, dtype=x.dtype, shape=x.shape), *xs, g)
             if is_float(x.dtype)
             else None
             for k, x in enumerate(xs)
@@ -91,23 +92,22 @@ class Call(Op):
     """
 
     pure = False
-    fn: str
+    held = MappingProxyType({"fn": HostFunction})
+    fn: HostFunction
     results: tuple[tuple[str, tuple[Expr | int, ...]], ...]
     batch_dims: tuple[str, ...] = ()
     group: tuple[Expr | int, ...] = ()
-    table: ClassVar[dict[str, Any]] = {}
 
     @property
-    def parts(self) -> str:
-        """The name of the function that is called for a group of the rows."""
-        owner, _, name = self.fn.rpartition(".")
-        return f"{owner} in groups.{name}"
+    def has_state(self) -> bool:
+        """May a call depend on those before it?"""
+        return not getattr(self.fn.value, "pure", False)
 
     def infer(self, *xs: Type) -> Tuple:
         return Tuple(tuple(Type(d, s) for d, s in self.results))
 
     def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
-        return tuple(self.table[self.fn](*xs))
+        return tuple(self.fn.get()(*xs))
 
     def run(self, xp: Any, env: Any, *xs: Array) -> tuple[Array, ...]:
         return self.eval(xp, *(evaluate(e, env) for e in self.group), *xs)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from recurra.ir.expr import Expr
 from recurra.ir.op import Array, Elementwise
+from recurra.ir.resource import HostFunction
 from recurra.ops.control import Call
 
-FUNCTION = "samples"
-
-
-@dataclass(frozen=True)
-class Host:
-    """What the host calls holds no state."""
-
-    pure: bool = True
+FUNCTION = HostFunction("samples")  # without a value: the op says what is done
 
 
 class Samples(Call):
@@ -28,6 +21,10 @@ class Samples(Call):
     """
 
     order: tuple[int, ...] = ()
+
+    @property
+    def has_state(self) -> bool:
+        return False
 
     def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
         x, k = np.asarray(xs[0]), np.asarray(xs[1])
@@ -65,6 +62,3 @@ class Renumber(Elementwise):
         for a in range(1, len(self.sizes)):
             y = y * self.sizes[a] + found[a]
         return y
-
-
-Call.table[FUNCTION] = Host()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op, Symbolic
+from recurra.ir.resource import ArrayResource
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
 
 
@@ -33,17 +35,17 @@ class Const(Symbolic):
 
 
 class Data(Op):
-    """y = an array that the program brought along, by its name in `Data.table`"""
+    """y = an array that the program brought along"""
 
-    key: str
-    table: ClassVar[dict[str, np.ndarray]] = {}
+    held = MappingProxyType({"key": ArrayResource})
+    key: ArrayResource
 
     def infer(self) -> Type:
-        x = self.table[self.key]
+        x = self.key.get()
         return Type(SHORT_NAME[x.dtype.name], tuple(x.shape))
 
     def eval(self, xp: Any) -> Array:
-        return xp.asarray(self.table[self.key])
+        return xp.asarray(self.key.get())
 
 
 class Input(Op):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -29,6 +30,8 @@ from recurra.program.walk import Walk, blank
 from recurra.schedule.tree import Loop, is_constant
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
+Function = Callable[..., Any]
+Wrap = Callable[[str, Function], Function]  # of a launch or a host call, by its name
 
 
 class Backend(Protocol):
@@ -161,10 +164,8 @@ class Execution:
     program: Program
     backend: Backend | Mesh
     shards: Shards | None = None
-    regions: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    around: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = (
-        None  # made of every host call, by its name
-    )
+    regions: dict[str, Function] = field(default_factory=dict[str, Function])
+    around: Wrap | None = None  # of every host call
     mover: Mover | None = None  # of the last run: what was swapped, and when
 
     def __post_init__(self) -> None:
@@ -173,6 +174,22 @@ class Execution:
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
         self.regions = {r.name: self.compiled(r) for r in self.program.regions}
+
+    def using(
+        self,
+        *,
+        launches: Wrap | None = None,
+        calls: Wrap | None = None,
+        backend: Backend | None = None,
+    ) -> Execution:
+        """Return the same program with its launches and host calls wrapped, on arrays of another
+        backend; nothing is compiled again, and this execution stays as it is."""
+        made = copy(self)
+        if launches is not None:
+            made.regions = {name: launches(name, run) for name, run in self.regions.items()}
+        made.around = calls or self.around
+        made.backend = backend or self.backend
+        return made
 
     def compiled(self, r: Region) -> Callable[..., Any]:
         """A launch that reads a swapped store, or samples of one, is waited for: those ahead would

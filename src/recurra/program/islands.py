@@ -76,8 +76,7 @@ def islands(
 
         return run
 
-    cut.regions.update({name: timed(name, f) for name, f in cut.regions.items()})
-    made = (s for s in cut.steps(seed, inputs=inputs) if s.dim == loop.dim)
+    made = (s for s in cut.using(launches=timed).steps(seed, inputs=inputs) if s.dim == loop.dim)
     for _ in islice(made, steps + 2):
         pass
     counted = {name: ms[2:] for name, ms in taken.items()}

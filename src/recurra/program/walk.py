@@ -168,7 +168,7 @@ class Walk:
     def past_end(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """A loop that runs backwards starts where rows end: with what would be past it."""
         past = PastEnd(self.graph, e)
-        for n in sorted(self.plan.carried.get(id(loop), ())) if loop.step < 0 else ():
+        for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
                 state.vals[n] = self.full(n, value)

@@ -71,8 +71,10 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
     (dim,) = dims
     for n in calls:
         assert isinstance(n.op, Call)
-        if n.op.parts not in Call.table:
-            raise _refusal(n, f"{n.op.fn} is called for all rows: only an environment has parts")
+        if n.op.fn.parts is None:
+            raise _refusal(
+                n, f"{n.op.fn.key} is called for all rows: only an environment has parts"
+            )
     r = next(x for x in graph.dims if x.dim == dim)
     total = r.size(sizes)
     if r.lo != 0 or total % count:
@@ -184,9 +186,10 @@ def _turn(graph: Graph, g: Groups, n: Node) -> Node:
     domain = Domain((*n.domain, Range(g.dim, g.count)))
     op = n.op
     if isinstance(op, Call) and op.batch_dims:
+        assert op.fn.parts is not None, "find has refused it"
         results = tuple((d, _rows(s, g)) for d, s in op.results)
         group = (Sym(g.dim), g.count)
-        op = replace(op, fn=op.parts, results=results, batch_dims=(g.tile.inner,), group=group)
+        op = replace(op, fn=op.fn.parts, results=results, batch_dims=(g.tile.inner,), group=group)
     return replace(n, op=op, args=tuple(args), domain=domain, type=_of_rows(n.type, g))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Graph
+from recurra.ir.resource import HostFunction
 from recurra.ir.types import Domain, Type, is_float
 from recurra.lang.dims import Index, unwrap, wrap
 from recurra.lang.functions import call, dims_of, uniform
@@ -59,7 +60,7 @@ class HostEnv:
         self._box = dims_of(domain)
         row = str(unwrap(domain[0] if rows is None and domain else rows))
         self._rows = tuple(r for r in self._box if r.dim == row)
-        self._key = register(self.episodes)
+        self._functions = held(self.episodes)
         outer = self._box.without(row)
         self._order = first_token(outer, "order")
         given = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
@@ -110,7 +111,7 @@ class HostEnv:
         for n in graph.nodes.values():
             if isinstance(n.op, Item) and n.op.k == last:
                 call = graph.nodes[n.args[0].name].op
-                if isinstance(call, Call) and call.fn == f"{self._key}.step":
+                if isinstance(call, Call) and call.fn == self._functions["step"]:
                     return
         raise RecurraError(
             f"{self.episodes.spec} has steps that are only resets, and the program uses them all",
@@ -135,7 +136,7 @@ class HostEnv:
         token: RecurrentTensor,
     ) -> tuple[RecurrentTensor, ...]:
         """The results of `reset` or `step`, per row, and the next token."""
-        fn, rows = f"{self._key}.{name}", [Index(r.sym) for r in self._rows]
+        fn, rows = self._functions[name], [Index(r.sym) for r in self._rows]
         if rows:
             return call(fn, types, xs, rows, domain, token=token, stem=name)
         lone = [Type(t.dtype, (1, *t.shape)) for t in types]
@@ -163,24 +164,18 @@ class HostEnv:
         )
 
 
-def register(episodes: Episodes) -> str:
-    """The name by which the program calls these episodes: `CartPole-v1()`, `CartPole-v1() 2`.
-
-    Equal environments share one name from program to program, so that equal programs print alike.
-    """
-    taken = {n.op.fn for n in current().nodes.values() if isinstance(n.op, Call)}
-    spec = str(episodes.spec)
+def held(episodes: Episodes) -> dict[str, HostFunction]:
+    """The functions `reset` and `step` of episodes as the program holds them, of all rows and of
+    groups of them: `CartPole-v1().reset`, `CartPole-v1() 2.reset` of another environment."""
+    tracer, groups, spec = current(), InGroups(episodes), str(episodes.spec)
     k, name = 1, spec
-    while f"{name}.reset" in taken or not _same(Call.table.get(f"{name}.reset"), episodes.spec):
+    while f"{name}.reset" in tracer.resources:
         k += 1
         name = f"{spec} {k}"
-    Call.table.setdefault(f"{name}.reset", episodes.reset)
-    Call.table.setdefault(f"{name}.step", episodes.step)
-    groups = InGroups(episodes)
-    Call.table.setdefault(f"{name} in groups.reset", groups.reset)
-    Call.table.setdefault(f"{name} in groups.step", groups.step)
-    return name
-
-
-def _same(reset: Any, spec: Spec) -> bool:
-    return reset is None or reset.__self__.spec == spec
+    calls = {"reset": (episodes.reset, groups.reset), "step": (episodes.step, groups.step)}
+    made = {
+        what: HostFunction(f"{name}.{what}", whole, HostFunction(f"{name} in groups.{what}", parts))
+        for what, (whole, parts) in calls.items()
+    }
+    tracer.resources.update({fn.key: fn for fn in made.values()})
+    return made

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache, reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import islpy as isl
@@ -155,7 +155,7 @@ def satisfiable(where: Expr) -> bool:
     return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def gap(
     a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
 ) -> tuple[int | None, int | None]:
@@ -173,7 +173,7 @@ def gap(
 _FLOORD = re.compile(r"floord\(")
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def span(
     dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[Expr | int, Expr | int] | None:
@@ -246,7 +246,7 @@ def _top(e: Expr | int, domain: Domain) -> Expr | int | None:
 _LARGEST = "largest_"
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> bool:
     """Does `condition` hold at every point of a box `where` others do, whatever its bounds?
 

@@ -159,7 +159,7 @@ def devices_for(workers: int) -> list[Any]:
 def _expect_no_calls(plan: Plan) -> None:
     """Raises where several processes would each call a host function that has a state."""
     for n in plan.graph.nodes.values():
-        if isinstance(n.op, Call) and not getattr(Call.table[n.op.fn], "pure", False):
+        if isinstance(n.op, Call) and n.op.has_state:
             raise RecurraError(
                 f"{n.name} is called on the host, and there are {jax.process_count()} processes",
                 facts="each of them would call it for the rows of all",

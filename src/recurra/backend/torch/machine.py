@@ -120,7 +120,7 @@ class RecordingMachine:
         type_ = op.infer()
         vmaps = tuple((flags, last, evaluate(size, env)) for flags, last, size in op.vmaps)
         dtype = dtype_of(NUMPY_NAME[type_.dtype])
-        function = f"foreign({op.fn!r}, {vmaps!r})"
+        function = f"foreign({op.fn.key!r}, {vmaps!r})"
         return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:

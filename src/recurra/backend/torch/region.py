@@ -82,7 +82,8 @@ class TorchBackend:
                 )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
         self.sources[region.name] = source
-        scope = self.loaded(region.name, source, constants)
+        given = {**constants, "foreign": foreign_calls(plan)}
+        scope = self.loaded(region.name, source, given)
         steps = steps_of(plan, region)
         for k in found:
             scope[k.name] = self.kernel(k, scope, steps)
@@ -96,11 +97,11 @@ class TorchBackend:
 
         return launch
 
-    def loaded(self, name: str, source: str, constants: Mapping[str, Tensor]) -> dict[str, Any]:
+    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"foreign": foreign, "asked": asked, "attention": attention}
-        scope |= {**constants, **self.scope}
+        scope |= {"asked": asked, "attention": attention}
+        scope |= {**given, **self.scope}
         exec(compile(source, f"<recurra {name}>", "exec"), scope)
         return scope
 
@@ -293,8 +294,14 @@ def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) ->
     return min(end, after - behind + 1) if behind else end
 
 
-@cache
-def foreign(name: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
-    """A function of another library on tensors, mapped over axes."""
-    call = Foreign.table[name].on_tensors(vmaps)
-    return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))
+def foreign_calls(plan: Plan) -> Callable[..., Any]:
+    """Return f(key, vmaps): a function of another library on tensors, mapped over axes."""
+    ops = [n.op for n in plan.graph.nodes.values() if isinstance(n.op, Foreign)]
+    functions = {op.fn.key: op.fn for op in ops}
+
+    @cache
+    def foreign(key: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
+        call = functions[key].get().on_tensors(vmaps)
+        return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))
+
+    return foreign

@@ -41,10 +41,10 @@ class TunedTorch(TorchBackend):
         """As a table of a report has them."""
         return self.door.rows(list(self.choices.values()))
 
-    def loaded(self, name: str, source: str, constants: Mapping[str, Tensor]) -> dict[str, Any]:
-        scope = super().loaded(name, source, constants)
+    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        scope = super().loaded(name, source, given)
         if self.device == "cpu" and EINSUM in source:
-            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), constants)
+            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), given)
         return scope
 
     def kernel(self, k: Kernel, scope: dict[str, Any], steps: int) -> Callable[..., Any]:

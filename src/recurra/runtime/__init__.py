@@ -1,0 +1,1 @@
+"""Runtime: compiled programs as they are run and shown."""
