@@ -23,7 +23,6 @@ from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored
-from recurra.rewrite.place import place
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few
@@ -89,8 +88,6 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         if ragged(g, case.sizes) and name in ("keep", "tile"):
             continue  # what has no static length has no place in memory
         done.append(name)
-        if name in ("keep", "tile", "wavefront"):
-            g = place(g, case.sizes)
         step, cx.tuning = PASSES[name]
         cx.free = None
         g = verify(step.run(g, cx) if step.applies(g, cx) else g)

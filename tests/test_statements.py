@@ -10,8 +10,10 @@ from hypothesis import given, settings
 
 from program_checks import oracle
 from random_programs import Case, programs
+from recurra.ir.graph import Graph
 from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
+from recurra.ops.control import Merge
 from recurra.schedule.levels import schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
@@ -43,7 +45,7 @@ def test_branches_are_boxes() -> None:
         "u[t<1..T, i<1..I-1, j<J] = m[t,i,j]",
     ]
     assert text(lower_values(graph, {"T": 1, "I": 1, "J": 6})) == ["u[t<T, i<I, j<J] = u0[i,j]"]
-    assert len(text(lower_values(graph, {"T": 5, "I": 4, "J": 6}, split=()))) == 1
+    assert len(text(lower_values(graph, {"T": 5, "I": 4, "J": 6}, cuts={}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,9 +87,14 @@ def test_what_is_wrong_is_found() -> None:
     )
 
 
-def agree(case: Case, split: Any) -> None:
+def branches(graph: Graph) -> dict[str, frozenset[Any]]:
+    """Cuts of all that has branches."""
+    return {n.name: frozenset() for n in graph.nodes.values() if isinstance(n.op, Merge)}
+
+
+def agree(case: Case, cuts: Any) -> None:
     """Statements in the order of their schedule have the interpreter's answer."""
-    found = schedule(case.graph, case.sizes, split=split)
+    found = schedule(case.graph, case.sizes, cuts=cuts)
     assert verify_statements(found.statements, case.sizes) == ()
     with np.errstate(all="ignore"):
         want, have = oracle(case), run_statements(found, case.sizes, {})
@@ -101,12 +108,12 @@ def agree(case: Case, split: Any) -> None:
 @QUICK
 @given(programs())
 def test_random_programs_as_statements(case: Case) -> None:
-    agree(case, split=())
-    agree(case, split=case.graph.nodes)
+    agree(case, cuts={})
+    agree(case, cuts=branches(case.graph))
 
 
 @pytest.mark.fuzz
 @settings(LONG, max_examples=100_000)
 @given(programs())
 def test_random_programs_as_statements_long(case: Case) -> None:
-    agree(case, split=case.graph.nodes)
+    agree(case, cuts=branches(case.graph))

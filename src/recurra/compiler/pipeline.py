@@ -33,7 +33,6 @@ from recurra.rewrite.groups import GROUPS
 from recurra.rewrite.keep import KEEP
 from recurra.rewrite.lift import LIFT
 from recurra.rewrite.pad import PAD
-from recurra.rewrite.place import PLACE
 from recurra.rewrite.prefix import PREFIX
 from recurra.rewrite.rounds import ROUNDS
 from recurra.rewrite.shard import SPLIT_ROWS
@@ -62,7 +61,6 @@ PASSES: tuple[Pass, ...] = (
     ATTENTION,
     STRIP,
     PAD,
-    PLACE,
     WAVEFRONT,
     SPLIT_ROWS,
     GROUPS,
@@ -75,7 +73,6 @@ PASSES: tuple[Pass, ...] = (
     CONTRACT,
     ACCUMULATE,
     CONTRACT,
-    PLACE,
     KEEP,  # folds have let some statements move to another loop
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}

@@ -181,7 +181,7 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
         schedule=replace(
             plan.schedule,
             graph=graph,
-            statements=lower_values(graph, plan.sizes, split=()),
+            statements=lower_values(graph, plan.sizes, cuts={}),
             items=items,
         ),
         accesses=accesses,

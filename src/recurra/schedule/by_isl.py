@@ -49,7 +49,7 @@ def schedule_by_isl(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
 
 def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> Schedule:
     """The schedule for bounds of which isl is told what is `known`."""
-    lowered = lower_values(graph, sizes, split=())
+    lowered = lower_values(graph, sizes, cuts={})
     every = list(lowered.statements)
     place = {s: k for k, s in enumerate(every)}
     edges = real_dependences(lowered)

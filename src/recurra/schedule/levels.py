@@ -7,45 +7,86 @@ the loop carries is dropped and the inside is ordered in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
-from recurra.ir.graph import Graph, Node
+from recurra.ir.expr import symbols
+from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Tuple
+from recurra.ops.control import Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.late import Placement
-from recurra.schedule.lower_values import SUM, lower_values
+from recurra.schedule.lower_values import SUM, Cut, Cuts, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, lag
 
 
+class NoOrder(ScheduleError):
+    """Statements that no loop orders, and what ties them."""
+
+    equations: frozenset[str] = frozenset()
+    ties: tuple[Dependence, ...] = ()
+
+
 def schedule(
     graph: Graph,
     sizes: Mapping[str, int],
     axes: frozenset[str] = frozenset(),
-    split: Container[str] = (),
+    cuts: Cuts = MappingProxyType({}),
 ) -> Schedule:
     """An order for every point of every equation; raises ScheduleError where there is none.
 
-    Dims in `axes` are about to become axes: no loop is made for them. Branches of the equations in
-    `split` are statements of their own. What has no order for all bounds may have one for those
-    that are known.
+    Dims in `axes` are about to become axes: no loop is made for them. Equations in `cuts` are
+    several statements, and so are those that have no order otherwise: a branch, or a point that is
+    read by itself, waits for what it reads, not for what the others read.
     """
+    first: NoOrder | None = None
+    while True:
+        try:
+            return _for_any_bounds(graph, sizes, axes, cuts)
+        except NoOrder as error:
+            first, finer = first or error, refined(graph, cuts, error)
+            if finer == cuts:
+                raise first from None
+            cuts = finer
+
+
+def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
+    """Cuts of what has no order: into branches first, then at points that are read alone."""
+    branching = {n for n in error.equations if isinstance(graph[n].op, Merge)}
+    if not branching <= cuts.keys():
+        return {**dict.fromkeys(branching, frozenset[Cut]()), **cuts}
+    finer = dict(cuts)
+    dims = {r.dim for r in graph.dims}
+    for name, index in ((e.ref.name, e.ref.index) for e in error.ties):
+        if name not in graph.nodes or not graph[name].op.pure:
+            continue
+        for r, e in zip(graph[name].domain, index, strict=True):
+            if not isinstance(e, Slice) and not symbols(e) & dims and not r.is_point:
+                finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
+    return finer
+
+
+def _for_any_bounds(
+    graph: Graph, sizes: Mapping[str, int], axes: frozenset[str], cuts: Cuts
+) -> Schedule:
+    """The schedule by what is known for all bounds, or, where that is not enough, for these."""
     try:
-        return _ordered(graph, graph, sizes, axes, split)
-    except ScheduleError:
-        with suppress(ScheduleError):
-            return _ordered(graph, bind(graph, sizes), sizes, axes, split)
+        return _ordered(graph, graph, sizes, axes, cuts)
+    except NoOrder:
+        with suppress(NoOrder):
+            return _ordered(graph, bind(graph, sizes), sizes, axes, cuts)
         raise
 
 
@@ -54,15 +95,15 @@ def _ordered(
     known: Graph,
     sizes: Mapping[str, int],
     axes: frozenset[str],
-    split: Container[str],
+    cuts: Cuts,
 ) -> Schedule:
     """The schedule of a graph, by the dependences of what is `known` of it."""
     while True:
-        work = _Levels(lower_values(known, sizes, split), sizes)
+        work = _Levels(lower_values(known, sizes, cuts), sizes)
         every = list(work.graph.statements)
         left = {s: set(work.graph[s].domain.dims) - axes for s in every}
         items = work.order(every, real_dependences(work.graph), left)
-        found = Schedule(graph, lower_values(graph, sizes, split), number_loops(items))
+        found = Schedule(graph, lower_values(graph, sizes, cuts), number_loops(items))
         apart = stray(found, sizes)
         if not apart:
             return found
@@ -326,9 +367,7 @@ class _Levels:
             return 2.0 * sum(x.nbytes(self.sizes) for x in s.type.items)
         return 0.0 if s.accumulates else float(s.type.nbytes(self.sizes))
 
-    def no_order(
-        self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]
-    ) -> ScheduleError:
+    def no_order(self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]) -> NoOrder:
         """The cycle that no loop can carry, in the user's lines."""
         equations = dict.fromkeys(self.graph[s].equation for s in stmts)
         nodes = [self.graph.arrays[n] for n in equations][:8]
@@ -339,7 +378,7 @@ class _Levels:
         tried = (
             f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
         )
-        return ScheduleError(
+        error = NoOrder(
             f"the equations {', '.join(n.name for n in nodes)} have no order: "
             f"each waits for the other, {tried}",
             facts=f"{facts}\n  {lines}",
@@ -348,6 +387,8 @@ class _Levels:
             ),
             loc=nodes[0].loc,
         )
+        error.equations, error.ties = frozenset(equations), tuple(edges)
+        return error
 
 
 @dataclass(frozen=True)

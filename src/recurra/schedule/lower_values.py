@@ -9,10 +9,11 @@ f[i<I] = fold(p[i,0:T])                                →   +f[i<I] over t<T +=
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
-from recurra.ir.expr import TRUE, substitute
+from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Array, Statement, StatementGraph
@@ -24,15 +25,21 @@ COPY = Merge(when=(TRUE,))
 SUM = "+"  # the running value of the fold f is the array +f
 
 
+Cut = tuple[str, Expr | int]  # a dim, and the point of it that is a statement of its own
+Cuts = Mapping[str, frozenset[Cut]]  # of the equations that are several statements
+
+
 def lower_values(
-    graph: Graph, sizes: Mapping[str, int], split: Container[str] | None = None
+    graph: Graph, sizes: Mapping[str, int], cuts: Cuts | None = None
 ) -> StatementGraph:
     """Return the statements of a graph for known bounds; branches that never hold have none.
 
-    Equations that are not in `split` (None: all are) stay one statement each, which chooses among
-    its operands (if conversion): one loop then runs all branches, where it would be cut at every
-    border.
+    Equations that are not in `cuts` (None: all with branches are) stay one statement each, which
+    chooses among its operands (if conversion): one loop then runs all branches, where it would be
+    cut at every border. The others are cut into their branches, and at the points given.
     """
+    if cuts is None:
+        cuts = {n.name: frozenset() for n in graph.nodes.values() if isinstance(n.op, Merge)}
     statements: list[Statement] = []
     arrays: list[Array] = []
     for n in graph.nodes.values():
@@ -40,8 +47,8 @@ def lower_values(
         if isinstance(n.op, Fold):
             arrays.append(replace(array, name=SUM + n.name))
             statements += _fold(graph, n)
-        elif isinstance(n.op, Merge) and (split is None or n.name in split):
-            statements += _branches(n, n.op, sizes)
+        elif n.name in cuts:
+            statements += _pieces(n, cuts[n.name], sizes)
         else:
             statements.append(_whole(n, n.op, n.args))
         arrays.append(array)
@@ -67,16 +74,27 @@ def _fold(graph: Graph, n: Node) -> tuple[Statement, Statement]:
     return step, _whole(n, COPY, (total,))
 
 
-def _branches(n: Node, op: Merge, sizes: Mapping[str, int]) -> Iterator[Statement]:
-    """A copy for each box at which a branch holds, in the order of the branches."""
-    boxes = [
-        (k, box) for k, when in enumerate(op.when) for box in split_boxes(n.domain, when, sizes)
-    ]
-    locs = n.locs or (n.loc,) * len(n.args)
-    for at, (k, box) in enumerate(boxes):
-        name = n.name if len(boxes) == 1 else f"{n.name}.{at}"
-        copy = replace(_whole(n, COPY, (n.args[k],)), name=name, loc=locs[k])
-        yield _inside(copy, box)
+def _pieces(n: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]) -> Iterator[Statement]:
+    """A statement for each box of a branch between cuts, in the order of the branches."""
+    whole, found = _whole(n, n.op, n.args), list[Statement]()
+    branches = [(TRUE, whole)]
+    if isinstance(n.op, Merge):
+        locs = n.locs or (n.loc,) * len(n.args)
+        copies = [
+            replace(_whole(n, COPY, (a,)), loc=loc) for a, loc in zip(n.args, locs, strict=True)
+        ]
+        branches = list(zip(n.op.when, copies, strict=True))
+    for sides in product(*(_sides(cut) for cut in sorted(cuts, key=str))):
+        for when, s in branches:
+            found += [_inside(s, box) for box in split_boxes(n.domain, both(when, *sides), sizes)]
+    for k, s in enumerate(found):
+        yield replace(s, name=f"{n.name}.{k}") if len(found) > 1 else s
+
+
+def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
+    """The points before a cut, at it, and behind it."""
+    dim, at = Sym(cut[0]), cut[1]
+    return compare("<", dim, at), compare("==", dim, at), compare(">", dim, at)
 
 
 def _inside(s: Statement, box: Box) -> Statement:
