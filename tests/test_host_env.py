@@ -254,6 +254,15 @@ def test_flawed_environments(monkeypatch: pytest.MonkeyPatch, id: str, flaw: str
         evaluate(random_walk(id), BOUNDS)
 
 
+def test_episodes_go_on_in_the_order_of_calls():
+    with rc.Context(dims="i s b t") as ((i, _), (s, _), (b, _), (t, _)):
+        env = rc.rl.env.make("Walk-v0", episodes="autoreset")
+        with pytest.raises(RecurraError) as error:
+            env.reset(domain=(b, s, i))
+    assert "episodes cannot go on along i, the last dim of (s, i)" in str(error.value)
+    assert "calls are made in the order of the context, (i, s): along s first" in str(error.value)
+
+
 def test_misuse_is_told():
     ctx = rc.Context(num_dims=3)
     with ctx as ((b, _), (i, _), (t, _)):

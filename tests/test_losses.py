@@ -225,3 +225,150 @@ def test_what_is_no_leaf_is_refused(given: str) -> None:
         wrt: Any = {"read": net.weight[0], "module": [net], "one module": net}[given]
         with pytest.raises(RecurraError, match=r"backward\(wrt=\.\.\.\) (is given the read|takes)"):
             loss.backward(wrt=wrt)
+
+
+# ---- branches that are written after backward
+
+
+def test_a_branch_after_backward_is_noticed() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        w = rc.nn.Parameter(rc.constant(2.0), domain=(), name="w")
+        h = rc.like(rc.f32, domain=(t,), name="h")
+        h[0] = w * 1.0
+        h[T - 1].square().backward()
+        h[t + 1] = h * w
+        rc.output(g=w.grad)
+    with pytest.raises(RecurraError) as refused:
+        ctx.compile({T: 4}, backend="numpy")
+    assert "a branch of h comes after the backward() that should go through it" in str(
+        refused.value
+    )
+    assert "h[t + 1] = h * w" in str(refused.value)
+
+
+def test_a_target_that_follows_later_is_detached() -> None:
+    def program(detached: bool) -> Any:
+        ctx = rc.Context(dims="i")
+        with ctx as ((i, I),):
+            w = rc.nn.Parameter(rc.constant(1.0), domain=(i,), name="w")
+            slow = rc.like(rc.f32, domain=(i,), name="slow")
+            slow[0] = 3.0
+            (w - (slow.detach() if detached else slow)).square().backward(wrt=[w])
+            rc.optim.SGD([w], lr=0.1).step()
+            slow[i + 1] = 0.5 * slow + 0.5 * w[i + 1]
+            rc.output(w=w, slow=slow)
+        return ctx.run({I: 4}, backend="numpy")
+
+    with pytest.raises(RecurraError, match="a branch of slow comes after the backward"):
+        program(detached=False)
+    rows, w, slow = list[Arrays](), 1.0, 3.0
+    for _ in range(4):
+        rows.append({"w": w, "slow": slow})
+        w -= 0.1 * 2 * (w - slow)
+        slow = 0.5 * slow + 0.5 * w
+    assert_close(program(detached=True), stacked(rows))
+
+
+def test_an_update_by_hand_may_come_after_backward() -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        w = rc.like(rc.f32, domain=(i,), name="w")
+        w[0] = 1.0
+        w.square().backward(wrt=[w])
+        assert w.grad is not None
+        w[i + 1] = w - 0.25 * w.grad
+        rc.output(w=w)
+    assert_close(ctx.run({I: 3}, backend="numpy"), {"w": [1.0, 0.5, 0.25]})
+
+
+def test_what_the_host_gives_may_come_after_backward() -> None:
+    """An observation is defined by a step that is taken after the loss is written."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        w = rc.nn.Parameter(rc.constant(0.5), domain=(i,), name="w")
+        o = rc.like(rc.f32, domain=(i, t), name="o")
+        o[i, 0] = w * 2.0
+        (o * w)[i, 0:T].sum().backward()
+        rc.optim.SGD([w], lr=0.1).step()
+        o[i, t + 1] = rc.call(lambda x: x + np.float32(1.0), rc.f32, o)
+        rc.output(w=w, o=o)
+    rows, w = list[Arrays](), 0.5
+    for _ in range(3):
+        o = 2 * w + np.arange(3)
+        rows.append({"w": w, "o": o})
+        w -= 0.1 * (o.sum() + 2 * w)
+    assert_close(ctx.run({I: 3, T: 3}, backend="numpy"), stacked(rows))
+
+
+# ---- inner loops and gradients of gradients
+
+
+def meta_loss(p: Arrays, steps: int, target: float) -> Any:
+    phi = p["theta"]
+    for _ in range(steps):
+        phi = phi - p["rate"] * jax.grad(lambda q: (jnp.sum(q**2) - target) ** 2)(phi)
+    return (phi @ jnp.array([1.0, 2.0]) - target) ** 2
+
+
+@pytest.mark.parametrize("dims", ["i n k", "k n i"])
+def test_an_inner_loop_is_followed_through_its_updates(dims: str) -> None:
+    """MAML with two outer parameters: phi starts at theta and steps along k, for every task n."""
+    ctx = rc.Context(dims=dims)
+    with ctx as pairs:
+        (i, I), (k, K), (n, N) = sorted(pairs, key=lambda pair: str(pair[0]))
+        theta = rc.nn.Parameter(rc.constant([1.0, -0.5]), domain=(i,), name="theta")
+        rate = rc.nn.Parameter(rc.constant(0.05), domain=(i,), name="rate")
+        phi = rc.nn.Parameter(theta, domain=(i, n, k), name="phi")
+        target = rc.value(n) + 1.0
+        (phi.square().sum() - target).square().backward(wrt=[phi])
+        rc.optim.SGD([phi], lr=rate).step()
+
+        def at(**places: Any) -> tuple[Any, ...]:
+            return tuple(places.get(str(d), d) for d, _ in pairs if str(d) in places or d is i)
+
+        end = phi[at(k=K - 1, n=n)]
+        error = ((end * rc.constant([1.0, 2.0])).sum() - target).square()
+        loss = error[at(n=slice(0, N))].mean()
+        loss.backward(wrt=[theta, rate], through_updates=True)
+        rc.optim.SGD([theta, rate], lr=0.01).step()
+        rc.output(theta=theta, rate=rate, loss=loss)
+    got = ctx.run({I: 3, K: 3, N: 2}, backend="numpy")
+
+    def mean(p: Arrays) -> Any:
+        return (meta_loss(p, 2, 1.0) + meta_loss(p, 2, 2.0)) / 2
+
+    p, rows = {"theta": jnp.array([1.0, -0.5]), "rate": jnp.float32(0.05)}, list[Arrays]()
+    for _ in range(3):
+        value, grads = jax.value_and_grad(mean)(p)
+        rows.append({**p, "loss": value})
+        p = jax.tree.map(lambda x, g: x - 0.01 * g, p, grads)
+    assert_close(got, stacked(rows), rtol=1e-4)
+
+
+def test_a_penalty_on_a_gradient() -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        w = rc.nn.Parameter(rc.constant(0.7), domain=(i,), name="w")
+        v = rc.nn.Parameter(rc.constant(-0.4), domain=(i,), name="v")
+        x = rc.like(rc.f32, domain=(i,), name="x")  # one for each i: its gradient sums over none
+        x[i] = 1.2
+        y = (w * x).tanh() * v + w * x * x
+        y.backward(wrt=[x])
+        assert x.grad is not None
+        (y.square() + (x.grad - 1.0).square()).backward()
+        rc.optim.SGD([w, v], lr=0.05).step()
+        rc.output(w=w, v=v)
+
+    def f(x: Any, w: Any, v: Any) -> Any:
+        return jnp.tanh(w * x) * v + w * x * x
+
+    def loss(w: Any, v: Any) -> Any:
+        return f(1.2, w, v) ** 2 + (jax.grad(f)(1.2, w, v) - 1.0) ** 2
+
+    a, b, rows = jnp.float32(0.7), jnp.float32(-0.4), list[Arrays]()
+    for _ in range(3):
+        rows.append({"w": a, "v": b})
+        da, db = jax.grad(loss, (0, 1))(a, b)
+        a, b = a - 0.05 * da, b - 0.05 * db
+    assert_close(ctx.run({I: 3}, backend="numpy"), stacked(rows), rtol=1e-4)

@@ -230,7 +230,7 @@ def test_refusals() -> None:
     assert "w has no gradient" in refusal(nothing_trained)
     text = refusal(two_domains)
     assert "the parameters of one transformation have several domains" in text
-    assert "v is over [k<K,i<I], w over [i<I]" in text
+    assert "v is over (k, i), w over (i,)" in text
     assert "w cannot be updated" in refusal(no_dim)
     text = refusal(lambda: o.from_optax(optax.adam, []))
     assert "is no optax transformation" in text

@@ -126,6 +126,32 @@ def by_hand(env: Walk, kind: str, got: Arrays) -> Arrays:
     return out
 
 
+@pytest.mark.parametrize("dims", ["b i t", "i b t", "t i b"])
+def test_episodes_go_on_along_the_last_dim_that_is_written(dims: str) -> None:
+    """reset(domain=(b, i)): along i, whatever order the context has."""
+    ctx = rc.Context(dims=dims)
+    with ctx as pairs:
+        (b, B), (i, I), (t, T) = sorted(pairs, key=lambda pair: str(pair[0]))
+        env = rc.rl.env.from_gymnax(Walk(), Params(), episodes="autoreset")
+        o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+        begin = env.reset(domain=(b, i))
+        first, after = o["at"], rc.value(t + 1)
+        for name in ("at", "time"):
+            x = o[name]
+            x[t == 0] = begin[name]
+        choice = (first.sum() * 0.0 + after).cast("i32") % 3
+        moved, _, _ = env.step(choice)
+        for name in ("at", "time"):
+            x = o[name]
+            x[tuple(d + 1 if str(d) == "t" else d for d, _ in pairs)] = moved[name]
+        rc.output(begin=first, moved=moved["at"])
+    out = ctx.run({B: 2, I: 3, T: 4}, backend="numpy")
+    turned = [dims.split().index(d) for d in "bit"]
+    begin, moved = (np.moveaxis(out[k], turned, (0, 1, 2)) for k in ("begin", "moved"))
+    np.testing.assert_array_equal(begin[:, 1:, 0], moved[:, :-1, -1])
+    assert len(np.unique(begin[:, 0, 0])) == 2, "every row begins its own episode"
+
+
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("kind", ["absorbing", "autoreset"])
 @pytest.mark.parametrize("make", [Walk, OldWalk])

@@ -7,7 +7,14 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.graph import Ref
-from recurra.lang.nn.modules import Parameter, advance, start, steps_of
+from recurra.lang.nn.modules import (
+    Parameter,
+    advance,
+    clock,
+    start,
+    steps_of,
+    written_domain,
+)
 from recurra.lang.optim import (
     SGD,
     Adam,
@@ -41,9 +48,11 @@ def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
     """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
 
     `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
-    recurrence along the parameters' last dim, s[i+1] = update(grad[i], s[i], p[i]). A step is one
-    operation; with `via=rc.import_jax` it is as many equations as the update has primitives.
-    Raises RecurraError where tx is no transformation or the parameters have several domains.
+    recurrence along the dim that the parameters step along, s[i+1] = update(grad[i], s[i], p[i]). A
+    step is one operation; with `via=rc.import_jax` it is as many equations as the update has
+    primitives.
+    Raises RecurraError where tx is no transformation or the parameters have several domains, or
+    step along several dims.
     """
     return Transformed(tx, params, via)
 
@@ -68,11 +77,12 @@ class Transformed:
 
     def _one_domain(self) -> None:
         for p in self.params:
-            if p.domain != self.params[0].domain:
+            first = self.params[0]
+            if p.domain != first.domain or clock(p) != clock(first):
                 raise RecurraError(
                     "the parameters of one transformation have several domains",
-                    facts=f"{self.params[0].name} is over {self.params[0].domain}, "
-                    f"{p.name} over {p.domain}",
+                    facts=f"{first.name} is over {written_domain(first)}, {p.name} over "
+                    f"{written_domain(p)}, and each steps along the last",
                     hint="make a transformation for each domain",
                     loc=here(),
                 )

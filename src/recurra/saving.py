@@ -64,8 +64,9 @@ def iterations(e: Checkpoint, sizes: Mapping[str, int], dim: str, points: int) -
     if stray:
         raise RecurraError(
             f"a checkpoint's condition mentions {', '.join(sorted(stray))}",
-            facts=f"parameters vary with {dim} only",
-            hint=f"write a condition on {dim}",
+            facts=f"a program is saved between iterations of its outermost loop, along {dim}",
+            hint=f"write a condition on {dim}, or begin the context with what it is to be saved "
+            f'along: rc.Context(dims="{min(stray)} .. {dim} ..")',
             loc=e.loc,
         )
     return [i for i in range(points) if evaluate(e.when, {**sizes, dim: i})]

@@ -10,7 +10,7 @@ which is back-propagation through time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from recurra.ir.types import Domain, Range, Tuple, is_float, is_shift
 from recurra.lang.dims import wrap
 from recurra.lang.read import Read
 from recurra.lang.tensor import RecurrentTensor, as_tensor, zeros
-from recurra.lang.tracer import Tracer, disjoint
+from recurra.lang.tracer import Branch, Tracer, disjoint
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Detach
 from recurra.ops.indexing import Pick
@@ -58,9 +58,7 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     loss = _named(loss)
     names = {p.name for p in leaves}
     graph = _snapshot(tracer)
-    passed = {name for name, node in graph.nodes.items() if _differentiable(node)}
-    if not through_updates:
-        passed -= {p.name for p in tracer.params}
+    passed = _passed(graph) - (set() if through_updates else {p.name for p in tracer.params})
     needed = _between(graph, loss.name, names, passed)
     reached = [p for p in leaves if p.name in needed]
     if not reached:
@@ -76,6 +74,8 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     cotangents = _Cotangents(tracer, graph, needed, passed)
     cotangents.seed(loss)
     cotangents.propagate()
+    tracer.gradients += 1
+    _refuse_later_branches(loss, {p: cotangents.of(p.name) for p in reached}, through_updates)
     for p in reached if wrt is None else leaves:
         p.grad = cotangents.of(p.name) if p.name in needed else None
 
@@ -106,8 +106,7 @@ def _unreached(
     graph: Graph, loss: RecurrentTensor, leaves: set[str], passed: set[str]
 ) -> RecurraError:
     """The refusal of a loss that no gradient leads back to a leaf from."""
-    every = {name for name, node in graph.nodes.items() if _differentiable(node)}
-    between = _between(graph, loss.name, leaves, every) - leaves
+    between = _between(graph, loss.name, leaves, _passed(graph)) - leaves
     ends = sorted(between - passed)
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
     return RecurraError(
@@ -119,6 +118,58 @@ def _unreached(
         else "a sample, env.step and .detach() stop gradients",
         loc=here(),
     )
+
+
+def _refuse_later_branches(
+    loss: RecurrentTensor, gradients: Mapping[Any, RecurrentTensor], through_updates: bool
+) -> None:
+    """Has the finished program checked for branches that the gradients should have gone through."""
+    tracer, line = loss.tracer, here()
+    taken = tracer.gradients
+
+    def check(_: Graph) -> None:
+        later = {
+            name: late
+            for name, branches in tracer.branches.items()
+            if (late := [b for b in branches if b.gradients >= taken])
+        }
+        params = {p.name for p in tracer.params}
+        if later.keys() <= params:
+            return
+        graph = _snapshot(tracer)
+        passed = _passed(graph) - (params & later.keys() if through_updates else params)
+        for p, gradient in gradients.items():  # written by hand: w[i + 1] = w - w.grad * lr
+            if p.name in later and gradient.name in _above(graph, later[p.name], params):
+                passed.discard(p.name)
+        needed = _between(graph, loss.name, {p.name for p in gradients}, passed)
+        for name in (n for n in later if n in needed & passed):
+            missed = [b for b in later[name] if b.value.name in needed]
+            if missed:
+                raise RecurraError(
+                    f"a branch of {name} comes after the backward() that should go through it",
+                    facts=f"the gradients are those of {line}; the loss there depends on {name}",
+                    hint=f"write all of {name} before backward(), or {name}.detach() in the loss",
+                    loc=missed[0].loc,
+                )
+
+    tracer.checks.append(check)
+
+
+def _above(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> set[str]:
+    """The equations that branches are computed from, up to those of `stop`."""
+    found: set[str] = set()
+    todo = [b.value.name for b in branches]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [a.name for a in graph[name].args] if name not in stop else []
+    return found
+
+
+def _passed(graph: Graph) -> set[str]:
+    """The equations that gradients go through."""
+    return {name for name, node in graph.nodes.items() if _differentiable(node)}
 
 
 def _snapshot(tracer: Tracer) -> Graph:

@@ -44,6 +44,14 @@ def dims_of(domain: Any) -> Domain:
                 hint=f"write {bound}" if bound else "dims come first, the shape of a point second",
                 loc=here(),
             )
+        if names.count(n) > 1:
+            once = ", ".join(dict.fromkeys(names))
+            raise RecurraError(
+                f"{n} stands {names.count(n)} times among the dims ({', '.join(names)})",
+                facts="a domain is a set of dims: a tensor has one value for each point of them",
+                hint=f"write domain=({once}{',' if once in names else ''})",
+                loc=here(),
+            )
     return tracer.domain(set(names))
 
 

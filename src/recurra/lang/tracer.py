@@ -31,6 +31,7 @@ class Branch:
     when: Expr
     value: Ref
     loc: Loc | None
+    gradients: int = 0  # how many had been taken when it was written
 
 
 @dataclass
@@ -46,8 +47,11 @@ class Tracer:
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
-    clocks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # dims of next values
+    clocks: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # what steps, and along which dims
     draws: int = 0
+    gradients: int = 0  # that were taken
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
     resources: dict[str, Resource[Any]] = field(default_factory=dict[str, Resource[Any]])  # by key
@@ -144,7 +148,7 @@ class Tracer:
                 hint="cast or reshape it",
                 loc=here(),
             )
-        self.branches[name].append(Branch(when, value, here()))
+        self.branches[name].append(Branch(when, value, here(), self.gradients))
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Gives equations the names the user gave them, everywhere; handles follow `renamed`."""
@@ -166,8 +170,7 @@ class Tracer:
 
     def share_clock(self, name: str, other: str) -> None:
         """`name` has its next values along the dims along which `other` has them."""
-        if other in self.clocks:
-            self.clocks[name] = self.clocks[other]
+        self.clocks[name] = self.clocks[other]
 
     def suggest(self, value: Ref, name: str) -> None:
         """Names a new equation after what it is for, unless it has a name already."""

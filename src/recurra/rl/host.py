@@ -62,6 +62,7 @@ class HostEnv:
         self._rows = tuple(r for r in self._box if r.dim == row)
         self._functions = held(self.episodes)
         outer = self._box.without(row)
+        self._goes_along(outer, [name for d in domain if (name := str(unwrap(d))) != row])
         self._order = first_token(outer, "order")
         given = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
         if self.episodes.carried:
@@ -71,6 +72,19 @@ class HostEnv:
             "reset", self.episodes.observed, given, self._box, self._order
         )
         return tree_of(self.observation_space, first)
+
+    def _goes_along(self, outer: Domain, written: Sequence[str]) -> None:
+        """Raises RecurraError if episodes cannot go on along the last dim that is written."""
+        if self.episodes.carried and outer.dims[-1:] != tuple(written[-1:]):
+            raise RecurraError(
+                f"episodes cannot go on along {written[-1]}, the last dim of "
+                f"({', '.join(written)})",
+                facts=f"calls are made in the order of the context, ({', '.join(outer.dims)}): "
+                f"along {outer.dims[-1]} first",
+                hint=f"write the context's dims in that order: rc.Context(dims="
+                f'".. {" ".join(written)} ..")',
+                loc=here(),
+            )
 
     def step(self, a: Any) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""

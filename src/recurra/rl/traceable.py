@@ -15,7 +15,7 @@ from typing import Any
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type
-from recurra.lang.dims import Index
+from recurra.lang.dims import Index, unwrap
 from recurra.lang.functions import dims_of, uniform, where
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.rl.env import Stepped, Transition, declared, follow, recurrence, stepped_domain
@@ -46,6 +46,7 @@ class StatefulEnv:
         self._held = len(packing.types)
         self.last: Transition | None = None
         self._box: Domain | None = None
+        self._along: str | None = None  # the dim along which episodes are carried on
 
         def first(u: Any) -> Any:
             state, o = reset(u)
@@ -65,8 +66,12 @@ class StatefulEnv:
         return self.action_space.actions
 
     def reset(self, domain: Sequence[Index]) -> Any:
-        """The first observation at each point of `domain`: a tensor, or a tree as the space is."""
+        """The first observation at each point of `domain`: a tensor, or a tree as the space is.
+
+        With autoreset, episodes go on along the last dim of `domain` as written, if it has several.
+        """
         self._box, self.last = dims_of(domain), None
+        self._along = str(unwrap(domain[-1])) if len(domain) > 1 else None
         start = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
         self._begin = self._going_on(start, self._box) if self.carried else start
         return self._tree_of_seen(self._begin)
@@ -135,7 +140,7 @@ class StatefulEnv:
         for x, new in zip(now, after, strict=False):
             follow(x, t, new)
         for x, new in zip(self._begin, after, strict=True):
-            carry(x, new, t)
+            self._carry(x, new, t)
         next_o, final_o = self._tree_of_seen(after), self._tree_of_seen(moved)
         term, trunc = self._told(ended, domain)
         live = always(True, domain)
@@ -145,8 +150,17 @@ class StatefulEnv:
         """What an iteration begins with: only the first one with the start of an episode."""
         out = [declared("begin", box, x.type) for x in start]
         for x, new in zip(out, start, strict=True):
-            x[Index(both(*(compare("==", r.sym, r.lo) for r in box.ranges[1:][-1:])))] = new
+            begins = [compare("==", r.sym, r.lo) for r in box if r.dim == self._along]
+            x[Index(both(*begins))] = new
         return out
+
+    def _carry(self, first: RecurrentTensor, after: RecurrentTensor, t: str) -> None:
+        """first[b, i] = after[b, i-1, T-1]: along the last dim that the reset was written over."""
+        for r in first.domain:
+            if r.dim == self._along:
+                ends = {t: after.domain[t].hi - 1, r.dim: r.sym - 1}
+                index = tuple(ends.get(q.dim, q.sym) for q in after.domain)
+                first[Index(compare(">", r.sym, r.lo))] = after[index]
 
     def _told(self, ended: Tensors, domain: Domain) -> Tensors:
         """Terminated and truncated; what does not tell them apart only terminates."""
@@ -175,15 +189,6 @@ def always(value: bool, domain: Domain) -> RecurrentTensor:
     x = declared("always", domain, Type("bool"))
     x[tuple(Index(r.sym) for r in domain)] = value
     return x
-
-
-def carry(first: RecurrentTensor, after: RecurrentTensor, t: str) -> None:
-    """first[b, i] = after[b, i-1, T-1]: along the last of its dims but the rows."""
-    for r in first.domain.ranges[1:][-1:]:
-        index = tuple(
-            q.hi - 1 if q.dim == t else q.sym - 1 if q == r else q.sym for q in after.domain
-        )
-        first[Index(compare(">", r.sym, r.lo))] = after[index]
 
 
 def space_of(shown: Any) -> AnySpace:

@@ -11,7 +11,7 @@ from typing import Any
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, symbols
 from recurra.ir.graph import Ref
-from recurra.ir.types import Range, Type, is_float
+from recurra.ir.types import Domain, Range, Type, is_float
 from recurra.lang.dims import Index, is_condition, wrap
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of
@@ -25,17 +25,17 @@ from recurra.lang.tracer import current
 class Parameter(RecurrentTensor):
     """A tensor over `domain` that starts at `initial`; an optimiser writes what follows.
 
-    It goes along the last of its dims, domain=(s, i); or along several, counted one in the other,
-    in brackets of their own: domain=((i, e, m),) has its next value at m+1, after the last m at
-    e+1, after the last e at i+1.
+    It steps along the last of its dims as written, whatever order the context has: domain=(e, i)
+    along i, domain=(i, e) along e. Along several, counted one in the other, if these stand in
+    brackets of their own: domain=((i, e, m),) has its next value at m+1, after the last m at e+1,
+    after the last e at i+1.
     """
 
     def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str):
         tracer = current()
-        flat = [d for part in domain for d in (part if isinstance(part, tuple) else (part,))]
-        node = tracer.declare(name, dims_of(flat), initial.type)
-        if domain and isinstance(domain[-1], tuple):
-            tracer.clocks[node.name] = tuple(map(str, domain[-1]))
+        dims, steps = _dims_and_steps(name, domain)
+        node = tracer.declare(name, dims, initial.type)
+        tracer.clocks[node.name] = steps
         super().__init__(tracer, Ref(node.name, node.domain.identity))
         self.initial = initial
         start(self, initial)
@@ -52,7 +52,7 @@ class Parameter(RecurrentTensor):
         self.tracer.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
-        """p[i+1] = new[i], along its last dims"""
+        """p[i+1] = new[i], along the dims that it steps along"""
         written = self.tracer.branches[self.name]
         if len(written) > 1:
             raise RecurraError(
@@ -64,10 +64,40 @@ class Parameter(RecurrentTensor):
         advance(self, new)
 
 
+def _dims_and_steps(name: str, domain: Sequence[Any]) -> tuple[Domain, tuple[str, ...]]:
+    """The box of a parameter, and the dims along which it steps, the slowest first.
+
+    Raises RecurraError if dims in brackets do not stand at the end.
+    """
+    if not isinstance(domain, (tuple, list)):
+        return dims_of(domain), ()
+    groups: list[tuple[Any, ...]] = [d if isinstance(d, tuple) else (d,) for d in domain]
+    flat = [d for group in groups for d in group]
+    early = next((d for d in domain[:-1] if isinstance(d, tuple)), None)
+    if early is not None:
+        rest = [d for d in domain if d is not early]
+        raise RecurraError(
+            f"{name} cannot step along {early!r}, which does not stand at the end of its domain",
+            facts=f"its domain is written {tuple(domain)!r}, and a parameter steps along the last "
+            f"part of it, {domain[-1]!r}",
+            hint=f"write domain={(*rest, early)!r}, or take the brackets away: "
+            f"domain={tuple(flat)!r}",
+            loc=here(),
+        )
+    return dims_of(flat), tuple(map(str, groups[-1])) if groups else ()
+
+
 def clock(x: RecurrentTensor) -> list[Range]:
     """The ranges along which a tensor has next values, the slowest first."""
-    dims = x.tracer.clocks.get(x.name, x.domain.dims[-1:])
-    return [r for r in x.domain if r.dim in dims]
+    return [x.domain[dim] for dim in x.tracer.clocks[x.name]]
+
+
+def written_domain(p: Parameter) -> str:
+    """The domain of a parameter as one writes it, with what it steps along at the end."""
+    steps = tuple(r.dim for r in clock(p))
+    last = f"({', '.join(steps)})" if len(steps) > 1 else "".join(steps)
+    parts = [*p.domain.without(*steps).dims, last]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if steps else "()"
 
 
 def steps_of(x: RecurrentTensor) -> list[Range]:
@@ -90,7 +120,7 @@ def start(x: RecurrentTensor, initial: Any) -> None:
 
 
 def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
-    """x[i+1] = new[i], along the last dims of x; the new value is called {x}_next."""
+    """x[i+1] = new[i], along the dims that x steps along; the new value is called {x}_next."""
     moving = steps_of(x)
     for k in reversed(range(len(moving))):
         wrapped = moving[k + 1 :]  # dims that are at their end, and begin again
