@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from recurra.compiler.options import CompileOptions
 from recurra.executable import Executable
 
 
@@ -12,10 +13,10 @@ def each_once() -> Callable[..., Executable]:
     """In the place of `Executable`, for one graph and its bounds: one for each set of options."""
     made: dict[str, Executable] = {}
 
-    def once(tracer: Any, sizes: Any, backend: str, options: dict[str, Any]) -> Executable:
-        key = f"{backend} {sorted(options.items())}"
+    def once(tracer: Any, sizes: Any, options: CompileOptions) -> Executable:
+        key = str(options)
         if key not in made:
-            made[key] = Executable(tracer, sizes, backend, options)
+            made[key] = Executable(tracer, sizes, options)
         return made[key]
 
     return once

@@ -18,6 +18,7 @@ from recurra import executable, fitting
 from recurra.amounts import parse
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
 from recurra.errors import PlanError
 from recurra.executable import Executable
@@ -107,14 +108,14 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
 
 
 def test_what_the_user_decides_is_not_decided_anew() -> None:
-    assert len(list(again({}))) == len(HELD) + len(ROWS)
-    assert all("held" not in x for x in again({"held": 1.0}))
-    assert list(again({"held": 1.0, "rows": 64})) == []
+    assert len(list(again(CompileOptions()))) == len(HELD) + len(ROWS)
+    assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
+    assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
     plan = pictures().compiled.plan
-    assert [x.get("held") for x in away({}, plan)] == [None, HELD[-1]]
-    assert [x["swap"].stores for x in away({"held": 1.0}, plan)] == [("o",)]
+    assert [x.get("held") for x in away(CompileOptions(), plan)] == [None, HELD[-1]]
+    assert [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)] == [("o",)]
     for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
-        assert list(away(decided, plan)) == []
+        assert list(away(CompileOptions.of(decided), plan)) == []
 
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra import nest, optim, rl
+    from recurra.cost.tuning import Tuning
     from recurra.imported import import_jax
     from recurra.ir.types import Type
     from recurra.lang import nn
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "recurra": "nest optim rl",
+    "recurra.cost.tuning": "Tuning",
     "recurra.imported": "import_jax",
     "recurra.ir.types": "Type",
     "recurra.lang": "nn",
@@ -81,6 +83,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Context",
     "Swap",
+    "Tuning",
     "Type",
     "bf16",
     "boolean",

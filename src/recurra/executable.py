@@ -18,7 +18,6 @@ from recurra.compiler.bounds import bounded, expect_room
 from recurra.compiler.options import (
     CompileOptions,
     checked,
-    count,
     expect_alone,
     expect_seed,
     placed,
@@ -38,7 +37,7 @@ from recurra.lang.tracer import Tracer
 from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import Peak
 from recurra.ops.source import Input
-from recurra.program.execute import Backend, Execution, Resume, Step
+from recurra.program.execute import Execution, Resume, Step
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.report.behind import Behind
@@ -62,13 +61,13 @@ class Executable:
         self,
         tracer: Tracer,
         sizes: Mapping[str, Any],
-        backend: str | Backend,
-        options: dict[str, Any],
+        options: CompileOptions,
     ):
-        self.backend = backend_of(backend)
-        one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
+        self.backend = backend_of(options.backend)
+        one_of("scheduler", options.scheduler, SCHEDULERS)
         graph, self.logs, self.sizes = bounded(tracer, sizes)
-        self.check, options = checked(options)
+        options = checked(options)
+        self.check = options.check or ""
         self.source_graph = graph
         if not graph.nodes:
             raise RecurraError(
@@ -78,26 +77,15 @@ class Executable:
                 loc=here(),
             )
         self.effects = tuple(tracer.effects)
-        if self.effects and "chunk" not in options:
-            options = {
-                **options,
-                "chunk": launch_size(self.effects, self.sizes, *self.outermost(graph)),
-            }
-        workers = count("workers", "devices that each have some of the rows", options)
-        count("groups", "rows that take turns at the host", options)
-        expect_alone(options, workers)
-        options = placed(options, self.backend, workers)
-        if workers > 1:
-            self.backend = mesh_of(self.backend, workers)
-            if self.check:
-                raise RecurraError(
-                    "check='nan' looks at one worker only",
-                    facts=f"the program is compiled for {workers} workers",
-                    hint="leave workers out to find out where a NaN comes from",
-                    loc=here(),
-                )
+        if self.effects and options.tuning.chunk is None:
+            size = launch_size(self.effects, self.sizes, *self.outermost(graph))
+            options = options.but({"chunk": size})
+        options = placed(options, self.backend)
+        if options.workers > 1:
+            self.backend = mesh_of(self.backend, options.workers)
+        expect_alone(options)
         of_machine = prices.of_machine(self.backend.name)
-        asked = CompileOptions.of({**options, "backend": self.backend.name})
+        asked = replace(options, backend=self.backend.name)
         target = asked.tuning.aimed(replace(self.backend.target, prices=of_machine))
         self.target: Target = target
         self.kept = self.entry(graph, asked)

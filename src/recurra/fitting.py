@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.amounts import parse
+from recurra.compiler.options import CompileOptions
 from recurra.errors import here
 from recurra.executable import Executable
 from recurra.footprint.run import footprint
@@ -30,8 +31,8 @@ ROWS = (128, 32)  # of a tile
 LEAST = "1MiB"  # a store of fewer bytes is not worth a disk
 STORES = 3  # that are swapped one after the other, before all are
 
-Options = Mapping[str, Any]
-Make = Callable[[dict[str, Any]], Executable]
+More = Mapping[str, Any]  # options in place of those that were given
+Make = Callable[[CompileOptions], Executable]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Way:
     """A program, the options that made it, the bytes that it holds, the time that it takes."""
 
     program: Executable
-    more: Options
+    more: More
     peak: int
     ns: float
 
@@ -51,32 +52,33 @@ class Way:
         return ", ".join(how)
 
 
-def fitted(make: Make, options: Options) -> Executable:
+def fitted(make: Make, options: CompileOptions) -> Executable:
     """What `make` compiles with these options, or with others as well that make it fit.
 
     Raises PlanError where nothing that is tried does: it names the least budget that would do.
     """
-    asked = options.get("memory")
-    given = {name: x for name, x in options.items() if name != "memory"}
-    if asked is None:
+    given = replace(options, memory=None)
+    if options.memory is None:
         return make(given)
-    budget = parse(asked)
+    budget = parse(options.memory)
     first = make(given)
     return remembered(make, given, first, budget) or chosen(make, given, first, budget)
 
 
-def remembered(make: Make, given: Options, first: Executable, budget: int) -> Executable | None:
+def remembered(
+    make: Make, given: CompileOptions, first: Executable, budget: int
+) -> Executable | None:
     """What was chosen before, where programs are kept (RECURRA_CACHE)."""
     found = first.kept and first.kept.get(f"memory-{budget}", pickle.loads)
     if not found:
         return None
     more, line = found
-    best = make({**given, **more}) if more else first
+    best = make(given.but(more)) if more else first
     best.compiled.stages.decisions.append(line)
     return best
 
 
-def chosen(make: Make, given: Options, start: Executable, budget: int) -> Executable:
+def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) -> Executable:
     """The cheapest of the ways that fit, the first one as it is."""
     first = way(start, {}, budget)
     if first.peak <= budget:
@@ -84,7 +86,7 @@ def chosen(make: Make, given: Options, start: Executable, budget: int) -> Execut
     tried, fits = [first], list[Way]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
-            tried.append(way(make({**given, **more}), more, budget))
+            tried.append(way(make(given.but(more)), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
                 fits.append(tried[-1])
                 break
@@ -95,7 +97,7 @@ def chosen(make: Make, given: Options, start: Executable, budget: int) -> Execut
     raise AssertionError("what does not fit is refused")
 
 
-def way(program: Executable, more: Options, budget: int) -> Way:
+def way(program: Executable, more: More, budget: int) -> Way:
     """Its regions are compiled, to know what they take, only if the rest fits."""
     peak = between_launches(program)
     peak = program.memory.nbytes if peak <= budget else peak
@@ -120,22 +122,22 @@ def between_launches(program: Executable) -> int:
     return footprint(program.compiled.program, Bare(backend.donates)).nbytes
 
 
-def again(given: Options) -> Iterator[dict[str, Any]]:
+def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
     """Ways that compute more than once, from what repeats least to what repeats most."""
-    held = () if "held" in given else HELD
+    held = HELD if given.tuning.held is None else ()
     yield from ({"held": h} for h in held)
     most = {"held": held[-1]} if held else {}
-    yield from ({**most, "rows": r} for r in (() if "rows" in given else ROWS))
+    yield from ({**most, "rows": r} for r in (ROWS if given.tuning.rows is None else ()))
 
 
-def away(given: Options, plan: Plan) -> Iterator[dict[str, Any]]:
+def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
     """Ways that keep stores elsewhere: the largest, the two largest, ..; all, and the rest dear."""
-    if given.get("swap") is not None or given.get("workers", 1) > 1 or given.get("check"):
+    if given.swap is not None or given.workers > 1 or given.check:
         return
     names = list(worth(plan, Swap(least=LEAST)))
     for k in range(1, min(len(names), STORES) + 1):
         yield {"swap": Swap(least=LEAST, stores=tuple(names[:k]))}
-    if names and "held" not in given:
+    if names and given.tuning.held is None:
         yield {"held": HELD[-1], "swap": Swap(least=LEAST)}
 
 

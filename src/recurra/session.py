@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.errors import DomainError, RecurraError, caller, here
 from recurra.fragments import code_html
@@ -24,7 +24,11 @@ from recurra.ops.control import Traceable
 from recurra.sets.isl import WORDS
 
 if TYPE_CHECKING:
+    from recurra.compiler.options import Scheduler
+    from recurra.cost.tuning import Tuning
     from recurra.executable import Executable
+    from recurra.memory.placement import Asked
+    from recurra.memory.swap import Swap, Tier
     from recurra.program.execute import Backend
 
 Pairs = tuple[tuple[Index, Index], ...]
@@ -95,27 +99,60 @@ class Context:
         bounds: Mapping[Any, Any] | None = None,
         *,
         backend: str | Backend = "jax",
-        **options: Any,
+        memory: int | str | None = None,
+        check: Literal["", "nan"] | None = None,
+        workers: int = 1,
+        groups: int = 1,
+        swap: Swap | Tier | None = None,
+        placement: Asked | None = None,
+        scheduler: Scheduler = "own",
+        tuning: Tuning | None = None,
+        **knobs: object,
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
         A bound is a number, or what the data set: `T: rc.until(d, max=200)`.
 
-        With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
-        line that made it; launches are then short, and slower.
-
-        With `memory="2GiB"`, no more than that is held at once: more is computed twice where it has
-        to be, and what does not fit even so is refused.
+        Args:
+            backend: "jax", "numpy", "torch", or one of these with "+nest".
+            memory: "2GiB", the most that is held at once; more is computed twice where it has to
+                be, and what does not fit even so is refused.
+            check: with "nan", a run that makes a NaN or inf is refused with the op, the point and
+                the line that made it; launches are then short, and slower.
+            workers: devices that share the rows of a dim that orders nothing.
+            groups: groups of rows of host environments, which take turns.
+            swap: "host" or "disk", where large stores lie; or a `rc.Swap`.
+            placement: the solver that places stores in one block of memory.
+            scheduler: "own", or "isl" for the order that isl's scheduler finds.
+            tuning: knobs for experts; each of them is a keyword, too (docs/options.md).
 
         Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
         it runs.
         """
-        from recurra.compiler.options import expect_known
+        from recurra.compiler.options import CompileOptions, expect_known
+        from recurra.cost.tuning import Tuning
         from recurra.executable import Executable
         from recurra.fitting import fitted
 
-        options = {**_OPTIONS.get(), **options}
-        sizes = {str(unwrap(k)): v for k, v in (bounds or {}).items()}
+        sizes = self._sizes(bounds or {})
+        expect_known(knobs, [r.dim.upper() for r in self.tracer.dims])
+        options = CompileOptions(
+            backend=backend,
+            memory=memory,
+            check=check,
+            workers=workers,
+            groups=groups,
+            swap=swap,
+            placement=placement,
+            scheduler=scheduler,
+            tuning=tuning or Tuning(),
+        )
+        options = options.but(knobs).filled(_OPTIONS.get())
+        return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+
+    def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
+        """The bounds by name; raises DomainError if one of them is a dim."""
+        sizes = {str(unwrap(k)): v for k, v in bounds.items()}
         for r in self.tracer.dims:
             if r.dim in sizes:
                 raise DomainError(
@@ -124,8 +161,7 @@ class Context:
                     hint=f"give the bound: {r.hi}: {sizes[r.dim]}",
                     loc=here(),
                 )
-        expect_known(options, [r.dim.upper() for r in self.tracer.dims])
-        return fitted(lambda asked: Executable(self.tracer, sizes, backend, asked), options)
+        return sizes
 
     def run(
         self,
@@ -133,10 +169,31 @@ class Context:
         *,
         seed: int = 0,
         backend: str | Backend = "jax",
-        **options: Any,
-    ) -> Any:
-        """compile, then run."""
-        return self.compile(bounds, backend=backend, **options).run(seed=seed)
+        memory: int | str | None = None,
+        check: Literal["", "nan"] | None = None,
+        workers: int = 1,
+        groups: int = 1,
+        swap: Swap | Tier | None = None,
+        placement: Asked | None = None,
+        scheduler: Scheduler = "own",
+        tuning: Tuning | None = None,
+        **knobs: object,
+    ) -> dict[str, Any]:
+        """Compile, then run: the options are those of `compile`."""
+        program = self.compile(
+            bounds,
+            backend=backend,
+            memory=memory,
+            check=check,
+            workers=workers,
+            groups=groups,
+            swap=swap,
+            placement=placement,
+            scheduler=scheduler,
+            tuning=tuning,
+            **knobs,
+        )
+        return program.run(seed=seed)
 
     def _repr_html_(self) -> str:
         return code_html(str(self.graph))

@@ -17,6 +17,7 @@ from recurra.memory.swap import Swap, Tier
 from recurra.program.execute import Backend
 from recurra.program.placed import can_place
 
+KNOBS = frozenset(f.name for f in fields(Tuning))
 Scheduler = Literal["own", "isl"]
 
 
@@ -47,38 +48,59 @@ class CompileOptions:
     """Knobs for experts; each is also an option of its own name."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> CompileOptions:
-        """The options that keywords say, those of `Tuning` among them."""
-        knobs = {f.name for f in fields(Tuning)}
-        own = {name: x for name, x in given.items() if name not in knobs}
-        tuning = replace(
-            own.pop("tuning", Tuning()), **{k: x for k, x in given.items() if k in knobs}
-        )
-        return cls(**own, tuning=tuning)
+    def of(cls, given: Mapping[str, object]) -> CompileOptions:
+        """The options that keywords say, knobs of `Tuning` among them."""
+        return cls().but(given)
+
+    def but(self, given: Mapping[str, object]) -> CompileOptions:
+        """The options with others that keywords say."""
+        own = {name: x for name, x in given.items() if name not in KNOBS}
+        knobs = {name: x for name, x in given.items() if name in KNOBS}
+        options = replace(self, **own)
+        return replace(options, tuning=replace(options.tuning, **knobs)) if knobs else options
+
+    def filled(self, given: Mapping[str, object]) -> CompileOptions:
+        """The options, and of those that have their default what keywords say."""
+        default = CompileOptions()
+        left = {n: x for n, x in given.items() if getattr(self, n) == getattr(default, n)}
+        return self.but(left)
 
 
 PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
 
 
-def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
-    a point has a name."""
-    check = options.get("check") or ""
-    if check not in ("", "nan"):
-        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
-    rest = {k: v for k, v in options.items() if k != "check"}
-    return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+def checked(options: CompileOptions) -> CompileOptions:
+    """The options, if they can be meant, as a program that is checked at run time needs them.
+
+    A launch is then one iteration, and nothing is tiled, so that a point has a name.
+    """
+    if options.check not in (None, "", "nan"):
+        raise RecurraError(
+            f"there is no check {options.check!r}", facts="there is 'nan'", loc=here()
+        )
+    expect_count("workers", "devices that each have some of the rows", options.workers)
+    expect_count("groups", "rows that take turns at the host", options.groups)
+    if not options.check:
+        return options
+    tuning = options.tuning
+    named = replace(
+        tuning,
+        chunk=1 if tuning.chunk is None else tuning.chunk,
+        rows=0 if tuning.rows is None else tuning.rows,
+    )
+    return replace(options, tuning=named)
 
 
-def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
+def expect_known(names: Mapping[str, object], bounds: Sequence[str]) -> None:
+    """Raises RecurraError, with a name that is near, if one of them is no option."""
     known = [f.name for f in (*fields(CompileOptions), *fields(Tuning))]
-    for name in options:
+    for name, value in names.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             raise RecurraError(
                 f"compile has no option {name!r}",
                 facts=f"its options are {', '.join(known)}",
-                hint=f"bounds go into a dict: compile({{{name}: {options[name]!r}}})"
+                hint=f"bounds go into a dict: compile({{{name}: {value!r}}})"
                 if name in bounds
                 else f"perhaps you meant {close[0]}"
                 if close
@@ -87,16 +109,15 @@ def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:
             )
 
 
-def count(option: str, what: str, options: Mapping[str, Any]) -> int:
-    n = options.get(option, 1)
-    if not isinstance(n, int) or n < 1:
+def expect_count(option: str, what: str, given: object) -> None:
+    """Raises RecurraError if an option is no number of things."""
+    if not isinstance(given, int) or given < 1:
         raise RecurraError(
-            f"a program cannot run on {n!r} {option}",
+            f"a program cannot run on {given!r} {option}",
             facts=f"{option} are {what}",
             hint=f"give how many: {option}=2",
             loc=here(),
         )
-    return n
 
 
 def expect_seed(seed: Any) -> None:
@@ -109,18 +130,18 @@ def expect_seed(seed: Any) -> None:
         )
 
 
-def placed(options: Mapping[str, Any], backend: Backend, workers: int) -> dict[str, Any]:
+def placed(options: CompileOptions, backend: Backend) -> CompileOptions:
     """The options with a solver for the name "mapping", which is imported only then.
 
     Raises RecurraError where stores cannot lie in one block.
     """
-    asked = options.get("placement")
+    asked = options.placement
     if asked is None:
-        return {**options}
-    if workers > 1:
+        return options
+    if options.workers > 1:
         raise RecurraError(
             "stores of several workers cannot lie in one block",
-            facts=f"the program is compiled for {workers} workers",
+            facts=f"the program is compiled for {options.workers} workers",
             hint="leave workers out, or placement",
             loc=here(),
         )
@@ -131,18 +152,28 @@ def placed(options: Mapping[str, Any], backend: Backend, workers: int) -> dict[s
             hint='leave placement out, or compile with backend="numpy" or "torch"',
             loc=here(),
         )
-    if asked not in PLACEMENTS:
-        return {**options}
+    if not isinstance(asked, str) or asked not in PLACEMENTS:
+        return options
     module, _, name = PLACEMENTS[asked].partition(":")
-    return {**options, "placement": getattr(importlib.import_module(module), name)}
+    return replace(options, placement=getattr(importlib.import_module(module), name))
 
 
-def expect_alone(options: Mapping[str, Any], workers: int) -> None:
-    """Stores are swapped by the host of one worker."""
-    if options.get("swap") is not None and workers > 1:
+def expect_alone(options: CompileOptions) -> None:
+    """Raises RecurraError if stores of several workers are to be swapped, or watched."""
+    if options.workers == 1:
+        return
+    facts = f"the program is compiled for {options.workers} workers"
+    if options.swap is not None:
         raise RecurraError(
             "stores of several workers cannot be swapped",
-            facts=f"the program is compiled for {workers} workers",
+            facts=facts,
             hint="leave workers out, or swap",
+            loc=here(),
+        )
+    if options.check:
+        raise RecurraError(
+            "check='nan' looks at one worker only",
+            facts=facts,
+            hint="leave workers out to find out where a NaN comes from",
             loc=here(),
         )
