@@ -98,22 +98,24 @@ class Writer:
             self.t, self.T = t, T
             program = Program(ctx, {T: T_SIZE})
             for k in range(3):
-                dtype = self.r.choice(("bool", *self.integers, *FLOATS))
-                given = array(self.r, dtype)
-                x = rc.input(Type(dtype, (WIDTH,)), (t,), name=f"in{k}")
-                program.inputs[f"in{k}"] = given
-                self.values.append(Value(x, given, largest(given)))
+                program.inputs[f"in{k}"] = self.given(f"in{k}")
             with np.errstate(all="ignore"):
                 for k in range(steps):
                     name, made = self.step()
                     program.text.append(f"y{k}: {name} -> {made.dtype}")
                     program.values[f"y{k}"] = made
-            rc.output(**{name: self.shown(v) for name, v in program.values.items()})
+            given = zip(program.inputs, self.values, strict=False)
+            program.values |= {f"given_{name}": v for name, v in given}  # no input is left unread
+            rc.output(**{name: v.x for name, v in program.values.items()})
         return program
 
-    def shown(self, v: Value) -> RecurrentTensor:
-        """What is put out: a Torch tensor of bfloat16 too, as an array of NumPy."""
-        return v.x
+    def given(self, name: str) -> np.ndarray:
+        """The array of a new input."""
+        dtype = self.r.choice(("bool", *self.integers, *FLOATS))
+        given = array(self.r, dtype)
+        x = rc.input(Type(dtype, (WIDTH,)), (self.t,), name=name)
+        self.values.append(Value(x, given, largest(given)))
+        return given
 
     def step(self) -> tuple[str, Value]:
         kinds: list[Callable[[], Value | None]] = [

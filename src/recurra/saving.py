@@ -193,11 +193,11 @@ class Saver:
 
     def typed(self, name: str, given: Any, path: Path) -> Any:
         """A variable or a store of a checkpoint, as an array of the type that it has here."""
-        node = self.program.plan.statements.arrays.get(name.removesuffix("[]"))
-        if node is None or not isinstance(node.type, Type):
+        known = self.program.plan.statements.arrays.get(name.removesuffix("[]"))
+        if known is None or not isinstance(known.type, Type):
             return given
         hint = "resume from a file that this program has saved"
-        return fitted(given, node.type.dtype, f"{name} of {path}", hint=hint, loc=node.loc)
+        return fitted(given, known.type.dtype, f"{name} of {path}", hint=hint)
 
     def differences(self, found: checkpoint.Checkpoint) -> list[str]:
         """What stands in the way of a run that is the same to the last bit, line by line."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
 from recurra.ir.op import Array, Op, add_label, label_sizes, summable
 from recurra.ir.types import Type
 from recurra.ops.movement import Expand
@@ -22,6 +24,14 @@ def _inseparable(labels: tuple[str, ...]) -> str | None:
 def _size(label: str, ins: tuple[str, ...], xs: tuple[Array, ...]) -> int:
     """The length of a label's axis."""
     return next(x.shape[s.index(label)] for s, x in zip(ins, xs, strict=True) if label in s)
+
+
+def contracted(xp: Any, labels: str, *xs: Array) -> Array:
+    """The contraction on an array namespace; NumPy has none of bfloat16."""
+    if xp is not np or xs[0].dtype.name != "bfloat16":
+        return xp.einsum(labels, *xs)
+    wide = (np.asarray(x, np.float32) for x in xs)
+    return np.asarray(np.einsum(labels, *wide), xs[0].dtype)
 
 
 class Einsum(Op):
@@ -57,7 +67,7 @@ class Einsum(Op):
     def eval(self, xp: Any, *xs: Array) -> Array:
         ins, out = self.parts()
         if len(xs) != 2:
-            return xp.einsum(self.labels, *xs)
+            return contracted(xp, self.labels, *xs)
         sizes = {
             c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)
         }
@@ -70,7 +80,7 @@ class Einsum(Op):
             sizes[pair[0]] *= sizes[pair[1]]
         x, y = (xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True))
         shape = tuple(_size(c, ins, xs) for c in out)
-        return xp.reshape(xp.einsum(f"{a},{b}->{narrow}", x, y), shape)
+        return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", x, y), shape)
 
     def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
         ins, out = self.parts()
