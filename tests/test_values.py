@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 from documents import ROOT
-from recurra.compile import Compiled
+from recurra.compiler.pipeline import Compiled
 from recurra.memory.plan import Plan
 from recurra.program.lower import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
