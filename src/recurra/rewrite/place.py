@@ -32,7 +32,7 @@ def place(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             for k in range(len(n.args))
             if happens(n.domain, merge_condition(n, k))
         ]
-        better = _first(graph, list(graph.nodes), edges, [r.dim for r in graph.dims])
+        better = _first(graph, list(graph.nodes), edges, list(graph.declared))
         if better is None:
             return graph
         graph = better
@@ -69,7 +69,7 @@ def _placed(graph: Graph, part: list[str], within: list[Edge], dim: str, sign: i
     if not lack or len(lack) == len(part) or at is None:
         return None
     names = {n: graph.fresh(f"{n}_at") for n in lack}
-    order = [r.dim for r in graph.dims]
+    order = list(graph.declared)
 
     def redirect(n: Node) -> Node:
         args = [_at(a, graph[a.name], names, dim, at, order) for a in n.args]
@@ -95,7 +95,7 @@ def _points(
 ) -> dict[str, Any] | None:
     """For each equation that lacks the dim, the point at which its last operand is there."""
     at: dict[str, Any] = {}
-    bounds = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
+    dims = set(graph.declared)
     feeds = {n: [graph[n].args[k].name for m, k in within if m == n] for n in lack}
     for name, *more in components(lack, lambda n: [x for x in feeds[n] if x in feeds]):
         if more or name in feeds[name]:
@@ -106,7 +106,7 @@ def _points(
                 ends.append(at[a.name])
             else:
                 ends += _end(a, graph[a.name], dim, sign)
-        if any(isinstance(e, Expr) and symbols(e) & bounds for e in ends):
+        if any(isinstance(e, Expr) and symbols(e) & dims for e in ends):
             return None
         at[name] = (maximum if sign > 0 else minimum)(*ends)
     return at
