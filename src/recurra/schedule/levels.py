@@ -68,13 +68,16 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
     if not branching <= cuts.keys():
         return {**dict.fromkeys(branching, frozenset[Cut]()), **cuts}
     finer = dict(cuts)
-    dims = {r.dim for r in graph.dims}
     for name, index in ((e.ref.name, e.ref.index) for e in error.ties):
         if name not in graph.nodes or not graph[name].op.pure:
             continue
         for r, e in zip(graph[name].domain, index, strict=True):
-            if not isinstance(e, Slice) and not symbols(e) & dims and not r.is_point:
-                finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
+            if (
+                not isinstance(e, Slice)
+                and not symbols(e) & graph.declared.keys()
+                and not r.is_point
+            ):
+            finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
     return finer
 
 
@@ -142,7 +145,7 @@ class _Levels:
     late: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shifts in the loops around
 
     def __post_init__(self) -> None:
-        self.dims = tuple(r.dim for r in self.graph.dims)
+        self.dims = tuple(self.graph.declared)
         self.place = {s: k for k, s in enumerate(self.graph.statements)}
 
     def lag(self, e: Dependence, dim: str) -> Lag | None:
