@@ -93,9 +93,10 @@ def learning() -> Written:
         o = rc.like(rc.f32[4], domain=(b, i, t))
         o[b, i, 0] = rc.uniform((b, i), (4,))
         o[b, i, t + 1] = layer(o).tanh() + rc.uniform((b, i, t), (4,))
-        o[0:B, i, 0:T].square().mean().backward(wrt=layer.params)
+        loss = o.square().mean()
+        loss[0:B, i, 0:T].mean().backward(wrt=layer.params)
         rc.optim.SGD(layer.params, lr=0.1).step()
-        rc.output(loss=o[0:B, i, 0:T].square().mean())
+        rc.output(loss=loss[0:B, i, 0:T].mean())
     return ctx, {"B": 4, "I": 3, "T": 8}
 
 
