@@ -35,7 +35,7 @@ from recurra.window import Executor, KernelError
 from recurra.window.happened import violations
 from recurra.window.learning import Judgement
 from recurra.window.straight import Stretch
-from recurra.windowed import windowed
+from recurra.windowed import Windows, windowed
 from test_groups import actor_critic
 from test_rotate import KINDS, World
 from test_rotate import program as acting
@@ -314,16 +314,18 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
     def fails(*given: Any) -> Any:
         raise FloatingPointError("too large")
 
-    execution = copy(program.execution)
-    execution.regions = {**execution.regions, last.name: fails}
-    program.__dict__["execution"] = execution
+    failing = program.execution.using(launches=lambda name, f: fails if name == last.name else f)
     for rests in (True, False):
-        judged = program.windows.judged(2)
+        windows = Windows(failing)
+        judged = windows.judged(2)
         judged.stretch = settled(on=False, gain=0.8).windows.judged(2).stretch
         judged.seconds = 0.0 if rests else 1e9
         assert judged.rests() == rests
-        with pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"):
-            program.run(window=2)
+        with (
+            pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"),
+            windows.launches(2) as launches,
+        ):
+            program.run_by(launches.execution, 0)
 
 
 def test_runs_at_the_same_time_are_judged_apart() -> None:
