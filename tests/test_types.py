@@ -304,6 +304,20 @@ def test_nan_wins(dtype: str):
             np.testing.assert_array_equal(results[name], x, err_msg=f"{name} on {backend}")
 
 
+def test_what_is_not_itself_is_nan():
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32[4], (t,), name="x")
+        rc.output(kept=rc.where(x == x, x, 0.0), lost=(x != x).sum(), ordered=(x <= x).sum())
+    lost = np.isnan(ROWS).sum(axis=1)
+    for backend, found in everywhere(ctx, {T: 4}, {"x": ROWS}).items():
+        np.testing.assert_array_equal(
+            found["kept"], np.nan_to_num(ROWS, nan=0, posinf=INF, neginf=-INF)
+        )
+        np.testing.assert_array_equal(found["lost"], lost, err_msg=backend)
+        np.testing.assert_array_equal(found["ordered"], 4 - lost, err_msg=backend)
+
+
 def test_the_first_of_equal_truth_values_is_the_largest():
     ctx = rc.Context(dims="t")
     x = np.array([[0, 1, 1], [0, 0, 0]], bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.ir.graph import Node, Ref
-from recurra.ir.types import Type
+from recurra.ir.types import Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.movement import Expand
 from recurra.ops.source import Const
@@ -47,14 +47,16 @@ def div_itself(n: Node, g: Rewriting) -> Ref | None:
 
 @rule(el.Equal, el.LessEqual)
 def equal_itself(n: Node, g: Rewriting) -> Ref | None:
-    """x <= x → true (finite math)"""
-    return _constant(n, g, True) if _same(n, g, 0, 1) else None
+    """x <= x → true, of integers: a float is asked so whether it is NaN"""
+    is_whole = not is_float(g.type(n.args[0]).dtype)
+    return _constant(n, g, True) if is_whole and _same(n, g, 0, 1) else None
 
 
 @rule(el.NotEqual, el.Less)
 def unequal_itself(n: Node, g: Rewriting) -> Ref | None:
-    """x < x → false"""
-    return _constant(n, g, False) if _same(n, g, 0, 1) else None
+    """x < x → false, and of integers x != x"""
+    known = isinstance(n.op, el.Less) or not is_float(g.type(n.args[0]).dtype)
+    return _constant(n, g, False) if known and _same(n, g, 0, 1) else None
 
 
 @rule(el.Maximum, el.Minimum, el.And, el.Or)
