@@ -72,11 +72,8 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
         if name not in graph.nodes or not graph[name].op.pure:
             continue
         for r, e in zip(graph[name].domain, index, strict=True):
-            if (
-                not isinstance(e, Slice)
-                and not symbols(e) & graph.declared.keys()
-                and not r.is_point
-            ):
+            if isinstance(e, Slice) or symbols(e) & graph.declared.keys() or r.is_point:
+                continue
             finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
     return finer
 
