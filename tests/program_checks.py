@@ -94,7 +94,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
-            restored(found[o], case.graph[was].domain.dims, a, np)
+            restored(found[o], g, case.graph[was].domain.dims, a, np)
             for o, was, a in zip(g.outputs, case.graph.outputs, cx.axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
@@ -122,7 +122,7 @@ def compiled(
             results = end.value
             break
     got = [
-        restored(results[c.outputs[o]], case.graph[o].domain.dims, c.axes[o], np)
+        restored(results[c.outputs[o]], c.plan.graph, case.graph[o].domain.dims, c.axes[o], np)
         for o in case.graph.outputs
     ]
     same(case, got, want, f"{backend.name} {options}", exact)

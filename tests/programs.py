@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recurra import interp
+from recurra.ir.dims import Dim
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
@@ -27,7 +28,7 @@ Arrays = Mapping[str, np.ndarray]
 @contextmanager
 def tracing(dims: str) -> Iterator[tuple[Tracer, list[Index]]]:
     """A program over `dims`, such as "bt": the dims b < B and t < T."""
-    tracer = Tracer(dims=[Range(d, Sym(d.upper())) for d in dims])
+    tracer = Tracer(dims=[Dim(Range(d, Sym(d.upper()))) for d in dims])
     enter(tracer)
     try:
         yield tracer, [Index(Sym(d)) for d in dims]

@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from recurra.ir.dims import Dim
 from recurra.ir.expr import (
     TRUE,
     Expr,
@@ -90,7 +91,7 @@ class Program:
 
     @property
     def graph(self) -> Graph:
-        return Graph(self.nodes, (), self.dims)
+        return Graph(self.nodes, (), tuple(map(Dim, self.dims)))
 
     def type(self, ref: Ref) -> Any:
         return self.graph.read_type(ref)

@@ -10,12 +10,13 @@ from random_drawing import Case
 from recurra.ir.expr import Sym
 from recurra.ir.types import Range
 from recurra.lang.safety import known_bounds
+from renamed import shuffled
 
 
 def write(seed: int) -> tuple[rc.Context, dict[Any, int]]:
     """The program of a seed and its bounds: acting over t, learning over epochs and minibatches."""
     pick = random.Random(seed)
-    ctx = rc.Context(dims="b i e m n t")
+    ctx = rc.Context(dims=shuffled("b i e m n t", seed))
     with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
         rows, steps = pick.randint(1, 3), pick.choice([1, 2, 4])
         parts = pick.choice([k for k in (1, 2, 4) if rows * steps % k == 0])
@@ -62,5 +63,5 @@ def case(seed: int) -> Case:
     ctx, given = write(seed)
     graph = ctx.graph
     sizes = known_bounds(graph, {str(b): n for b, n in given.items()})
-    assert all(r == Range(r.dim, Sym(r.dim.upper())) for r in graph.dims)
+    assert all(d.range == Range(d.name, Sym(d.name.upper())) for d in graph.dims)
     return Case(graph, dict(sizes))

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from random_drawing import Case, Program, disjoint, ragged
+from recurra.ir.dims import Dim
 from recurra.ir.expr import (
     TRUE,
     Sym,
@@ -33,6 +34,7 @@ from recurra.ops.scan import CumSum, DiscountedSum
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Uniform, Value
 from recurra.ops.window import Overlap, Windows, spans
+from renamed import AWKWARD, BOUNDS
 
 __all__ = ["Case", "programs", "ragged"]
 
@@ -284,7 +286,7 @@ KINDS = (
 @st.composite
 def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
     """A legal program of 4 to 25 equations and its sizes."""
-    dims = tuple(Range(d, Sym(d.upper())) for d in draw(st.sampled_from(ORDERS)))
+    dims = tuple(Range(d, Sym(n)) for d, n in draw(st.one_of(PLAIN, STRANGE)))
     small = st.integers(1, 4)
     sizes = {str(r.hi): draw(small) for r in dims}
     m, n = draw(small), draw(small)
@@ -302,8 +304,16 @@ def programs(draw: st.DrawFn, ragged: bool = True) -> Case:
         p.close()
     names = [n for n, x in p.nodes.items() if not _loose(p, x.type)]
     outputs = draw(st.lists(st.sampled_from(names), min_size=0, max_size=3))
-    graph = Graph(p.nodes, (*outputs, names[-1]), dims).live()
+    graph = Graph(p.nodes, (*outputs, names[-1]), tuple(map(Dim, dims))).live()
     return Case(verify(graph), sizes)
 
 
-ORDERS = ("t", "t", "it", "it", "ti", "bit", "itb", "tbi")
+PLAIN = st.sampled_from(("t", "t", "it", "it", "ti", "bit", "itb", "tbi")).map(
+    lambda order: [(d, d.upper()) for d in order]
+)
+STRANGE = st.builds(  # dims and bounds that are called as passes call theirs
+    lambda dims, bounds, n: list(zip(dims, bounds, strict=False))[:n],
+    st.permutations(AWKWARD),
+    st.permutations(BOUNDS),
+    st.integers(1, 3),
+)

@@ -15,6 +15,7 @@ from recurra.executable import Executable
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.graph import Graph
 from recurra.lang.dims import unwrap
+from renamed import shuffled
 
 MOST = 6
 Row = tuple[int, ...]
@@ -27,7 +28,7 @@ class Rows:
     ctx: rc.Context
     done: Any
     first: Any  # a number, or of the dims of the rows
-    graph: Graph  # with B, T, and I where rows are over (b, i)
+    graph: Graph  # with a bound of its own for each dim
     inputs: Mapping[str, np.ndarray]  # [*rows, MOST, ..]
 
     @property
@@ -53,6 +54,11 @@ class Rows:
         return int(done.argmax()) + 1 if done.any() else MOST
 
     @property
+    def until(self) -> str:
+        """The bound that rows end at."""
+        return str(unwrap(self.ctx.pairs[-1][1]))
+
+    @property
     def names(self) -> Mapping[str, str]:
         """What is put out, and its equation."""
         return self.ctx.tracer.logs
@@ -69,7 +75,7 @@ class Rows:
         one = tuple(slice(k, k + 1) for k in row)
         mine = {n: x[(*one, slice(self.length(row)))] for n, x in self.inputs.items()}
         mine = {n: x for n, x in mine.items() if n in self.graph.nodes}
-        sizes = {**dict.fromkeys(self.bounds, 1), "T": self.length(row)}
+        sizes = {**dict.fromkeys(self.bounds, 1), self.until: self.length(row)}
         found = interp.run(self.graph, sizes, {**mine, "given": np.float32(level)})
         return {
             n: found[e][(0,) * len(row)] if n in OF_ROWS else found[e]
@@ -280,7 +286,7 @@ def write(seed: int, mean: bool) -> Rows:
     """
     pick, numbers = random.Random(seed), np.random.default_rng(seed)
     wide = pick.random() < 0.3
-    ctx = rc.Context(num_dims=3 if wide else 2)
+    ctx = rc.Context(dims=shuffled("b i t" if wide else "b t", seed))
     with ctx as pairs:
         *rows, (t, T) = pairs
         row = tuple(r for r, _ in rows)

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import recurra as rc
+from renamed import shuffled
 
 NEAR = [(-1, 0), (0, -1), (-1, -1), (-2, 0), (-1, -2), (-2, 1), (1, -2), (0, -2)]
 Table = tuple[rc.Context, dict[Any, int]]
@@ -15,7 +16,7 @@ def write(seed: int) -> Table:
     """The program of a seed, one table over s and t made from either corner, and its bounds."""
     pick = random.Random(seed)
     looped = pick.random() < 0.4  # tables one after the other, each from the last cell of another
-    ctx = rc.Context(dims="b k s t")
+    ctx = rc.Context(dims=shuffled("b k s t", seed))
     with ctx as ((b, B), (k, K), (s, S), (t, T)):
         bounds = {B: pick.randint(1, 3), K: 2, S: pick.randint(1, 6), T: pick.randint(1, 6)}
         shape = (2,) if pick.random() < 0.4 else ()

@@ -35,7 +35,7 @@ def check(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     verify(after)
     assert parse(str(after)) == after
     assert pad(after, sizes) == after
-    dims = {r.dim for r in graph.dims}
+    dims = set(graph.declared)
     for n in after.nodes.values():
         assert isinstance(n.type, Type)
         assert not set().union(*map(symbols, n.type.shape)) & dims, n

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from random_affine import DIMS, Env, affine, asked, condition, holds, index, points
 from recurra.errors import DomainError, RecurraError, ScheduleError, ShapeError
+from recurra.ir.dims import Dim
 from recurra.ir.expr import (
     TRUE,
     Expr,
@@ -43,7 +44,7 @@ def programs(draw: st.DrawFn) -> tuple[Graph, Env]:
     x = Node("x", Input(dtype="f32"), (), source, SCALAR)
     y = Node("y", Merge(when=disjoint(when)), refs, Domain(DIMS), SCALAR)
     env = {"S": draw(st.integers(1, 3)), "T": draw(st.integers(1, 5))}
-    return Graph({"x": x, "y": y}, ("y",), DIMS), env
+    return Graph({"x": x, "y": y}, ("y",), tuple(map(Dim, DIMS))), env
 
 
 def within(q: tuple[int, ...], domain: Domain, env: Env) -> bool:
@@ -172,7 +173,7 @@ def knots(draw: st.DrawFn) -> tuple[Graph, Env]:
         read = [draw(st.sampled_from(["c", *names])) for _ in range(2)]
         refs = tuple(Ref(r, domain.identity if r != "c" else ()) for r in read)
         nodes[n] = Node(n, Merge(when=disjoint([where, TRUE])), refs, domain, SCALAR)
-    return Graph(nodes, tuple(names), DIMS[1:]), {"T": draw(st.integers(1, 5))}
+    return Graph(nodes, tuple(names), tuple(map(Dim, DIMS[1:]))), {"T": draw(st.integers(1, 5))}
 
 
 def knotted(graph: Graph, e: Env) -> bool:

@@ -75,6 +75,37 @@ def test_named_files_and_tests_exist(document: str) -> None:
         assert any(p.exists() for p in found), f"{document} names {file}"
 
 
+PASSES = ("sets", "rewrite", "schedule", "memory", "program")
+NO_NAMES = {  # what is taken apart here is written here, or is no name of the program
+    "schedule/tree.py": "+x, the accumulating step of x",
+    "memory/store.py": "x[], a store among variables",
+    "memory/placement.py": "the name of a file",
+    "memory/problem_text.py": "columns of a table",
+    "rewrite/pad_fill.py": "a monoid",
+}
+APART = {"startswith", "endswith", "removeprefix", "removesuffix", "strip", "lstrip", "rstrip"}
+
+
+def takes_names_apart(tree: ast.AST) -> bool:
+    """Does code look at the beginning or the end of a text?"""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in APART:
+            return True
+        sides = [n.left, *n.comparators] if isinstance(n, ast.Compare) else []
+        letter = any(isinstance(x, ast.Constant) and isinstance(x.value, str) for x in sides)
+        if letter and any(isinstance(x, ast.Subscript) for x in sides):
+            return True
+    return False
+
+
+def test_no_pass_asks_a_name_what_it_is_of() -> None:
+    """What a dim is stands in its declaration: a user may call his as passes call theirs."""
+    package = ROOT / "src" / "recurra"
+    files = [p for folder in PASSES for p in (package / folder).rglob("*.py")]
+    apart = [p for p in files if takes_names_apart(ast.parse(p.read_text()))]
+    assert {str(p.relative_to(package)) for p in apart} <= NO_NAMES.keys()
+
+
 def test_import_costs_nothing() -> None:
     heavy = ("numpy", "scipy", "jax", "gymnasium", "islpy", "tyro", "rich", "safetensors")
     code = f"import sys, recurra; print([m for m in {heavy} if m in sys.modules])"

@@ -6,6 +6,7 @@ import pytest
 
 import recurra.ops as _ops  # noqa: F401  (fills the registry)
 from recurra.errors import ShapeError
+from recurra.ir.dims import Dim
 from recurra.ir.graph import Slice
 from recurra.ir.op import Op
 from recurra.ir.text import parse
@@ -104,7 +105,7 @@ def test_comments_blank_lines_and_names() -> None:
         return dims_2
     """)
     assert list(graph.nodes) == ["returns", "dims_2"]
-    assert graph.dims == (Range("t", graph.dims[0].hi),)
+    assert graph.dims == (Dim(Range("t", graph.dims[0].hi)),)
     assert parse(str(graph)) == graph
 
 

@@ -17,8 +17,8 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
 
 def ended(rows: Rows):
-    check(rows.graph, rows.bounds, {"T": MOST})
-    return end_rows(rows.graph, "T", Ending("done", rows.first_point, MOST))
+    check(rows.graph, rows.bounds, {rows.until: MOST})
+    return end_rows(rows.graph, rows.until, Ending("done", rows.first_point, MOST))
 
 
 def same(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> None:

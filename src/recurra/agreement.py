@@ -68,7 +68,7 @@ def answers(
     with np.errstate(all="ignore"):  # padding may hold 1/0
         found = interp.run(stood_in(graph, sizes), sizes, made_up(graph, sizes), seed=seed)
     every = zip(graph.outputs, order, axes, strict=True)
-    return [restored(found[o], dims, a, np) for o, dims, a in every]
+    return [restored(found[o], graph, dims, a, np) for o, dims, a in every]
 
 
 def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -287,7 +287,8 @@ class Executable:
         """From the program's order of axes to the user's."""
         axes = self.compiled.axes[output]
         xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
-        return restored(array, self.source_graph[output].domain.dims, axes, xp)
+        before = self.source_graph[output].domain.dims
+        return restored(array, self.compiled.plan.graph, before, axes, xp)
 
     def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""
@@ -310,7 +311,7 @@ class Executable:
                     loc=loc,
                 )
         (dim, *_) = graph[saved[0][2]].domain.dims
-        return dim, next(r for r in graph.dims if r.dim == dim).size(self.sizes)
+        return dim, graph.declared[dim].range.size(self.sizes)
 
     @property
     def iterations(self) -> int:

@@ -23,6 +23,7 @@ from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
+from recurra.memory.store import is_store_key
 from recurra.ops.control import Call, Merge
 from recurra.ops.samples import Samples
 from recurra.ops.source import Input
@@ -283,12 +284,12 @@ class Check:
         left: list[int] = []
         shape: Sequence[Any] = () if isinstance(m.node.type, Tuple) else m.node.type.shape
         for k, size in zip(m.element, shape, strict=False):
-            mine = [r for r in graph.dims if r.hi == size and r.dim not in dims]
+            mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
-                dims[mine[0].dim] = k
+                dims[mine[0]] = k
             else:
                 left.append(k)
-        order = [r.dim for r in graph.dims]
+        order = list(graph.declared)
         return dict(sorted(dims.items(), key=lambda p: order.index(p[0]))), tuple(left)
 
 
@@ -317,7 +318,7 @@ def _answer(watch: Watch, node: Statement, y: Array) -> Array:
 
 def bad_names(results: Mapping[str, Any]) -> set[str]:
     """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
-    values = {n: x for n, x in results.items() if x is not None and not n.endswith("[]")}
+    values = {n: x for n, x in results.items() if x is not None and not is_store_key(n)}
     return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
 
 

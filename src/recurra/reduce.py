@@ -25,7 +25,6 @@ from recurra.compiler.pipeline import context
 from recurra.config import Config
 from recurra.cost.target import PLAIN, Target
 from recurra.errors import RecurraError
-from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_at
 from recurra.ir.text import parse
 from recurra.ir.types import Domain, Type
@@ -93,10 +92,8 @@ def _legal(case: Case) -> bool:
 
 def bounds(graph: Graph) -> set[str]:
     """The names that need a number before the graph can be evaluated."""
-    every = [r for n in graph.nodes.values() for r in n.domain]
-    dims = {r.dim for r in (*graph.dims, *every)}
-    ends = [e for r in (*graph.dims, *every) for e in (r.lo, r.hi)]
-    return {s for e in ends for s in symbols(e)} - dims
+    every = [*(d.range for d in graph.dims), *(r for n in graph.nodes.values() for r in n.domain)]
+    return set().union(*(r.mentions() for r in every)) - {r.dim for r in every}
 
 
 # ---- steps
@@ -145,7 +142,7 @@ def fewer_operands(case: Case, fails: Fails) -> Case:
 
 def _as_inputs(case: Case, names: Sequence[str]) -> Case:
     graph, new = case.graph, dict(case.graph.nodes)
-    dims = {r.dim for r in graph.dims}
+    dims = set(graph.declared)
     for name in names:
         n = new.get(name)
         if n is None:
@@ -183,8 +180,8 @@ def _bypassed(case: Case, name: str) -> Iterator[Case]:
 
 def fewer_dims(case: Case, fails: Fails) -> Case:
     """A dim goes: of every equation the point 0 stays."""
-    for r in case.graph.dims:
-        new = _less_dim(case, r.dim)
+    for d in case.graph.declared:
+        new = _less_dim(case, d)
         if fails(new):
             assert new is not None
             case = new
@@ -207,7 +204,7 @@ def _less_dim(case: Case, dim: str) -> Case | None:
         type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
         args = tuple(map(read, n.args))
         nodes[n.name] = replace(n, op=n.op.at(by), args=args, domain=domain, type=type_)
-    left = tuple(r for r in graph.dims if r.dim != dim)
+    left = tuple(d for d in graph.dims if d.name != dim)
     less = Graph(nodes, graph.outputs, left)
     words = set(re.findall(r"\w+", str(less)))
     return Case(less, {k: v for k, v in case.sizes.items() if k in words})

@@ -32,6 +32,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.types import Type
 from recurra.ir.values import fitted
 from recurra.lang.effects import Checkpoint
+from recurra.memory.store import store_key
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
 from recurra.program.launch import CHUNK
@@ -95,7 +96,7 @@ class Saver:
         plan, main = self.program.plan, self.program.main
         assert main is not None, "a program without a loop has no checkpoints"
         dim = main.loop.dim
-        points = next(r for r in plan.graph.dims if r.dim == dim).size(plan.sizes)
+        points = plan.graph.declared[dim].range.size(plan.sizes)
         return [
             (e, Path(e.path) / "checkpoints", set(iterations(e, plan.sizes, dim, points)))
             for e in self.effects
@@ -168,7 +169,7 @@ class Saver:
         if main is None:
             return set()
         known = [main.end.border] if main.end else []
-        stores = (f"{s}[]" for s in self.program.waiting(main))
+        stores = (store_key(s) for s in self.program.waiting(main))
         return {*self.program.travelling(main), *stores, *known}
 
     def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:

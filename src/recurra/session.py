@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.errors import DomainError, RecurraError, caller, here
 from recurra.fragments import code_html
+from recurra.ir.dims import Dim, is_reserved
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.resource import Resource
@@ -21,7 +22,6 @@ from recurra.lang.functions import foreign
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
 from recurra.ops.control import Traceable
-from recurra.sets.isl import WORDS
 
 if TYPE_CHECKING:
     from recurra.compiler.options import Scheduler
@@ -68,7 +68,7 @@ class Context:
             self._expect_same(frame, names)
         else:
             _expect_names([x for pair in names for x in pair])
-            self.tracer.dims = [Range(d, Sym(n)) for d, n in names]
+            self.tracer.dims = [Dim(Range(d, Sym(n))) for d, n in names]
             self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
         enter(self.tracer)
         return self.pairs
@@ -135,7 +135,7 @@ class Context:
         from recurra.fitting import fitted
 
         sizes = self._sizes(bounds or {})
-        expect_known(knobs, [r.dim.upper() for r in self.tracer.dims])
+        expect_known(knobs, [d.name.upper() for d in self.tracer.dims])
         options = CompileOptions(
             backend=backend,
             memory=memory,
@@ -153,12 +153,12 @@ class Context:
     def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
         """The bounds by name; raises DomainError if one of them is a dim."""
         sizes = {str(unwrap(k)): v for k, v in bounds.items()}
-        for r in self.tracer.dims:
-            if r.dim in sizes:
+        for d in self.tracer.dims:
+            if d.name in sizes:
                 raise DomainError(
-                    f"{r.dim} is a dim, no bound",
-                    facts=f"it counts from 0 to {r.hi} - 1, and {r.hi} is its bound",
-                    hint=f"give the bound: {r.hi}: {sizes[r.dim]}",
+                    f"{d.name} is a dim, no bound",
+                    facts=f"it counts from 0 to {d.hi} - 1, and {d.hi} is its bound",
+                    hint=f"give the bound: {d.hi}: {sizes[d.name]}",
                     loc=here(),
                 )
         return sizes
@@ -233,12 +233,12 @@ def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
 def _expect_names(names: list[str]) -> None:
     """Dims and bounds are words, each its own, that mean nothing else in an index."""
     for k, name in enumerate(names):
-        if name.isidentifier() and name not in WORDS and name not in names[:k]:
+        if name.isidentifier() and not is_reserved(name) and name not in names[:k]:
             continue
         raise RecurraError(
             f"no dim or bound can be called {name!r}",
-            facts=f"{name} is a word of the language of sets"
-            if name in WORDS
+            facts=f"{name} is a word of Python or of the language of sets"
+            if is_reserved(name)
             else f"the names are {', '.join(names)}",
             hint="take another name, of letters, digits and _",
             loc=here(),

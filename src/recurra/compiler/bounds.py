@@ -84,11 +84,11 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
             hint="give a tensor of the program that is compiled",
             loc=u.loc,
         )
-    mine = [r for r in tracer.dims if r.hi == Sym(bound)]
+    mine = [d.range for d in tracer.dims if d.hi == Sym(bound)]
     if not mine:
         raise DomainError(
             f"the bound {bound} cannot be set by data",
-            facts=f"it bounds no dim; the dims are {', '.join(map(str, tracer.dims))}",
+            facts=f"it bounds no dim; the dims are {', '.join(str(d.range) for d in tracer.dims)}",
             hint=f"give it a number: {bound}: {100 if u.most == NEVER else u.most}",
             loc=u.loc,
         )

@@ -31,7 +31,7 @@ def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
         )
         for n in graph.nodes.values()
     }
-    return Graph(nodes, graph.outputs, ranges(graph.dims))
+    return Graph(nodes, graph.outputs, tuple(d.at(values) for d in graph.dims))
 
 
 def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -12,13 +12,14 @@ is the statement of the schedule, the variable of the program and the row of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
 from recurra.fragments import code_html
+from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import Resource
@@ -112,12 +113,12 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Equations by name, what the outside wants of them, and the dims in the user's order."""
+class Graph(Declarations):
+    """Equations by name, what the outside wants of them, and all dims, in the user's order."""
 
     nodes: Mapping[str, Node]
     outputs: tuple[str, ...]
-    dims: tuple[Range, ...] = ()
+    dims: tuple[Dim, ...] = ()
 
     def __str__(self) -> str:
         head = [f"dims {', '.join(map(str, self.dims))}"] if self.dims else []
@@ -162,6 +163,43 @@ class Graph:
         return replace(node.type, shape=(*lead, *node.type.at(by).shape))
 
     @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The names that an index may mention: of dims, of those they were made of, of bounds."""
+        out = {*self.declared, *(d.parent for d in self.dims if d.parent is not None)}
+        for d in self.dims:
+            out |= d.range.mentions()
+        for n in self.nodes.values():
+            out |= n.op.mentions() - bound_names(n.op)
+            out.update(*(r.mentions() for r in n.domain), *map(symbols, n.type.shape))
+            out.update(*(index_symbols(e) for a in n.args for e in a.index))
+        return frozenset(out)
+
+    def fresh_dim(
+        self,
+        role: Role,
+        parent: str,
+        hi: Expr | int,
+        *,
+        stem: str | None = None,
+        taken: Iterable[str] = (),
+    ) -> Dim:
+        """A new dim of `hi` points, which is to be added to `dims`.
+
+        Its name is like that of its parent, or like `stem`, and nothing else's: no dim, bound or
+        equation of the graph has it, none of the names in `taken`, and no language knows it.
+        """
+        bound = set().union(*(bound_names(n.op) for n in self.nodes.values()))
+        used = {*self.symbols, *self.nodes, *bound, *taken}
+        name = f"{parent if stem is None else stem}{role.suffix}"
+        while name in used or is_reserved(name):
+            name += "_"
+        return Dim(Range(name, hi), role, parent)
+
+    def in_order(self, names: Collection[str]) -> list[str]:
+        """Some equations as they are listed, whatever they are called."""
+        return [n for n in self.nodes if n in names]
+
+    @cached_property
     def readers(self) -> dict[str, list[tuple[Node, int]]]:
         """Who reads each equation, and as which operand."""
         out: dict[str, list[tuple[Node, int]]] = {n: [] for n in self.nodes}
@@ -199,6 +237,11 @@ class Graph:
         while f"{stem}_{k}" in used:
             k += 1
         return f"{stem}_{k}"
+
+
+def bound_names(op: Op) -> set[str]:
+    """The names of positions along an axis, which an operator knows alone."""
+    return {b[0] for b in getattr(op, "bind", ())}
 
 
 def merge_condition(node: Node, k: int) -> Expr | None:

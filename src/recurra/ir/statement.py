@@ -21,6 +21,7 @@ from functools import cached_property
 
 from recurra.errors import Loc
 from recurra.fragments import code_html
+from recurra.ir.dims import Declarations, Dim
 from recurra.ir.expr import TRUE, Expr, Sym, both
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import Op
@@ -113,13 +114,13 @@ def _range_text(r: Range) -> str:
 
 
 @dataclass(frozen=True)
-class StatementGraph:
+class StatementGraph(Declarations):
     """Statements by name, in the order of the equations they come from, and their arrays."""
 
     arrays: Mapping[str, Array]
     statements: Mapping[str, Statement]
     outputs: tuple[str, ...] = ()
-    dims: tuple[Range, ...] = ()
+    dims: tuple[Dim, ...] = ()
 
     def __str__(self) -> str:
         head = [f"dims {', '.join(map(str, self.dims))}"] if self.dims else []

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, from_ast
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Op
@@ -17,6 +18,7 @@ from recurra.ir.types import NUMPY_NAME, AnyType, Domain, Range, Tuple, Type
 _HEAD = re.compile(
     r"(?P<name>\w+)(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
 )
+_MADE = re.compile(r"(?P<range>.*\S) (?P<role>\w+) of (?P<parent>\w+)")
 _COMMENT = re.compile(r"(?P<string>'[^']*'|\"[^\"]*\")|#.*")
 
 
@@ -26,13 +28,13 @@ def parse(text: str, resources: Iterable[Resource[Any]] = ()) -> Graph:
     Text names arrays and functions of the user's: those among `resources` are put in.
     """
     known = by_key(resources)
-    dims: tuple[Range, ...] = ()
+    dims: tuple[Dim, ...] = ()
     outputs: tuple[str, ...] = ()
     heads: dict[str, tuple[Domain, AnyType, ast.Call]] = {}
     for raw in text.splitlines():
         line = _COMMENT.sub(lambda m: m["string"] or "", raw).strip()
         if line.startswith("dims "):
-            dims = domain(line[5:]).ranges
+            dims = tuple(map(_dim, _split(line[5:])))
         elif line.split(" ")[0] == "return":
             outputs = tuple(x.strip() for x in line[6:].split(",") if x.strip())
         elif line:
@@ -142,6 +144,17 @@ def _attribute(e: ast.expr) -> Any:
 
 def domain(text: str) -> Domain:
     return Domain(tuple(_range(part) for part in _split(text)))
+
+
+def _dim(text: str) -> Dim:
+    """The inverse of str, for a declaration: `t<T` or `tz<T//8 tiles of t`."""
+    made = _MADE.fullmatch(text)
+    if made is None:
+        return Dim(_range(text))
+    roles = [r.value for r in Role if r is not Role.WRITTEN]
+    if made["role"] not in roles:
+        raise SyntaxError(f"a dim is {', '.join(roles)} of another, not {made['role']!r}")
+    return Dim(_range(made["range"]), Role(made["role"]), made["parent"])
 
 
 def _range(text: str) -> Range:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from recurra.errors import ShapeError
+from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
-from recurra.ir.graph import Graph, Node, index_symbols
+from recurra.ir.graph import Graph, Node, bound_names, index_symbols
 
 
 def verify(graph: Graph, verified: Graph | None = None) -> Graph:
@@ -13,13 +16,15 @@ def verify(graph: Graph, verified: Graph | None = None) -> Graph:
     An equation that is the same object as in a verified graph, and reads the same, is not looked at
     once more.
     """
-    every = _dims(graph)
-    known = verified.nodes if verified is not None and _dims(verified) == every else {}
+    every = graph.declared.keys()
+    _verify_dims(graph)
+    known = verified.nodes if verified is not None and verified.declared.keys() == every else {}
     same = {name for name, node in graph.nodes.items() if known.get(name) is node}
     for name, node in graph.nodes.items():
         if name in same and all(a.name in same for a in node.args):
             continue
         assert name == node.name, f"{node.name} is filed under {name}"
+        _verify_domain(node, every)
         _verify_reads(graph, node, every)
         _verify_type(graph, node)
     for o in graph.outputs:
@@ -27,11 +32,29 @@ def verify(graph: Graph, verified: Graph | None = None) -> Graph:
     return graph
 
 
-def _dims(graph: Graph) -> set[str]:
-    return {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
+def _verify_dims(graph: Graph) -> None:
+    """Every dim is declared once, as the user's own or as made of another one."""
+    names = [d.name for d in graph.dims]
+    assert len(set(names)) == len(names), f"a dim is declared twice: {', '.join(names)}"
+    for d in graph.dims:
+        own = d.role is Role.WRITTEN
+        assert own == (d.parent is None), f"{d} is of no dim, or of one that it cannot be of"
+        assert d.name != d.parent, f"{d} is of itself"
 
 
-def _verify_reads(graph: Graph, node: Node, every: set[str]) -> None:
+def _verify_domain(node: Node, every: Set[str]) -> None:
+    for r in node.domain:
+        if r.dim not in every:
+            raise ShapeError(
+                f"{node.name} is over {r.dim}, which is no dim of the graph",
+                facts=f"the domain of {node.name} is {node.domain}, the graph's dims are "
+                f"{', '.join(every) or 'none'}",
+                hint=f"dims {', '.join([*every, str(r)])}",
+                loc=node.loc,
+            )
+
+
+def _verify_reads(graph: Graph, node: Node, every: Set[str]) -> None:
     dims = set(node.domain.dims)
     for a in node.args:
         assert a.name in graph.nodes, f"{node.name} reads {a.name}, which has no equation"
@@ -40,7 +63,7 @@ def _verify_reads(graph: Graph, node: Node, every: set[str]) -> None:
         for e in a.index:
             stray = (index_symbols(e) & every) - dims
             assert not stray, f"{node.name}{node.domain} reads {a}, which mentions {stray}"
-    bound = {b[0] for b in getattr(node.op, "bind", ())}
+    bound = bound_names(node.op)
     stray = (node.op.mentions() & every) - dims - bound
     assert not stray, f"{node.name}{node.domain}: its attributes mention {stray}"
     for s in node.type.shape:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.errors import RecurraError, here
+from recurra.ir.dims import Role
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -320,10 +321,8 @@ def invert(tracer: Tracer, graph: Graph, node: Node, k: int) -> Inverse:
     """The inverse of operand `k` of `node`."""
     ref, source = node.args[k], graph[node.args[k].name].domain
     fixed = _fixed(node.domain, ref, source)
-    renamed = {r.dim: _apart(tracer, r, source, node.domain) for r in node.domain}
-    free = {p: r for p, r in renamed.items() if p not in fixed}
-    known = tracer.dim_names()
-    tracer.dims += [r for r in free.values() if r.dim not in known]
+    left = (r for r in node.domain if r.dim not in fixed)
+    free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
     when = merge_condition(node, k)
     chosen = TRUE if when is None else substitute(when, by)
@@ -365,14 +364,19 @@ def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
 
 
 def _apart(tracer: Tracer, r: Range, source: Domain, reader: Domain) -> Range:
-    """The range of a dim of the reader, under another name where the source has the same one."""
+    """The range of a dim of the reader, of a second dim where the source has the same one."""
     if r.dim not in source:
         return r
-    name = r.dim + "_"
-    taken = {*source.dims, *reader.dims}
-    while name in taken or any(x.dim == name and x != Range(name, r.hi, r.lo) for x in tracer.dims):
-        name += "_"
-    return Range(name, r.hi, r.lo)
+    for d in tracer.dims:
+        mine = d.role is Role.ADJOINT and d.parent == r.dim
+        same = (d.range.lo, d.range.hi) == (r.lo, r.hi)
+        if mine and same and d.name not in source and d.name not in reader:
+            return d.range
+    graph = Graph(tracer.nodes, (), tuple(tracer.dims))
+    made = graph.fresh_dim(Role.ADJOINT, r.dim, r.hi, taken=tracer.bounds)
+    made = replace(made, range=replace(made.range, lo=r.lo))
+    tracer.dims.append(made)
+    return made.range
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:

@@ -36,7 +36,7 @@ def dims_of(domain: Any) -> Domain:
     names = [str(unwrap(d)) for d in domain]
     for n in names:
         if n not in tracer.dim_names():
-            bound = next((r.dim for r in tracer.dims if str(r.hi) == n), None)
+            bound = next((d.name for d in tracer.dims if str(d.hi) == n), None)
             raise RecurraError(
                 f"{n} is no dim of this context",
                 facts=f"its dims are {', '.join(tracer.dim_names()) or 'none'}"
@@ -83,7 +83,7 @@ def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> Recurre
 def bound(name: str) -> Index:
     """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
     tracer = current()
-    taken = {str(e) for r in tracer.dims for e in (r.dim, r.hi)}
+    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
     if not name.isidentifier() or iskeyword(name) or name in taken:
         raise RecurraError(
             f"a bound cannot be called {name!r}",
@@ -192,7 +192,7 @@ def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTens
     tracer = current()
     key = dims_of(domain)
     size, at = unwrap(size), unwrap(at)
-    mentioned = {r.dim for r in tracer.dims if r.dim in symbols(at)}
+    mentioned = {d for d in tracer.dim_names() if d in symbols(at)}
     tracer.draws += 1
     op = Permutation(id=tracer.draws, size=size, at_=at, key=key.identity)
     node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
@@ -269,7 +269,7 @@ def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
 def output(**tensors: RecurrentTensor) -> None:
     """Keeps tensors: after a run, their values at every point are at `result[name]`."""
     tracer = current()
-    taken = {str(e) for r in tracer.dims for e in (r.dim, r.hi)}
+    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
     for name, given in tensors.items():
         x = as_tensor(given)
         if name in tracer.logs:

@@ -89,8 +89,8 @@ def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
 
 def bounds_of(graph: Graph) -> tuple[str, ...]:
     """Every symbol that is no dim: the bounds of the dims in their order, then the others."""
-    dims = {r.dim for r in graph.dims}
-    found = [s for r in graph.dims for s in sorted(symbols(r.lo) | symbols(r.hi))]
+    dims = set(graph.declared)
+    found = [s for d in graph.dims for s in sorted(d.range.mentions())]
     rest: set[str] = set()
     for domain in {n.domain for n in graph.nodes.values()}:
         dims |= set(domain.dims)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
+from recurra.ir.dims import Dim
 from recurra.ir.expr import TRUE, Expr, Prod, both, negate, symbols, walk
-from recurra.ir.graph import Graph, Node, Ref, index_symbols
+from recurra.ir.graph import Graph, Node, Ref, bound_names, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
 from recurra.ir.types import AnyType, Domain, Range, Type
@@ -38,7 +39,7 @@ class Branch:
 class Tracer:
     """Equations so far. The innermost active one is `current()`."""
 
-    dims: list[Range] = field(default_factory=list)
+    dims: list[Dim] = field(default_factory=list[Dim])
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
@@ -58,21 +59,21 @@ class Tracer:
 
     def know(self, names: set[str]) -> None:
         """Raises DomainError if one of them is no dim and no bound of this program."""
-        mine = {*self.dim_names(), *self.bounds, "seed"}.union(*(symbols(r.hi) for r in self.dims))
+        mine = {*self.dim_names(), *self.bounds, "seed"}.union(*(symbols(d.hi) for d in self.dims))
         for name in sorted(names - mine):
             raise DomainError(
                 f"{name} is no dim and no bound of this context",
-                facts=f"its dims are {', '.join(map(str, self.dims)) or 'none'}",
+                facts=f"its dims are {', '.join(str(d.range) for d in self.dims) or 'none'}",
                 hint="use the dims that `with rc.Context(...) as ...` names, "
                 "or declare a bound of its own: rc.bound('N')",
                 loc=here(),
             )
 
     def range(self, dim: str) -> Range:
-        return next(r for r in self.dims if r.dim == dim)
+        return next(d.range for d in self.dims if d.name == dim)
 
     def dim_names(self) -> tuple[str, ...]:
-        return tuple(r.dim for r in self.dims)
+        return tuple(d.name for d in self.dims)
 
     def constant(self, array: np.ndarray) -> ArrayResource:
         """Return an array as the program holds it, once, under a key that its contents give: equal
@@ -102,14 +103,14 @@ class Tracer:
     def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
         """The box over `dims` in declared order; `ranges` overrides the declared ones."""
         ranges = ranges or {}
-        return Domain(tuple(ranges.get(r.dim, r) for r in self.dims if r.dim in dims))
+        return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))
 
     def emit(
         self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
     ) -> Node:
         """A new equation; its type is inferred."""
         named = op.mentions().union(*(index_symbols(e) for a in args for e in a.index))
-        self.know(named - {b[0] for b in getattr(op, "bind", ())})
+        self.know(named - bound_names(op))
         graph = Graph(self.nodes, ())
         if type_ is None:
             try:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.fragments import table_html
+from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
 from recurra.ir.graph import Graph, Slice
 from recurra.ir.statement import Statement, StatementGraph
@@ -261,7 +262,9 @@ class _Planner:
         """How many of the last points of a loop are asked for behind it."""
         full, d = self.extent(r.source, loop.dim), self.graph[r.source].domain[loop.dim]
         going = (s.op for s in self.graph.statements.values() if isinstance(s.op, Going))
-        ended = {x for op in going for t in op.times for x in (t, f"{t}z")}  # and its tiles
+        times = {t for op in going for t in op.times}
+        tiles = (d.name for t in times for d in self.graph.children(t, Role.TILES))
+        ended = times.union(tiles)
         if loop.dim in ended or varies(d, self.sizes) or self.graph[r.sink].accumulates:
             return full
         e = r.index[self.graph[r.source].domain.dims.index(loop.dim)]

@@ -18,6 +18,17 @@ from recurra.ir.types import Type
 
 Kind = Literal["block", "window", "folded", "tiled", "ring", "apart"]
 
+_KEY = "[]"  # no variable's name ends so
+
+
+def store_key(name: str) -> str:
+    """The name of a store among variables that travel from step to step."""
+    return name + _KEY
+
+
+def is_store_key(name: str) -> bool:
+    return name.endswith(_KEY)
+
 
 @dataclass(frozen=True)
 class Axis:

@@ -17,8 +17,7 @@ from recurra.amounts import parse
 from recurra.errors import RecurraError, here
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
-from recurra.rewrite.granularity import inside_tiles
-from recurra.rewrite.tile import outer_of
+from recurra.rewrite.tile import outer_dims
 
 Tier = Literal["host", "disk"]
 
@@ -89,7 +88,7 @@ def worth(plan: Plan, swap: Swap) -> dict[str, str]:
 
 
 def _can(plan: Plan, s: Store) -> bool:
-    blocks = set(map(outer_of, inside_tiles(plan.graph)))
+    blocks = outer_dims(plan.graph)
     cut = bool(s.kept) and s.kept[0].kind == "block" and s.kept[0].dim not in blocks
     return cut and not s.output and not s.given and len(plan.graph[s.name].domain.dims) > 1
 

@@ -54,14 +54,13 @@ class Ended:
 def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
     """What ends loops of a graph."""
     out: list[Ended] = []
-    ranges = {r.dim: r for r in graph.dims}
+    ranges = {d.name: d.range for d in graph.dims}
     for n in graph.nodes.values():
         if isinstance(n.op, Going):
             time = n.op.times[0]
             units = dict.fromkeys(n.op.times, 1)
-            for t in n.op.times:  # its tiles, and their elements
-                if f"{t}z" in ranges and f"{t}e" in ranges:
-                    units[f"{t}z"] = ranges[f"{t}e"].size(sizes)
+            for outer, inner in filter(None, map(graph.halves, n.op.times)):
+                units[outer.name] = inner.range.size(sizes)
             points = evaluate(ranges[time].hi, sizes)
             out.append(Ended(n.name, time, points, units, max(n.op.every, 1)))
     return tuple(out)

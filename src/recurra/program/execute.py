@@ -13,7 +13,7 @@ from recurra.cost.target import Target
 from recurra.errors import RecurraError
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
-from recurra.memory.store import Store
+from recurra.memory.store import Store, store_key
 from recurra.program.called import called
 from recurra.program.given import Given, source
 from recurra.program.lower import Program
@@ -251,6 +251,7 @@ class _Run:
         self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.spans: dict[str, tuple[Loop, int, int]] = {}
+        self.traveling = {store_key(n): s for n, s in self.plan.stores.items()}
 
     def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
         """Where the outermost loop starts, and with what."""
@@ -266,7 +267,7 @@ class _Run:
     def saved(self, name: str, x: Any, place: Any = None) -> Any:
         """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
         place there."""
-        store = self.plan.stores.get(name.removesuffix("[]")) if name.endswith("[]") else None
+        store = self.traveling.get(name)
         mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
         if store is not None and store.apart:
             pairs = zip(x, place if mine else [None] * len(x), strict=True)

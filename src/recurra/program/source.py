@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from recurra.ir.expr import Sym, substitute
+from recurra.memory.store import store_key
 from recurra.program.ended import Kept
 from recurra.program.frees import frees
 from recurra.program.lower import (
@@ -35,6 +36,7 @@ from recurra.schedule.tree import Loop
 WIDTH = 100
 _GLUE = "\N{NO-BREAK SPACE}"  # outside brackets a line cannot be broken
 _TAKEN = {"run", "seed", "copy", "range"}
+_CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
 
 def source(program: Program) -> str:
@@ -73,9 +75,9 @@ class _Writer:
         self.state = _state(self.program)
         self.spelt: dict[tuple[str, str], str] = {}
         self.taken = {*_TAKEN, *keyword.kwlist, *(r.name for r in self.program.regions)}
-        for r in self.program.plan.graph.dims:
-            self.taken |= {self.spell("clock", r.dim + back) for back in ("", "_back")}
-            self.taken |= {f"{self.spell('clock', r.dim)}{end}" for end in ("_end", "_from")}
+        for dim in self.program.plan.graph.declared:
+            for kind, end in _CLOCKS.items():
+                self.spell(kind, dim, end)
 
     # ---- names
 
@@ -103,7 +105,11 @@ class _Writer:
         return self.spell("call", name, "_call")
 
     def clock(self, loop: Loop) -> str:
-        return self.spell("clock", loop.dim if loop.step > 0 else f"{loop.dim}_back")
+        return self.spell("clock" if loop.step > 0 else "back", loop.dim)
+
+    def launched(self, loop: Loop) -> str:
+        """Where a launch ends."""
+        return self.spell("launched", loop.dim)
 
     # ---- lines
 
@@ -209,13 +215,13 @@ class _Writer:
             return str(it.lo)
         if it is not stretches[0]:
             return f"run.later({it.lo})"
-        start, names = f"{self.clock(it.loop)}_from", self.tuple(self.border(it).values())
+        start, names = self.spell("from", it.loop.dim), self.tuple(self.border(it).values())
         self.line(f"{start}, {names} = run.enter({it.lo}, {self.border_dict(it)})")
         return start
 
     def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
         """What lives on after a step of the main loop: x, a variable; x[], a store."""
-        stores = {f"{n}[]": self.store(n) for n in self.program.waiting(it)}
+        stores = {store_key(n): self.store(n) for n in self.program.waiting(it)}
         known = {it.end.border: self.end(it.end.going)} if it.end else {}
         return {n: self.variable(n) for n in self.program.travelling(it)} | stores | known
 
@@ -235,14 +241,15 @@ class _Writer:
         self.seeds(it.seeds)
         u, end = self.clock(it.loop), it.end
         self.points(end)
-        self.line(f"for {u}, {u}_end in run.launches({self.enter(it)}, {it.hi}, {it.size}):")
+        until = self.launched(it.loop)
+        self.line(f"for {u}, {until} in run.launches({self.enter(it)}, {it.hi}, {it.size}):")
         self.depth += 1
         self.stop(u, end)
-        self.launch(it.region, [u, f"{u}_end", *([self.end(end.going)] if end else [])])
+        self.launch(it.region, [u, until, *([self.end(end.going)] if end else [])])
         if end and end.asks:
             known = self.end(end.going)
             self.line(f"{known} = run.ended({known})")
-        self.report(it, f"{u}_end", it.region.stores)
+        self.report(it, until, it.region.stores)
         self.depth -= 1
         self.past(end)
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import lcm
 from typing import Any
 
+from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
     Div,
     Expr,
@@ -41,6 +43,7 @@ from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.rule import Rewriting
 from recurra.rewrite.running import Running, factors, in_two, product
 from recurra.rewrite.strip import normalised_last, strips, tiled
+from recurra.rewrite.tile import split_dim
 from recurra.rewrite.unjoined import unjoined
 from recurra.rewrite.widen import widened
 from recurra.sets import isl
@@ -93,7 +96,8 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
         graph = widened(graph, along, g, part)
     for s in strips(GrowingAxes(graph, sizes, size, free)):
         graph = tiled(graph, s, sizes)
-    made = _Chunks(graph, dim, size, {s.name: s for s in sums})
+    halves = split_dim(graph, dim, size, sizes, Role.CHUNKS)
+    made = _Chunks(graph, dim, size, {s.name: s for s in sums}, halves)
     return made.graph_in_chunks() if made.possible() else None
 
 
@@ -124,6 +128,7 @@ class _Chunks:
     dim: str
     size: int
     sums: Mapping[str, Running]  # over all points so far: they are of chunks
+    dims: tuple[Dim, Dim]  # of chunks, of points of one
 
     @property
     def of_chunks(self) -> set[str]:
@@ -132,11 +137,11 @@ class _Chunks:
 
     @property
     def outer(self) -> str:
-        return f"{self.dim}z"
+        return self.dims[0].name
 
     @property
     def inner(self) -> str:
-        return f"{self.dim}e"
+        return self.dims[1].name
 
     @property
     def members(self) -> set[str]:
@@ -201,8 +206,9 @@ class _Chunks:
         for s in self.sums.values():
             nodes.pop(s.before)
             nodes |= self.sum_of_chunk(s)
-        dims = [y for r in self.graph.dims for y in self.ranges(r)]
-        return Graph(nodes, self.graph.outputs, tuple(dims))
+        by = {self.dim: self.point}
+        every = (self.dims if d.name == self.dim else (d.at(by),) for d in self.graph.dims)
+        return Graph(nodes, self.graph.outputs, tuple(chain(*every)))
 
     def sum_of_chunk(self, s: Running) -> Mapping[str, Node]:
         """s[z] = s[z-1] + the sum over a chunk, all at once."""

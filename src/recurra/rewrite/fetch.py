@@ -21,8 +21,8 @@ from recurra.ops.permutation import Permutation
 from recurra.ops.samples import FUNCTION, Samples
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.granularity import free_dims, inside_tiles
-from recurra.rewrite.tile import outer_of
+from recurra.rewrite.granularity import free_dims
+from recurra.rewrite.tile import outer_dims
 from recurra.rewrite.unshuffle import flattened
 
 Wanted = Callable[[str, int], bool]
@@ -113,7 +113,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     """Have the host take shuffled samples of what is to be swapped, of blocks all at once."""
     if cx.offloads is None:
         return graph
-    dims = {*free_dims(graph, cx).all, *map(outer_of, inside_tiles(graph))}
+    dims = {*free_dims(graph, cx).all, *outer_dims(graph)}
     new, taken = fetch(graph, cx.sizes, dims, cx.offloads)
     cx.remark(*taken)
     return new

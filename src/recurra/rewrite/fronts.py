@@ -91,7 +91,7 @@ def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
         for k in range(len(n.args))
         if happens(n.domain, merge_condition(n, k))
     ]
-    yield from _fronts(graph, sizes, list(graph.nodes), edges, [r.dim for r in graph.dims])
+    yield from _fronts(graph, sizes, list(graph.nodes), edges, list(graph.declared))
 
 
 def _fronts(

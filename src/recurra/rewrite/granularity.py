@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from recurra.cost.model import compute_ns
+from recurra.ir.dims import Role
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Type
@@ -47,14 +48,14 @@ def loops(graph: Graph) -> dict[str, set[str]]:
     Inside a cycle the first legal dim, in the user's order, becomes a loop; the dependences that it
     carries are dropped and the rest is looked at again.
     """
-    out: dict[str, set[str]] = {r.dim: set() for r in graph.dims}
+    out: dict[str, set[str]] = {d: set() for d in graph.declared}
     edges = [
         (n.name, k)
         for n in graph.nodes.values()
         for k in range(len(n.args))
         if happens(n.domain, merge_condition(n, k))
     ]
-    _loops(graph, list(graph.nodes), edges, [r.dim for r in graph.dims], out)
+    _loops(graph, list(graph.nodes), edges, list(graph.declared), out)
     return out
 
 
@@ -144,19 +145,18 @@ SCATTERED = 10.0  # ns to take a number of a row whose numbers lie apart then, m
 def batch_dims(graph: Graph) -> list[str]:
     """The dims that order nothing: no cycle moves along them, some equation can have them."""
     ordered = loops(graph)
-    return [r.dim for r in graph.dims if not ordered[r.dim] and candidates(graph, r.dim)]
+    return [d for d in graph.declared if not ordered[d] and candidates(graph, d)]
 
 
 def inside_tiles(graph: Graph) -> list[str]:
-    """te, where t is split into tz and te."""
-    dims = {r.dim for r in graph.dims}
-    return [r.dim for r in graph.dims if r.dim[-1] == "e" and f"{r.dim[:-1]}z" in dims]
+    """The dims that count the points of a tile, chunk or group: te, where t is tz and te."""
+    return [d.name for d in graph.dims if d.role is Role.POINTS]
 
 
 def batches(graph: Graph) -> list[str]:
     """The dims that order nothing, but not those of tiles: of them only the inside is an axis."""
-    split = inside_tiles(graph)
-    return [d for d in batch_dims(graph) if f"{d[:-1]}e" not in split]
+    inside = inside_tiles(graph)
+    return [d for d in batch_dims(graph) if d not in inside and graph.points_of(d) is None]
 
 
 def batch_last(
@@ -254,10 +254,10 @@ def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ..
     return out
 
 
-def restored(array: Any, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
-    """An array [*dims, *axes] as [*before, *spatial]; a dim in groups is one again."""
+def restored(array: Any, graph: Graph, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
+    """An array [*dims, *axes] as [*before, *spatial]; a dim that `graph` has in groups is one."""
     have = [*axes[0], *axes[1]]
-    split = [[d] if d in have else [f"{d}z", f"{d}e"] for d in before]
+    split = [[d] if d in have else _halves(graph, d) for d in before]
     order = [have.index(d) for parts in split for d in parts]
     order += [k for k, d in enumerate(have) if d == ""]
     array = array if order == sorted(order) else xp.permute_dims(array, tuple(order))
@@ -267,6 +267,12 @@ def restored(array: Any, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
     for parts in split:
         shape.append(prod(next(sizes) for _ in parts))
     return xp.reshape(array, (*shape, *sizes))
+
+
+def _halves(graph: Graph, dim: str) -> list[str]:
+    found = graph.halves(dim)
+    assert found is not None, f"{dim} is neither a dim nor an axis of the result"
+    return [d.name for d in found]
 
 
 def laid_out(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from recurra.errors import ScheduleError
+from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym, div, mod
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -20,7 +21,7 @@ from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.tile import Tile, tile, untiled
+from recurra.rewrite.tile import Tile, split_dim, tile, untiled
 
 HINT = "leave groups out"
 
@@ -75,12 +76,14 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
             raise _refusal(
                 n, f"{n.op.fn.key} is called for all rows: only an environment has parts"
             )
-    r = next(x for x in graph.dims if x.dim == dim)
+    r = graph.declared[dim].range
     total = r.size(sizes)
     if r.lo != 0 or total % count:
         raise _refusal(calls[0], f"{count} does not divide {r.hi} = {total}")
     members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
-    g = Groups(r, count, Tile(dim, total // count, members), _strings(graph, calls, dim))
+    rows = total // count
+    halves = split_dim(graph, dim, rows, sizes, Role.GROUPS)
+    g = Groups(r, count, Tile(dim, rows, members, halves), _strings(graph, calls, dim))
     _expect(graph, g, sizes)
     return g
 
@@ -136,7 +139,6 @@ def _whole(graph: Graph, n: Node, a: Ref, g: Groups, sizes: Mapping[str, int]) -
 def grouped(graph: Graph, g: Groups) -> Graph:
     """The program whose rows take turns."""
     z, e = Sym(g.tile.outer), Sym(g.tile.inner)
-    turn = Range(g.dim, g.count)
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
         if n.name in g.strings:
@@ -148,7 +150,8 @@ def grouped(graph: Graph, g: Groups) -> Graph:
     split = tile(Graph(nodes, graph.outputs, graph.dims), g.tile)
     taken = [n for n in split.nodes.values() if _takes(n, g)]
     own = {n.name: _picked(n, (*n.args[0].index[:-1], z), e) for n in taken}
-    dims = (*(r for r in split.dims if r.dim != g.dim), turn)
+    turn = replace(g.tile.dims[0], range=Range(g.dim, g.count))
+    dims = (*(d for d in split.dims if d.name != g.dim), turn)
     return Graph({**split.nodes, **own}, graph.outputs, dims)
 
 

@@ -77,7 +77,7 @@ class GrowingAxes:
     known: dict[str, Axes] = field(default_factory=dict[str, Axes])
 
     def __post_init__(self) -> None:
-        self.dims = {r.dim for r in self.graph.dims}
+        self.dims = set(self.graph.declared)
         asked = [
             (n, a, e, r)
             for n in self.graph.nodes.values()

@@ -22,8 +22,6 @@ from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import free_dims
 
-_AGAIN = "_again"  # ends the names of copies
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -129,7 +127,7 @@ class _Phase:
     def closure(self) -> list[str]:
         """Everything that computing again could reach."""
         seen: dict[str, None] = {}
-        todo = sorted(self.needed)
+        todo = self.graph.in_order(self.needed)
         while todo:
             name = todo.pop()
             if name in seen:
@@ -164,14 +162,13 @@ class _Phase:
     def boundary(self, again: list[str]) -> list[str]:
         chosen = set(again)
         wants = self.needed | {a.name for n in again for a in self.sources(self.graph[n])}
-        return sorted(wants - chosen)
+        return self.graph.in_order(wants - chosen)
 
     def copy(self, again: list[str]) -> tuple[Graph, list[str]]:
         """The graph with copies of `again` that only this phase reads."""
         names: dict[str, str] = {}
         for n in again:
-            stem = n.split(_AGAIN)[0] + _AGAIN
-            names[n] = self.graph.fresh(stem, names.values())
+            names[n] = self.graph.fresh(f"{n}_again", names.values())
 
         def redirect(a: Ref) -> Ref:
             return (

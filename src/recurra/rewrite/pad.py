@@ -51,7 +51,7 @@ def pad_with_fills(
     """`pad`, and what each equation holds in the padding of each axis (None: it has none)."""
     graph = graph.live()
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
-    dims = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
+    dims = set(graph.declared)
     for n in graph.nodes.values():
         g.put(n)
     first = next(iter(graph.nodes.values()))
@@ -231,7 +231,7 @@ def _branch(
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether an axis of a value or of a read has a length that changes with a dim."""
-    dims = {r.dim for r in graph.dims} | {d for n in graph.nodes.values() for d in n.domain.dims}
+    dims = graph.declared.keys()
     sizes = (s for n in graph.nodes.values() for s in shape_of(n.type))
     counts = (e.count for n in graph.nodes.values() for a in n.args for e in a.slices)
     return any(symbols(e) & dims for e in chain(sizes, counts))

@@ -212,7 +212,7 @@ class Padding:
         labels = join_labels((axes[axis], axes, ""), axes)
         mask = self.mask(self.size(x, axis), x.valid[axis])
         other = self.emit(Const(value=value, dtype=self.g.type(x.ref).dtype), (), "fill")
-        ref = self.emit(Where(labels=labels), (mask, x.ref, other), _stem(x, "masked"))
+        ref = self.emit(Where(labels=labels), (mask, x.ref, other), f"{x.ref.name}_masked")
         return self.now(x, ref, axis, value)
 
     def now(self, x: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
@@ -236,10 +236,10 @@ class Padding:
         after = self.excess(x, gap)
         if after != 0:
             f = x.fill[axis]
-            ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), _stem(x, "grown"))
+            ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), f"{x.ref.name}_grown")
             x = self.now(x, ref, axis, 0.0 if f is None else join(f, 0.0))
         if self.size(x, axis) != size:
-            cut = self.emit(Cut(axis=axis, start=0, size=size), (x.ref,), _stem(x, "cut"))
+            cut = self.emit(Cut(axis=axis, start=0, size=size), (x.ref,), f"{x.ref.name}_cut")
             x = replace(x, ref=cut)
         return x
 
@@ -265,7 +265,7 @@ class Padding:
         if lead - before == 0 and lead + have + after == size:
             return wide, x.ref
         if lead != 0 or after != 0:
-            x = replace(x, ref=self.emit(wide, (x.ref,), _stem(x, "wide")))
+            x = replace(x, ref=self.emit(wide, (x.ref,), f"{x.ref.name}_wide"))
         return Cut(axis=axis, start=lead - before, size=size), x.ref
 
 
@@ -277,10 +277,8 @@ def least(sizes: Sequence[Any]) -> Any:
 
 def unused_name(graph: Graph) -> str:
     """A name for the position along an axis that is no dim and no bound."""
-    ranges = [*graph.dims, *(r for n in graph.nodes.values() for r in n.domain)]
-    taken = {r.dim for r in ranges}.union(*(symbols(r.lo) | symbols(r.hi) for r in ranges))
     name = "k"
-    while name in taken:
+    while name in graph.symbols:
         name += "_"
     return name
 
@@ -293,8 +291,3 @@ def _renames(ref: Ref, domain: Domain) -> bool:
     """Is every dim read at another one?"""
     plain = all(isinstance(e, Sym) for e in ref.index) and len(set(ref.index)) == len(domain)
     return plain and ref.index != domain.identity
-
-
-def _stem(x: Operand, how: str) -> str:
-    """A name for what becomes of an operand; a mask of a mask is a mask."""
-    return f"{x.ref.name.removesuffix('_' + how)}_{how}"

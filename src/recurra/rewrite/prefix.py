@@ -34,17 +34,19 @@ def prefix(
     for n in graph.nodes.values():
         g.put(n)
     said: list[str] = []
+    made: dict[str, str] = {}  # equations -> their first points
     for n in graph.nodes.values():
         for r in n.domain:
             count = _first(graph, n, r, sizes)
             count = -(-count // (chunk or 1)) * (chunk or 1)
             if 0 < count <= _points(r, sizes) and fuel().burn("first points", n.name):
-                _apart(graph, g, n, r, count, sizes)
+                made[n.name] = _apart(graph, g, n, r, count, sizes)
                 said.append(f"{n.name}: its first {count} points apart")
                 break
     if not said:
         return graph, []
-    names = [x for n in graph.nodes for x in (n, f"{n}_first") if x in g.nodes]
+    pairs = (((n, made[n]) if n in made else (n,)) for n in graph.nodes)
+    names = [x for pair in pairs for x in pair if x in g.nodes]
     rest = [x for x in g.nodes if x not in names]
     return Graph({k: g.nodes[k] for k in (*names, *rest)}, graph.outputs, graph.dims), said
 
@@ -93,7 +95,8 @@ def _end(reader: Node, a: Ref, n: Node, r: Range) -> int:
 
 def _apart(
     graph: Graph, g: Rewriting, n: Node, r: Range, count: int, sizes: Mapping[str, int]
-) -> None:
+) -> str:
+    """Has far reads read a copy of the first points; returns its name."""
     ranges = (replace(x, hi=count) if x.dim == r.dim else x for x in n.domain)
     first = Node(
         g.fresh(f"{n.name}_first"),
@@ -110,6 +113,7 @@ def _apart(
             now = g[reader.name]
             args = (*now.args[:k], replace(now.args[k], name=first.name), *now.args[k + 1 :])
             g.put(replace(now, args=args))
+    return first.name
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import gcd, lcm
 from typing import Any
 
 from recurra.ir.bind import bind
+from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
     Cmp,
     Expr,
@@ -48,7 +50,7 @@ MOST = 12  # turns of a round: each is compiled
 def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
     """The graph with every such dim in rounds, and what was decided."""
     why: list[str] = []
-    for r in graph.dims:
+    for r in [d.range for d in graph.dims]:
         bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
         work = _Rounds(bind(graph, bound), r, turns(graph, r.dim), sizes)
         if work.fits() and fuel().burn("points in turns → rounds", r.dim):
@@ -80,9 +82,15 @@ class _Rounds:
     sizes: Mapping[str, int]
     names: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
 
-    def __post_init__(self) -> None:
-        taken = {x.dim for x in self.graph.dims} | self.graph.nodes.keys()
-        self.dim = next(d for d in _names(f"{self.r.dim}r") if d not in taken)
+    @cached_property
+    def rounds(self) -> Dim:
+        return self.graph.fresh_dim(
+            Role.ROUNDS, self.r.dim, -(-self.r.size(self.sizes) // self.n), taken=self.sizes
+        )
+
+    @property
+    def dim(self) -> str:
+        return self.rounds.name
 
     def over(self, n: Node) -> bool:
         return self.r.dim in n.domain
@@ -148,8 +156,7 @@ class _Rounds:
             for turn in range(self.n) if self.over(n) else (0,):
                 new = self.node(n, turn)
                 nodes[new.name] = new
-        points = self.range(Range(self.r.dim, self.r.hi), 0)
-        dims = tuple(points if r.dim == self.r.dim else r for r in self.graph.dims)
+        dims = tuple(self.rounds if d.name == self.r.dim else d for d in self.graph.dims)
         return Graph(nodes, self.graph.outputs, dims).live()
 
     def name(self, name: str, turn: int) -> str:
@@ -221,7 +228,7 @@ def _names(stem: str) -> Iterator[str]:
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether the points of a dim differ in turns."""
-    return any(turns(graph, r.dim) > 1 for r in graph.dims)
+    return any(turns(graph, dim) > 1 for dim in graph.declared)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:

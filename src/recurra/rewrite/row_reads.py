@@ -104,8 +104,13 @@ class Reads(Rows):
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
         own: dict[str, Index] = {r.dim: r.sym for r in self.rows}
         by = own | dict(zip(source.domain.dims, a.index, strict=True))
-        tail = dim.removeprefix(self.time)
-        return tuple(by[r.dim + tail if r.dim + tail in by else r.dim] for r in self.rows)
+        graph = self.graph
+        k = graph.adjoints(graph.first_of(dim)).index(dim) if dim != self.time else -1
+        same = (graph.adjoints(r.dim)[k : k + 1] if k >= 0 else () for r in self.rows)
+        return tuple(
+            by[next((d for d in found if d in by), r.dim)]
+            for r, found in zip(self.rows, same, strict=True)
+        )
 
     def _one_row(self, n: Node, k: int, a: Ref, source: Node) -> None:
         """Points of another row may lie past its end."""

@@ -72,9 +72,7 @@ class Rows:
         }
         (time,) = [r for r in done.domain if r.dim in self.timed]
         self.time, self.rows = time.dim, done.domain.without(time.dim)
-        self.ranges = {r.dim: r for n in graph.nodes.values() for r in n.domain} | {
-            r.dim: r for r in graph.dims
-        }
+        self.ranges = {d.name: d.range for d in graph.dims}
         static = bind(graph, {self.bound: self.ending.most})
         self.g = Rewriting({}, graph.outputs, static.dims, {})
         for n in static.nodes.values():
@@ -117,13 +115,11 @@ class Rows:
         raise DomainError(what, facts=facts, hint=hint, loc=loc)
 
     def role(self, dim: str) -> str:
-        """The row or time that a dim stands for: gradients call a second one b_ or t_."""
+        """The row or time that a dim stands for: gradients read a second one."""
+        first, mine = self.graph.first_of(dim), self.ranges[dim]
         for r in (*self.rows, self.ranges[self.time]):
-            rest = dim.removeprefix(r.dim)
-            if dim.startswith(r.dim) and not rest.strip("_"):
-                mine = self.ranges[dim]
-                if (mine.lo, mine.hi) == (r.lo, r.hi):
-                    return r.dim
+            if first == r.dim and (mine.lo, mine.hi) == (r.lo, r.hi):
+                return r.dim
         return dim
 
     # ---- where rows end
@@ -141,7 +137,8 @@ class Rows:
         alive = Node(self.alive, Merge(when=(TRUE,)), (on,), box, Type("bool"), e.loc)
         self.g.put(alive)
         more = self.emit(el.Not(), (ends,), "more")
-        times = (self.time, *sorted(self.timed - {self.time}))
+        others = (d for d in self.graph.declared if d in self.timed and d != self.time)
+        times = (self.time, *others)
         going = self.emit(
             el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
         )

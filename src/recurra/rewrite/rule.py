@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recurra.errors import Loc
+from recurra.ir.dims import Dim
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Op
@@ -77,7 +78,7 @@ class Rewriting:
 
     nodes: dict[str, Node]
     outputs: tuple[str, ...]
-    dims: Any
+    dims: tuple[Dim, ...]
     sizes: Mapping[str, int]
     readers: dict[str, dict[str, None]] = field(default_factory=dict)  # in an order of their own
     todo: deque[str] = field(default_factory=deque)

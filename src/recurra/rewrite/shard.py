@@ -36,7 +36,7 @@ class Refusal:
 def choose(graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], workers: int) -> Shard:
     """The first of `dims`, which order nothing, that can be split; raises ScheduleError."""
     for name in (SHARD, SHARDS):
-        if name in sizes or any(r.dim == name for r in graph.dims):
+        if name in sizes or name in graph.declared:
             raise ScheduleError(
                 f"a program that is split over workers has no dim or bound {name!r}",
                 facts=f"{SHARD} is which of the {SHARDS} a worker is",
@@ -59,7 +59,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], workers:
 
 def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> Shard | Refusal:
     """How a dim is split, or why it cannot be."""
-    r = next(x for x in graph.dims if x.dim == dim)
+    r = graph.declared[dim].range
     if r.lo != 0 or not isinstance(r.hi, Sym):
         return Refusal(f"it counts from {r.lo} to {r.hi}")
     n = r.size(sizes)

@@ -27,11 +27,11 @@ def single(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[Axes]]:
     """The graph without dims of one point, and where the dims of its outputs are."""
     gone = [d for d in of_one_point(graph, sizes) if fuel().burn("a dim of one point → none", d)]
     at: dict[str, Expr | int] = {}
-    for r in graph.dims:
-        if r.dim in gone:
-            at[r.dim] = r.lo
-            if isinstance(r.hi, Sym):
-                at[r.hi.name] = sizes[r.hi.name]
+    for d in gone:
+        r = graph.declared[d].range
+        at[d] = r.lo
+        if isinstance(r.hi, Sym):
+            at[r.hi.name] = sizes[r.hi.name]
     work = _Single(graph, at, frozenset(gone))
     return work.graph_without(), [work.axes(graph[o]) for o in graph.outputs]
 
@@ -50,7 +50,7 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """
     ordered = loops(graph)
     kept: set[str] = set()
-    whole = {r.dim: r for r in graph.dims}
+    whole = {d.name: d.range for d in graph.dims}
     for n in graph.nodes.values():
         kept |= {r.dim for r in n.domain if not _same(r, whole[r.dim], sizes)}
         if isinstance(n.op, (Call, Input)):
@@ -59,7 +59,7 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
             for e, r in zip(a.index, graph[a.name].domain, strict=True):
                 if isinstance(e, Slice) and (isinstance(n.op, Merge) or not _whole(e, r, sizes)):
                     kept.add(r.dim)
-    recur = [r for r in graph.dims if ordered[r.dim]]
+    recur = [d.range for d in graph.dims if ordered[d.name]]
     return [r.dim for r in recur[1:] if r.size(sizes) == 1 and r.dim not in kept]
 
 
@@ -102,7 +102,7 @@ class _Single:
         for n in self.graph.nodes.values():
             self.made[n.name] = self.node(n)
         outputs = tuple(self.output(self.graph[o]) for o in self.graph.outputs)
-        dims = tuple(r for r in self.graph.dims if r.dim not in self.gone)
+        dims = tuple(d for d in self.graph.dims if d.name not in self.gone)
         return Graph(self.made, outputs, dims)
 
     def domain(self, d: Domain) -> Domain:
@@ -160,7 +160,8 @@ class _Single:
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether an inner dim of one point recurs."""
-    inner = (r for r in graph.dims[1:] if not r.mentions() - cx.sizes.keys())
+    ranges = (d.range for d in graph.dims[1:])
+    inner = (r for r in ranges if not r.mentions() - cx.sizes.keys())
     return any(r.size(cx.sizes) == 1 for r in inner) and bool(of_one_point(graph, cx.sizes))
 
 

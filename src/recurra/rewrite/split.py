@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import prod
 
 from recurra.cost.tuning import Tuning
+from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym, both, compare, evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.op import LETTERS
@@ -53,16 +55,16 @@ def split(
     The cut is at a multiple of `chunk` steps. `rows` of a batch fill a chunk of the points (0: no
     chunks).
     """
-    for r in graph.dims:
+    for dim in graph.declared:
         for m in graph.nodes.values():
             step = chunk or 1
-            cut = _cut(graph, m, r.dim, sizes, step, fewest)
+            cut = _cut(graph, m, dim, sizes, step, fewest)
             if rows and cut >= fewest:
-                made = _in_chunks(graph, sizes, m, r.dim, cut, step, rows)
+                made = _in_chunks(graph, sizes, m, dim, cut, step, rows)
                 if made is not None:
                     return made
             while cut >= fewest:
-                work = _Split(graph, sizes, m, r.dim, cut)
+                work = _Split(graph, sizes, m, dim, cut)
                 if not work.worthwhile() or not work.whole():
                     break
                 if work.most() <= ROOM:
@@ -75,15 +77,15 @@ def split(
 
 def _begun_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) -> Made:
     """The graph where no product is asked for before a point: given ones are there already."""
-    for r in graph.dims:
-        if not any(_cut(graph, m, r.dim, sizes, step, fewest) for m in graph.nodes.values()):
+    for dim in graph.declared:
+        if not any(_cut(graph, m, dim, sizes, step, fewest) for m in graph.nodes.values()):
             continue
-        first = demands(graph, r.dim, sizes)
+        first = demands(graph, dim, sizes)
         made = [x for n, x in first.items() if isinstance(graph[n].op, Einsum)]
         cut = min(made, default=0)
         cut -= cut % step
-        if cut >= fewest and fuel().burn("points that nothing reads → none", r.dim):
-            return narrowed(graph, r.dim, cut, sizes), [f"{r.dim}: begins at {cut}"]
+        if cut >= fewest and fuel().burn("points that nothing reads → none", dim):
+            return narrowed(graph, dim, cut, sizes), [f"{dim}: begins at {cut}"]
     return graph, []
 
 
@@ -151,9 +153,10 @@ class _Split:
 
     def __post_init__(self) -> None:
         self.points = self.points or self.cut
-        self.inner = f"{self.dim}p"
-        while any(r.dim == self.inner for r in self.graph.dims):
-            self.inner += "_"
+        self.early_points = self.graph.fresh_dim(
+            Role.PREFIX, self.dim, self.points, taken=self.sizes
+        )
+        self.inner = self.early_points.name
         self.first = demands(self.graph, self.dim, self.sizes)
         self.sums = {s.before: s.name for s in running(self.graph, self.dim)}
         parts = components(self.graph.nodes, lambda n: [a.name for a in self.graph[n].args])
@@ -262,9 +265,8 @@ class _Split:
             when = (compare("<", t, self.cut), compare(">=", t, self.cut))
             args = (Ref(copy, n.domain.identity), Ref(rest, n.domain.identity))
             nodes[name] = Node(name, Merge(when=when), args, n.domain, n.type, n.loc)
-        dims: list[Range] = []
-        for r in self.graph.dims:
-            dims += [r, Range(self.inner, self.points)] if r.dim == self.dim else [r]
+        more = {self.dim: (self.early_points,)}
+        dims = chain(*((d, *more.get(d.name, ())) for d in self.graph.dims))
         graph = Graph(nodes, self.graph.outputs, tuple(dims)).live()
         return narrowed(graph, self.dim, self.cut, self.sizes)
 
@@ -401,7 +403,7 @@ class _Split:
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether enough points of a loop are given before it."""
     chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
-    every = ((m, r.dim) for r in graph.dims for m in graph.nodes.values()) if fewest else ()
+    every = ((m, d) for d in graph.declared for m in graph.nodes.values()) if fewest else ()
     return any(_cut(graph, m, dim, cx.sizes, chunk, fewest) for m, dim in every)
 
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
+from recurra.ir.dims import Dim, Role
+from recurra.ir.expr import Expr, Sym, lin, minimum
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
@@ -38,23 +39,25 @@ from recurra.sets.extent import longest
 
 @dataclass(frozen=True)
 class Strip:
-    """A range lo:hi as tiles of `size` points, counted by `dim`, for some equations.
+    """A range lo:hi as tiles of `size` points, counted by the dim `tiles`, for some equations.
 
     `kept` of them have an axis along it; the others fold one.
     """
 
     lo: Expr | int
     hi: Expr
-    length: Expr | int
     size: int
-    dim: str
+    tiles: Dim
     members: frozenset[str]
     kept: frozenset[str]
 
     @property
+    def dim(self) -> str:
+        return self.tiles.name
+
+    @property
     def range(self) -> Range:
-        count: Any = (self.length + (self.size - 1)) // self.size  # pyright: ignore[reportOperatorIssue]
-        return Range(self.dim, count)
+        return self.tiles.range
 
     @property
     def part(self) -> Slice:
@@ -142,16 +145,14 @@ def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
 def strips(along: GrowingAxes) -> list[Strip]:
     """The ranges that can be said in tiles, as such."""
     graph, out = along.graph, list[Strip]()
-    taken = {r.dim for r in graph.dims}.union(*(symbols(r.hi) for r in graph.dims))
     for g in along.ranges.values():
         members = along.members(g)
         if members and fuel().burn("a range that grows → tiles", str(g.hi)):
-            dim = f"{g.dim}j"
-            while dim in taken:
-                dim += "_"
-            taken.add(dim)
+            count: Any = (g.length + (g.size - 1)) // g.size  # pyright: ignore[reportOperatorIssue]
+            taken = (*along.sizes, *(s.dim for s in out))
+            tiles = graph.fresh_dim(Role.STRIPS, g.dim, count, taken=taken)
             kept = frozenset(n for n in members if g in along.of(n))
-            out.append(Strip(g.lo, g.hi, g.length, g.size, dim, members, kept))
+            out.append(Strip(g.lo, g.hi, g.size, tiles, members, kept))
     return out
 
 
@@ -161,7 +162,8 @@ def tiled(graph: Graph, s: Strip, sizes: Mapping[str, int]) -> Graph:
     most = isl.largest(s.range.hi, around)
     if most is None:
         most = longest(Domain((*around, s.range)), s.dim, sizes)
-    g = Rewriting({}, graph.outputs, (*graph.dims, Range(s.dim, most)), sizes)
+    every = replace(s.tiles, range=Range(s.dim, most))
+    g = Rewriting({}, graph.outputs, (*graph.dims, every), sizes)
     for n in graph.nodes.values():
         g.put(n)
     for n in _in_order(graph, s.members):

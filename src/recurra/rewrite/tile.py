@@ -17,6 +17,7 @@ from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
+from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Type
@@ -35,19 +36,20 @@ VALUE = 1 << 23  # bytes of a value over one tile, such as pictures: more rows f
 
 @dataclass(frozen=True)
 class Tile:
-    """`dim` of `members` in tiles of `size`."""
+    """`dim` of `members` in tiles of `size`: `dims` are those of tiles, of points of one."""
 
     dim: str
     size: int
     members: frozenset[str]
+    dims: tuple[Dim, Dim]
 
     @property
     def outer(self) -> str:
-        return f"{self.dim}z"
+        return self.dims[0].name
 
     @property
     def inner(self) -> str:
-        return f"{self.dim}e"
+        return self.dims[1].name
 
     @property
     def point(self) -> dict[str, Expr | int]:
@@ -68,9 +70,18 @@ class Tile:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
 
-def outer_of(inner: str) -> str:
-    """tz, which counts the tiles, of te."""
-    return f"{inner[:-1]}z"
+def split_dim(
+    graph: Graph, dim: str, size: int, sizes: Mapping[str, int], role: Role = Role.TILES
+) -> tuple[Dim, Dim]:
+    """New dims of the tiles (chunks, groups) of a dim, and of the points of one."""
+    outer = graph.fresh_dim(role, dim, div(graph.declared[dim].hi, size), taken=sizes)
+    inner = graph.fresh_dim(Role.POINTS, outer.name, size, stem=dim, taken=sizes)
+    return outer, inner
+
+
+def outer_dims(graph: Graph) -> set[str]:
+    """The dims that count tiles, chunks or groups."""
+    return {d.name for d in graph.dims if graph.points_of(d.name) is not None}
 
 
 def tiles(
@@ -90,19 +101,24 @@ def tiles(
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
         groups.setdefault(phase, []).append(name)
-    out: list[Tile] = []
+    out: list[tuple[str, int, list[str]]] = []
     for phase, names in groups.items():
         alone = not any(p != phase and p[:-1] == phase[:-1] for p in groups)
         inner = [d for d in _shared_dims(graph, names) if d not in batch]
-        if not alone or not inner or f"{inner[-1][:-1]}e" in batch:  # what is inside is a tile
+        if not alone or not inner or _in_tiles(graph, inner[-1], batch):
             continue
         if enough < inf and _step_ns(graph, sizes, names, batch, prices) >= enough:
             continue
-        t = _tile(graph, sizes, inner[-1], names, ordered, batch, rows)
-        out += [t] if t is not None else []
-    least = {d: min(t.size for t in out if t.dim == d) for d in {t.dim for t in out}}
-    same = (replace(t, size=least[t.dim]) for t in out if t.size % least[t.dim] == 0)
-    return _joined(list(same))
+        size = _tile_size(graph, sizes, inner[-1], names, ordered, batch, rows)
+        out += [(inner[-1], size, names)] if size > 1 else []
+    least = {d: min(size for x, size, _ in out if x == d) for d in {x for x, _, _ in out}}
+    same = [(d, names) for d, size, names in out if size % least[d] == 0]
+    every = {d: frozenset(n for x, names in same if x == d for n in names) for d, _ in same}
+    return [
+        Tile(d, least[d], members, split_dim(graph, d, least[d], sizes))
+        for d, members in every.items()
+        if fuel().burn("a loop → tiles", d)
+    ]
 
 
 def blocks(
@@ -138,7 +154,9 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     elif cached < FEWEST:
         return None
     size = max(z for z in range(1, most + 1) if total % z == 0)
-    return Tile(dim, size, frozenset(members)) if size >= min(FEWEST, most // 2) else None
+    if size < min(FEWEST, most // 2):
+        return None
+    return Tile(dim, size, frozenset(members), split_dim(graph, dim, size, sizes))
 
 
 def _wide(graph: Graph, n: Node, dim: str, sizes: Mapping[str, int]) -> bool:
@@ -175,16 +193,13 @@ def _shared_dims(graph: Graph, names: list[str]) -> list[str]:
     return [d for d in domains[0] if all(d in x for x in domains)]
 
 
-def _joined(found: list[Tile]) -> list[Tile]:
-    """Phases that are tiled in the same way are one tile."""
-    by: dict[tuple[str, int], frozenset[str]] = {}
-    for t in found:
-        by[t.dim, t.size] = by.get((t.dim, t.size), frozenset()) | t.members
-    every = [Tile(d, z, m) for (d, z), m in by.items()]
-    return [t for t in every if fuel().burn("a loop → tiles", t.dim)]
+def _in_tiles(graph: Graph, dim: str, batch: set[str]) -> bool:
+    """Does a dim count tiles whose points are an axis?"""
+    inner = graph.points_of(dim)
+    return inner is not None and inner.name in batch
 
 
-def _tile(
+def _tile_size(
     graph: Graph,
     sizes: Mapping[str, int],
     dim: str,
@@ -192,26 +207,26 @@ def _tile(
     ordered: Mapping[str, set[str]],
     batch: set[str],
     rows: int,
-) -> Tile | None:
+) -> int:
+    """The points of a tile of some equations; 0 where they have none."""
     members = set(names)
     spans = {(graph[n].domain[dim].lo, graph[n].domain[dim].hi) for n in names}
     if len(spans) != 1 or members & ordered[dim] or not any(lo == 0 for lo, _ in spans):
-        return None
+        return 0
     if not all(_fits(graph, n, dim, members, sizes) for n in names):
-        return None
+        return 0
     if not members.isdisjoint(graph.outputs):
-        return None
+        return 0
     ((_, hi),) = spans
     if symbols(hi) - sizes.keys():
-        return None
+        return 0
     total = evaluate(hi, sizes)
     if not total:
-        return None
+        return 0
     have = {n: _batch(graph, sizes, n, batch) for n in names}
     widest = max(k * _nbytes(graph, n, sizes) for n, k in have.items())
     most = max(1, min(total, rows // max(have.values()), VALUE // max(1, widest)))
-    size = max(z for z in range(1, most + 1) if total % z == 0)
-    return Tile(dim, size, frozenset(members)) if size > 1 else None
+    return max(z for z in range(1, most + 1) if total % z == 0)
 
 
 def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
@@ -277,11 +292,7 @@ def _slice_axis(a: Ref, at: int) -> int:
 
 def tile(graph: Graph, t: Tile) -> Graph:
     """The graph with the split made."""
-    dims: list[Range] = []
-    for r in graph.dims:
-        dims.append(r)
-        if r.dim == t.dim:
-            dims += t.split(r)
+    dims = chain(*((d, *t.dims) if d.name == t.dim else (d,) for d in graph.dims))
     nodes = {k: _node(graph, t, n) for k, n in graph.nodes.items()}
     return Graph(nodes, graph.outputs, tuple(dims))
 

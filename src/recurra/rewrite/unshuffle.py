@@ -147,7 +147,7 @@ def _sums(n: Node) -> bool:
 
 def in_order(graph: Graph, s: Samples) -> Graph:
     """The graph with the dims of the samples instead of their number."""
-    order = {r.dim: k for k, r in enumerate(graph.dims)}
+    order = {d: k for k, d in enumerate(graph.declared)}
 
     def spread(d: Domain) -> Domain:
         ranges = [x for r in d for x in (s.over if r.dim == s.dim else (r,))]

@@ -184,7 +184,7 @@ class _Program(Reads):
         self.put(self.n, el.Cast(to=op.dtype), [ref])
 
     def _sorted(self, box: Domain) -> Domain:
-        order = [r.dim for r in self.graph.dims]
+        order = list(self.graph.declared)
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
     def _with_rows(self, n: Node, op: Op, xs: list[Operand]) -> Op:

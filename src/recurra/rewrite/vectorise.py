@@ -165,7 +165,7 @@ def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
     e = a.index[k]
     if not isinstance(e, Slice):
         return True
-    dims = {r.dim for r in graph.dims}
+    dims = set(graph.declared)
     e = _loose(e, source.domain[dim]) or e
     if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & dims:
         return False

@@ -17,6 +17,7 @@ from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
 from recurra.cost.tuning import Tuning
+from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
     Sym,
@@ -73,14 +74,16 @@ class _Skew:
 
     def __post_init__(self) -> None:
         f, dims = self.f, self.graph.dims
-        taken = {r.dim for r in dims} | self.graph.nodes.keys() | self.sizes.keys()
-        stem = f"{f.axis.dim}{f.other.dim}w"
-        name = next(n for k in range(len(taken) + 1) if (n := stem + "_" * k) not in taken)
+        pair = f.axis.dim, f.other.dim
         steps: Any = f.length + length_of(f.other) - 1
-        self.wave, self.steps = Sym(name), steps + f.far
-        self.inside = Range(name, f.before + steps, f.before)
-        last = max(k for k, r in enumerate(dims) if r.dim in (f.axis.dim, f.other.dim))
-        every = (*dims[: last + 1], Range(name, self.steps), *dims[last + 1 :])
+        self.steps = steps + f.far
+        waves = self.graph.fresh_dim(
+            Role.WAVES, f.axis.dim, self.steps, stem="".join(pair), taken=self.sizes
+        )
+        self.wave = waves.range.sym
+        self.inside = Range(waves.name, f.before + steps, f.before)
+        last = max(k for k, d in enumerate(dims) if d.name in pair)
+        every = (*dims[: last + 1], waves, *dims[last + 1 :])
         self.g = Rewriting({}, self.graph.outputs, every, self.sizes)
         for n in self.graph.nodes.values():
             self.g.put(n)
@@ -114,7 +117,7 @@ class _Skew:
             domain = self.domain(n, Range(self.wave.name, self.steps))
             self.waves[name] = self.g.fresh(f"{name}_wave")
             self.g.put(Node(self.waves[name], Merge(when=()), (), domain, self.type(n), n.loc))
-        for part in components(sorted(members), self.needed):
+        for part in components(self.graph.in_order(members), self.needed):
             (name,) = part
             self.g.loc = self.graph[name].loc
             made = self.made(self.graph[name])
@@ -138,7 +141,7 @@ class _Skew:
         """The rows of an equation, and steps."""
         two = (self.f.axis.dim, self.f.other.dim)
         ranges = [*(r for r in n.domain if r.dim not in two), steps]
-        order = [r.dim for r in self.g.dims]
+        order = [d.name for d in self.g.dims]
         return Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
 
     def type(self, n: Node) -> Type:
@@ -364,7 +367,7 @@ class _Skew:
         """The dims along which a reader goes through a table."""
         by = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
         ends = (by[self.f.axis.dim], by[self.f.other.dim])
-        return {r.dim for r in self.g.dims} & set().union(*map(index_symbols, ends))
+        return {d.name for d in self.g.dims} & set().union(*map(index_symbols, ends))
 
     def again(self, a: Ref, within: Domain) -> Ref:
         """What is pulled onto the diagonals, computed for one reader."""

@@ -142,7 +142,7 @@ class _Levels:
     late: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shifts in the loops around
 
     def __post_init__(self) -> None:
-        self.dims = tuple(r.dim for r in self.graph.dims)
+        self.dims = tuple(self.graph.declared)
         self.place = {s: k for k, s in enumerate(self.graph.statements)}
 
     def lag(self, e: Dependence, dim: str) -> Lag | None:

@@ -34,10 +34,6 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
-WORDS = {  # that mean something in the text of a set
-    "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
-    "ceild", "infty", "true", "false",
-}  # fmt: skip
 _CTX = isl.Context()
 _CTX.set_ast_build_detect_min_max(1)
 
@@ -231,19 +227,19 @@ def _above(e: Expr | int) -> list[Expr | int]:
 
 def _top(e: Expr | int, domain: Domain) -> Expr | int | None:
     """The largest of max(e, 0), where it is one expression."""
+    top = "largest"
     try:
-        constraints = (f"{_LARGEST} = max(0, {text(e)})", *inside(domain))
+        while top in mentioned([text(e), *inside(domain)]):
+            top += "_"
+        constraints = (f"{top} = max(0, {text(e)})", *inside(domain))
     except ValueError:
         return None
-    names = tuple(sorted(mentioned(constraints) - {_LARGEST, *domain.dims}))
-    found = span(_LARGEST, (_LARGEST, *domain.dims), constraints, names)
+    names = tuple(sorted(mentioned(constraints) - {top, *domain.dims}))
+    found = span(top, (top, *domain.dims), constraints, names)
     if found is None:
         return None
-    top: Any = found[1] - 1  # pyright: ignore[reportOperatorIssue]
-    return max(top, 0) if isinstance(top, int) else top
-
-
-_LARGEST = "largest_"
+    most: Any = found[1] - 1  # pyright: ignore[reportOperatorIssue]
+    return max(most, 0) if isinstance(most, int) else most
 
 
 @lru_cache(maxsize=1 << 16)

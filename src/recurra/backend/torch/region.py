@@ -214,7 +214,7 @@ class TorchBackend:
 def steps_of(plan: Plan, region: Region) -> int:
     """Steps of a region in one run: its launches, and in each one the steps of its chunk."""
     loops = [*region.around, *([region.chunk] if region.chunk else [])]
-    dims = {r.dim: r for r in plan.graph.dims}
+    dims = {d.name: d.range for d in plan.graph.dims}
     return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
 
 

@@ -1,0 +1,122 @@
+"""Dims as a graph declares them: the points of each, what it is, and of which other dim.
+
+    dims t<T, tz<T//8 tiles of t, te<8 points of tz
+
+Ranges and indices refer to a dim by its name, which says nothing else: a user may call his `tz`.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+
+from recurra.ir.expr import Expr, substitute
+from recurra.ir.types import Range
+
+_SETS = {  # words of isl's notation, in which case does not matter
+    "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
+    "ceild", "infty", "infinity", "nan", "rat", "true", "false",
+}  # fmt: skip
+_TEXT = {*keyword.kwlist, "inf"}  # words of the text form, and of generated code
+
+
+def is_reserved(name: str) -> bool:
+    """Does a name mean something else where dims and bounds are named?"""
+    return name in _TEXT or name.lower() in _SETS
+
+
+class Role(Enum):
+    """What a dim is: written by the user, or made by a pass of another dim, its parent."""
+
+    WRITTEN = "written"
+    ADJOINT = "adjoint"  # a second point of the parent, at which a cotangent is read
+    TILES = "tiles"
+    CHUNKS = "chunks"
+    GROUPS = "groups"  # of rows that take turns
+    POINTS = "points"  # of one tile, chunk or group
+    PREFIX = "prefix"  # its first points, all at once
+    STRIPS = "strips"  # tiles of a range that ends at a point of the parent
+    ROUNDS = "rounds"
+    WAVES = "waves"  # diagonals
+
+    @property
+    def suffix(self) -> str:
+        """The end of a name that tells a reader what the dim is; nothing else reads it."""
+        return _SUFFIX[self]
+
+
+_SUFFIX = {
+    Role.WRITTEN: "",
+    Role.ADJOINT: "_",
+    Role.TILES: "z",
+    Role.CHUNKS: "z",
+    Role.GROUPS: "z",
+    Role.POINTS: "e",
+    Role.PREFIX: "p",
+    Role.STRIPS: "j",
+    Role.ROUNDS: "r",
+    Role.WAVES: "w",
+}
+
+
+@dataclass(frozen=True)
+class Dim:
+    """The declaration of a dim. Its parent may be gone, as that of rounds is."""
+
+    range: Range  # all of its points; equations may have fewer
+    role: Role = Role.WRITTEN
+    parent: str | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.parent is None else f" {self.role.value} of {self.parent}"
+        return f"{self.range}{of}"
+
+    @property
+    def name(self) -> str:
+        return self.range.dim
+
+    @property
+    def hi(self) -> Expr | int:
+        return self.range.hi
+
+    def at(self, by: Mapping[str, Expr | int]) -> Dim:
+        """The declaration with the ends of its range replaced."""
+        r = self.range
+        return replace(self, range=Range(r.dim, substitute(r.hi, by), substitute(r.lo, by)))
+
+
+class Declarations:
+    """What is asked of the dims of a graph, whatever they are called."""
+
+    dims: tuple[Dim, ...]
+
+    @cached_property
+    def declared(self) -> dict[str, Dim]:
+        """The dims by name, in the user's order."""
+        return {d.name: d for d in self.dims}
+
+    def children(self, dim: str, *roles: Role) -> tuple[Dim, ...]:
+        """The dims that passes made of one, of any role or of some."""
+        return tuple(d for d in self.dims if d.parent == dim and (not roles or d.role in roles))
+
+    def first_of(self, dim: str) -> str:
+        """The dim that a gradient made this one of, or the dim itself."""
+        d = self.declared[dim]
+        return dim if d.role is not Role.ADJOINT or d.parent is None else self.first_of(d.parent)
+
+    def adjoints(self, dim: str) -> tuple[str, ...]:
+        """The second points of a dim that gradients read, and theirs, as they came about."""
+        made = (d.name for d in self.dims if d.role is Role.ADJOINT)
+        return tuple(x for x in made if self.first_of(x) == dim)
+
+    def points_of(self, dim: str) -> Dim | None:
+        """The dim of the points of a tile, chunk or group, if `dim` counts such."""
+        return next(iter(self.children(dim, Role.POINTS)), None)
+
+    def halves(self, dim: str) -> tuple[Dim, Dim] | None:
+        """The two dims that one was split into: the tiles (chunks, groups), the points of one."""
+        pairs = ((d, self.points_of(d.name)) for d in self.children(dim))
+        return next(((outer, inner) for outer, inner in pairs if inner is not None), None)
