@@ -162,7 +162,7 @@ class _Phase:
     def boundary(self, again: list[str]) -> list[str]:
         chosen = set(again)
         wants = self.needed | {a.name for n in again for a in self.sources(self.graph[n])}
-        return self.graph.in_order(wants - chosen)
+        return sorted(wants - chosen)
 
     def copy(self, again: list[str]) -> tuple[Graph, list[str]]:
         """The graph with copies of `again` that only this phase reads."""
