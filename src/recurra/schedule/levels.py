@@ -68,7 +68,7 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
     if not branching <= cuts.keys():
         return {**dict.fromkeys(branching, frozenset[Cut]()), **cuts}
     finer = dict(cuts)
-    dims = {r.dim for r in graph.dims}
+    dims = set(graph.declared)
     for name, index in ((e.ref.name, e.ref.index) for e in error.ties):
         if name not in graph.nodes or not graph[name].op.pure:
             continue
