@@ -82,6 +82,7 @@ NO_NAMES = {  # what is taken apart here is written here, or is no name of the p
     "memory/placement.py": "the name of a file",
     "memory/problem_text.py": "columns of a table",
     "rewrite/pad_fill.py": "a monoid",
+    "rewrite/compile_context.py": "what a pass says of itself",
 }
 APART = {"startswith", "endswith", "removeprefix", "removesuffix", "strip", "lstrip", "rstrip"}
 
