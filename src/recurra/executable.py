@@ -60,9 +60,10 @@ class Executable:
     ):
         self.backend = backend_of(backend)
         one_of("scheduler", options.get("scheduler", "own"), SCHEDULERS)
-        graph, self.logs, self.sizes = bounded(tracer, sizes)
         self.check, options = checked(options)
-        self.source_graph = graph
+        program = bounded(tracer, sizes, check_indices=self.check == "bounds")
+        graph, self.logs, self.sizes = program.graph, program.logs, program.sizes
+        self.source_graph, self.index_checks = graph, program.checks
         if not graph.nodes:
             raise RecurraError(
                 "the program computes nothing",
@@ -82,7 +83,7 @@ class Executable:
         options = placed(options, self.backend, workers)
         if workers > 1:
             self.backend = mesh_of(self.backend, workers)
-            if self.check:
+            if self.check == "nan":
                 raise RecurraError(
                     "check='nan' looks at one worker only",
                     facts=f"the program is compiled for {workers} workers",
@@ -151,21 +152,23 @@ class Executable:
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         steps = self.execution.steps(seed, inputs=inputs, resume=resume, native=native)
-        watch = self.watch(seed, inputs, resume) if self.check else None
+        watch = self.watch(seed, inputs, resume) if self.check == "nan" else None
         with Behind() as behind:
             while isinstance(made := self.launch(steps, watch), Step):
                 if on_step is not None:
                     for first, metrics in self.metrics(made):
                         on_step(first, metrics)
+                self.expect_indices(made.outputs, made)
                 if watch is not None:
                     watch.step(made)
                 if self.effects and (made.variables or not saver.border):
                     saver.state(made, seed, behind)
                 if on_state is not None and made.variables:
                     on_state(made)
+        self.expect_indices(made)
         if watch is not None:
             watch.end(made)
-        named = self.logs or {o: o for o in self.outputs}
+        named = self.logs or {o: o for o in self.outputs if o not in self.index_checks}
         return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
 
     def attended(
@@ -234,6 +237,20 @@ class Executable:
                     hint="give the points of its dims first, then the axes of its type",
                     loc=here(),
                 )
+
+    def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
+        """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.
+
+        Of a run that has ended those are left to be seen that no step has told of.
+        """
+        for stray, c in self.index_checks.items():
+            x = made.get(self.outputs[stray])
+            last = made.get(self.outputs[c.last])
+            if x is None or last is None:
+                continue
+            arrays = (self.arrange(n, np.asarray(v)) for n, v in ((stray, x), (c.last, last)))
+            starts = {} if step is None else {step.dim: step.points[self.outputs[stray]].start}
+            c.expect_inside(*arrays, self.sizes, starts)
 
     def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
         """Looks at every launch for what is not finite."""

@@ -16,17 +16,23 @@ from recurra.errors import RecurraError, here
 from recurra.program.execute import Backend
 from recurra.program.placed import can_place
 
+CHECKS = ("nan", "bounds")
 PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
 
 
 def checked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is checked at run time; a launch is then one iteration, and nothing is tiled, so that
-    a point has a name."""
+    """The run-time check, and the other options. Under "nan" a launch is one iteration, and
+    nothing is tiled, so that a point has a name."""
     check = options.get("check") or ""
-    if check not in ("", "nan"):
-        raise RecurraError(f"there is no check {check!r}", facts="there is 'nan'", loc=here())
+    if check not in ("", *CHECKS):
+        raise RecurraError(
+            f"there is no check {check!r}",
+            facts=f"there are {' and '.join(map(repr, CHECKS))}",
+            hint='check="nan"',
+            loc=here(),
+        )
     rest = {k: v for k, v in options.items() if k != "check"}
-    return check, {"chunk": 1, "rows": 0, **rest} if check else rest
+    return check, {"chunk": 1, "rows": 0, **rest} if check == "nan" else rest
 
 
 def expect_known(options: Mapping[str, Any], bounds: Sequence[str]) -> None:

@@ -101,7 +101,8 @@ class Context:
         A bound is a number, or what the data set: `T: rc.until(d, max=200)`.
 
         With `check="nan"`, a run that makes a NaN or inf is refused with the op, the point and the
-        line that made it; launches are then short, and slower.
+        line that made it; launches are then short, and slower. With `check="bounds"`, a read by
+        data that leaves its axis is.
 
         With `memory="2GiB"`, no more than that is held at once: more is computed twice where it has
         to be, and what does not fit even so is refused.

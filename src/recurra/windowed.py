@@ -65,7 +65,7 @@ def through(program: Executable, window: Any, seed: int, **options: Any) -> dict
     """`program.run`, by so many threads while that pays, or by an executor of the caller's."""
     if program.check:
         raise RecurraError(
-            "check='nan' looks at one launch after the other",
+            f"check={program.check!r} looks at one launch after the other",
             facts="the program is run through a window",
             hint="leave window out to find out where a NaN comes from",
             loc=here(),

@@ -294,9 +294,12 @@ class RecurrentTensor(Read, OpaqueTensor):
         (axis,), lo = self._axes(axis), unwrap(lo)
         return self.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), self)
 
-    def take(self, i: RecurrentTensor, axis: int = 0) -> RecurrentTensor:
-        """Elements along an axis by data; the axes of `i` take its place."""
-        (axis,) = self._axes(axis)
+    def take(self, i: Any, axis: int = 0) -> RecurrentTensor:
+        """Elements along an axis by data; the axes of `i` take its place.
+
+        A position that is not on the axis takes the nearest element: -1 the first one.
+        """
+        (axis,), i = self._axes(axis), as_tensor(i)
         full = LETTERS[: len(self.shape)]
         new = LETTERS[len(full) : len(full) + len(i.shape)]
         labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"
