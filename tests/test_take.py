@@ -81,7 +81,9 @@ def test_positions_of_eight_bits_reach_what_they_can_and_no_more():
     assert np.argwhere(got["g"]).tolist() == [[3], [255]]
 
 
-@pytest.mark.parametrize(("k", "told"), [(3, "element 3"), (-1, "element -1"), ([0, 7], "element 7")])
+@pytest.mark.parametrize(
+    ("k", "told"), [(3, "element 3"), (-1, "element -1"), ([0, 7], "element 7")]
+)
 def test_positions_that_are_written_are_refused(k: Any, told: str):
     ctx = rc.Context(num_dims=0)
     with ctx:

@@ -248,9 +248,9 @@ class Executable:
             last = made.get(self.outputs[c.last])
             if x is None or last is None:
                 continue
-            arrays = (self.arrange(n, np.asarray(v)) for n, v in ((stray, x), (c.last, last)))
+            found, ends = (self.arrange(n, np.asarray(v)) for n, v in ((stray, x), (c.last, last)))
             starts = {} if step is None else {step.dim: step.points[self.outputs[stray]].start}
-            c.expect_inside(*arrays, self.sizes, starts)
+            c.expect_inside(found, ends, self.sizes, starts)
 
     def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
         """Looks at every launch for what is not finite."""

@@ -95,6 +95,7 @@ class _Made:
         if Graph(self.nodes, ()).read_type(i).dtype not in ("i32", "i64"):
             i = self.add(n, Cast(to="i32"), i)
         type_ = Graph(self.nodes, ()).read_type(i)
+        assert isinstance(type_, Type), "positions are an array"
         axes = LETTERS[: type_.rank]
         scalar = join_labels((axes, ""), axes)
         last = self.add(n, Value(expr=lin([(size, 1), (1, -1)]), dtype=type_.dtype))

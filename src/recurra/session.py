@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +133,15 @@ class Context:
         bounds: Mapping[Any, Any],
         *,
         seed: int = 0,
+        inputs: Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+        native: bool = False,
         backend: str | Backend = "jax",
         **options: Any,
     ) -> Any:
-        """compile, then run."""
-        return self.compile(bounds, backend=backend, **options).run(seed=seed)
+        """compile with the options, then run with the others, which are those of `program.run`."""
+        program = self.compile(bounds, backend=backend, **options)
+        return program.run(seed=seed, inputs=inputs, folder=folder, native=native)
 
     def _repr_html_(self) -> str:
         return code_html(str(self.graph))

@@ -23,7 +23,7 @@ NUMPY_NAME = {
     "bool": "bool",
 }
 SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
-_WIDTH = {
+WIDTH = {
     "f64": 8,
     "i64": 8,
     "f32": 4,
@@ -72,7 +72,7 @@ class Type:
         return tuple(evaluate(s, env) for s in self.shape)
 
     def nbytes(self, env: Env) -> int:
-        return _WIDTH[self.dtype] * prod(self.sizes(env))
+        return WIDTH[self.dtype] * prod(self.sizes(env))
 
 
 @dataclass(frozen=True)

@@ -221,16 +221,24 @@ def _sizes(proof: Proof, node: Node) -> None:
         if found is not None:
             source = proof.graph[ref.name].domain
             raise refusal.empty(node, ref, source, size, found, proof.told(found))
-    if isinstance(node.op, Cut):
-        _cut(proof, node, node.op, box)
-    if isinstance(node.op, Pick) and not node.op.zero:
-        _pick(proof, node, node.op, box)
-    if isinstance(node.op, Take):
-        _take(proof, node, node.op, box)
-    if isinstance(node.op, Reshape):
-        _reshape(proof, node, box)
-    if isinstance(node.op, Permutation):
-        _permutation(proof, node, node.op, box)
+    _of_op(proof, node, box)
+
+
+def _of_op(proof: Proof, node: Node, box: Box) -> None:
+    """What the op itself asks of sizes and positions."""
+    match node.op:
+        case Cut() as op:
+            _cut(proof, node, op, box)
+        case Pick(zero=False) as op:
+            _pick(proof, node, op, box)
+        case Take() as op:
+            _take(proof, node, op, box)
+        case Reshape():
+            _reshape(proof, node, box)
+        case Permutation() as op:
+            _permutation(proof, node, op, box)
+        case _:
+            pass
 
 
 def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:

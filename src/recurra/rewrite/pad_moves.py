@@ -158,7 +158,7 @@ def place(p: Padding, x: Operand) -> Made:
 
 
 def take(p: Padding, x: Operand, i: Operand) -> Made:
-    """Padding of the index reads element 0; what is past the valid length reads its last element."""
+    """Padding of the index reads element 0; a position past the valid length the last element."""
     op: Any = p.n.op
     lx, li, out = op.parts()
     x, i = p.agreed((x, i), (lx, li))
