@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import recurra as rc
 
@@ -21,3 +22,17 @@ def test_distributions_draw_at_every_point_that_is_asked_for():
     got = ctx.run({T: 20}, backend="numpy")
     assert [x.shape for x in got.values()] == [(20,), (20, 2), (20, 2), (20, 2)]
     assert all(len(np.unique(x)) > 5 for x in got.values())
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_one_of_the_past_is_drawn(backend: str) -> None:
+    """Weights over a range, whose length is another at every point: t + 1 classes at t."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        allowed = rc.where(rc.value(t) % 2.0 < 0.5, 0.0, -1e9)
+        drawn = rc.nn.Categorical(allowed[0 : t + 1]).sample((b, t))
+        rc.output(drawn=drawn)
+    program = ctx.compile({B: 200, T: 6}, backend=backend)
+    found = program.run(seed=1)["drawn"]
+    for now in range(6):
+        assert sorted(set(found[:, now].tolist())) == list(range(0, now + 1, 2))

@@ -131,6 +131,6 @@ def test_compile_and_run_at_once_takes_what_run_takes(tmp_path: Path):
     folder = tmp_path / "run"
     got = ctx.run({T: 3}, inputs=given, folder=folder, backend="numpy")
     assert got["y"].tolist() == [0.0, 2.0, 4.0]
-    assert (folder / "metrics.jsonl").exists()
+    assert (folder / "report.html").exists()
     native = ctx.run({T: 3}, inputs=given, native=True, backend="torch")["y"]
     assert type(native).__module__ == "torch"

@@ -41,7 +41,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
     """
     avals = [jax.ShapeDtypeStruct(_sizes(x), NUMPY_NAME[x.dtype]) for x in xs]
     try:
-        with jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs)):
+        with _wide(xs):
             closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*avals)
     except Exception as e:
         raise untraceable(name, e, [x.type for x in xs], "import_jax") from None
@@ -79,6 +79,11 @@ def _sizes(x: RecurrentTensor) -> tuple[int, ...]:
             loc=here(),
         )
     return sizes
+
+
+def _wide(xs: Sequence[RecurrentTensor]) -> Any:
+    """Within, jax has numbers of 64 bits if an operand does."""
+    return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
 
 
 def _run(closed: Any, xs: Sequence[RecurrentTensor], name: str) -> list[RecurrentTensor]:
@@ -139,7 +144,8 @@ def _with_own_slopes(
         return jax.jvp(lambda *xs: eqn.primitive.bind(*xs, **params), at, along)[1]
 
     avals = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
-    closed = jax.make_jaxpr(tangents)(avals, avals)
+    with _wide(args):
+        closed = jax.make_jaxpr(tangents)(avals, avals)
     at = set(closed.jaxpr.invars[: len(args)])
     readers = [e for e in _live(closed.jaxpr) if at & _variables(e.invars)]
     if at & _variables(closed.jaxpr.outvars) or any(

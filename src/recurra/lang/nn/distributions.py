@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.types import Domain
+from recurra.lang.dims import wrap
 from recurra.lang.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.lang.tensor import RecurrentTensor
 
@@ -22,12 +23,14 @@ def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
     has no sum here, and the whole is the largest sum that there is.
     """
     size = weights.shape[-1]
-    assert isinstance(size, int), "classes are counted"
     if weights.dtype in ("f16", "bf16"):
         weights = weights.cast("f32")  # in which u stays below 1
     sums = where(weights > 0.0, weights.cumsum(), 0.0)
-    place = constant(np.arange(size, dtype=np.int32))
-    return where(sums > u * sums.max(), place, size - 1).min()
+    if isinstance(size, int):
+        place = constant(np.arange(size, dtype=np.int32))
+    else:  # of a range: x[0:t+1]
+        place = constant(1, "i32").expand(size).cumsum() - 1
+    return where(sums > u * sums.max(), place, wrap(size) - 1).min()
 
 
 def _drawn_over(domain: Sequence[Any] | None, x: RecurrentTensor) -> Domain:
