@@ -1,5 +1,7 @@
 """Compiled programs as a user meets them: inputs, resuming, the shapes of outputs, refusals."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -117,3 +119,18 @@ def test_one_equation_has_every_name_that_is_logged():
     program = ctx.compile({I: 3}, backend="numpy")
     program.run(on_step=lambda lo, told: seen.extend([*told["a"], *told["b"]]))
     np.testing.assert_array_equal(sorted(seen), [0, 0, 1, 1, 3, 3])
+
+
+def test_compile_and_run_at_once_takes_what_run_takes(tmp_path: Path):
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,), name="x")
+        y = x * 2.0
+        rc.log(y=y)
+    given = {"x": np.arange(3, dtype=np.float32)}
+    folder = tmp_path / "run"
+    got = ctx.run({T: 3}, inputs=given, folder=folder, backend="numpy")
+    assert got["y"].tolist() == [0.0, 2.0, 4.0]
+    assert (folder / "report.html").exists()
+    native = ctx.run({T: 3}, inputs=given, native=True, backend="torch")["y"]
+    assert type(native).__module__ == "torch"

@@ -56,8 +56,9 @@ class Run:
     """Evaluate its programs equation by equation, slowly, instead of compiling them."""
     statements: int = 100
     """With --interpret: how many evaluations are shown."""
-    check: Literal["nan"] | None = None
-    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
+    check: Literal["nan", "bounds"] | None = None
+    """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it;
+    bounds: at the first read by data that leaves its axis."""
 
     def __call__(self) -> int:
         path = _file(self.script)

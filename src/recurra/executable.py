@@ -65,10 +65,11 @@ class Executable:
     ):
         self.backend = backend_of(options.backend)
         one_of("scheduler", options.scheduler, SCHEDULERS)
-        graph, self.logs, self.sizes = bounded(tracer, sizes)
         options = checked(options)
         self.check = options.check or ""
-        self.source_graph = graph
+        program = bounded(tracer, sizes, check_indices=self.check == "bounds")
+        graph, self.logs, self.sizes = program.graph, program.logs, program.sizes
+        self.source_graph, self.index_checks = graph, program.checks
         if not graph.nodes:
             raise RecurraError(
                 "the program computes nothing",
@@ -156,7 +157,7 @@ class Executable:
             return
         if self.check:
             raise RecurraError(
-                "check='nan' looks at one launch after the other",
+                f"check={self.check!r} looks at one launch after the other",
                 facts="the program is run through a window",
                 hint="leave window out to find out where a NaN comes from",
                 loc=here(),
@@ -187,7 +188,7 @@ class Executable:
         saver = replace(self.saver, inputs=inputs or {}, told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
-        watch = self.watch(seed, inputs, resume) if self.check else None
+        watch = self.watch(seed, inputs, resume) if self.check == "nan" else None
         execution = execution if watch is None else watch.recorded(execution)
         steps = execution.steps(seed, inputs=inputs, resume=resume, native=native)
         with Behind() as behind:
@@ -195,15 +196,17 @@ class Executable:
                 if on_step is not None:
                     for first, metrics in self.metrics(made):
                         on_step(first, metrics)
+                self.expect_indices(made.outputs, made)
                 if watch is not None:
                     watch.step(made)
                 if self.effects and (made.variables or not saver.border):
                     saver.state(made, seed, behind)
                 if on_state is not None and made.variables:
                     on_state(made)
+        self.expect_indices(made)
         if watch is not None:
             watch.end(made)
-        named = self.logs or {o: o for o in self.outputs}
+        named = self.logs or {o: o for o in self.outputs if o not in self.index_checks}
         return {name: self.arrange(o, made[self.outputs[o]]) for name, o in named.items()}
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
@@ -258,6 +261,20 @@ class Executable:
                     hint="give the points of its dims first, then the axes of its type",
                     loc=here(),
                 )
+
+    def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
+        """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.
+
+        Of a run that has ended those are left to be seen that no step has told of.
+        """
+        for stray, c in self.index_checks.items():
+            x = made.get(self.outputs[stray])
+            last = made.get(self.outputs[c.last])
+            if x is None or last is None:
+                continue
+            found, ends = (self.arrange(n, np.asarray(v)) for n, v in ((stray, x), (c.last, last)))
+            starts = {} if step is None else {step.dim: step.points[self.outputs[stray]].start}
+            c.expect_inside(found, ends, self.sizes, starts)
 
     def watch(self, seed: int, inputs: Mapping[str, Any] | None, resume: Resume | None) -> Check:
         """Looks at every launch for what is not finite."""

@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +101,7 @@ class Context:
         *,
         backend: str | Backend = "jax",
         memory: int | str | None = None,
-        check: Literal["", "nan"] | None = None,
+        check: Literal["", "nan", "bounds"] | None = None,
         workers: int = 1,
         groups: int = 1,
         swap: Swap | Tier | None = None,
@@ -118,7 +119,8 @@ class Context:
             memory: "2GiB", the most that is held at once; more is computed twice where it has to
                 be, and what does not fit even so is refused.
             check: with "nan", a run that makes a NaN or inf is refused with the op, the point and
-                the line that made it; launches are then short, and slower.
+                the line that made it; launches are then short, and slower. With "bounds", a read
+                by data that leaves its axis is.
             workers: devices that share the rows of a dim that orders nothing.
             groups: groups of rows of host environments, which take turns.
             swap: "host" or "disk", where large stores lie; or a `rc.Swap`.
@@ -168,9 +170,12 @@ class Context:
         bounds: Mapping[Any, Any],
         *,
         seed: int = 0,
+        inputs: Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+        native: bool = False,
         backend: str | Backend = "jax",
         memory: int | str | None = None,
-        check: Literal["", "nan"] | None = None,
+        check: Literal["", "nan", "bounds"] | None = None,
         workers: int = 1,
         groups: int = 1,
         swap: Swap | Tier | None = None,
@@ -179,7 +184,7 @@ class Context:
         tuning: Tuning | None = None,
         **knobs: object,
     ) -> dict[str, Any]:
-        """Compile, then run: the options are those of `compile`."""
+        """Compile with the options, then run with the others, those of `program.run`."""
         program = self.compile(
             bounds,
             backend=backend,
@@ -193,7 +198,7 @@ class Context:
             tuning=tuning,
             **knobs,
         )
-        return program.run(seed=seed)
+        return program.run(seed=seed, inputs=inputs, folder=folder, native=native)
 
     def _repr_html_(self) -> str:
         return code_html(str(self.graph))

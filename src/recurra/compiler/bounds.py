@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.config import config
 from recurra.errors import DomainError
+from recurra.index_checks import IndexCheck, with_index_checks
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.types import Tuple
@@ -17,19 +19,30 @@ from recurra.memory.plan import Plan
 from recurra.rewrite.until import Ending, end_rows
 
 
-def bounded(
-    tracer: Tracer, given: Mapping[str, Any]
-) -> tuple[Graph, dict[str, str], dict[str, int]]:
-    """The program's equations, which are put out under which name, and its bounds.
+@dataclass(frozen=True)
+class Bounded:
+    """The equations of a program, which are put out under which name, and its bounds."""
+
+    graph: Graph
+    logs: dict[str, str]
+    sizes: dict[str, int]
+    checks: dict[str, IndexCheck]  # by the outputs that tell what they find
+
+
+def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = False) -> Bounded:
+    """The program with numbers for its bounds.
 
     Those that the data set are numbers in the equations: their largest, past which nothing is read.
     Raises DomainError where a row that ends would be read past its end, or has no length to give.
     """
     data = {name: u for name, u in given.items() if isinstance(u, Until)}
     graph = tracer.graph([u.done.name for u in data.values()])
+    checks = dict[str, IndexCheck]()
+    if check_indices:
+        graph, checks = with_index_checks(graph)
     sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
     if not data:
-        return graph, dict(tracer.logs), sizes
+        return Bounded(graph, dict(tracer.logs), sizes, checks)
     if config().check and any(u.most == NEVER for u in data.values()):
         raise DomainError(
             "RECURRA_CHECK=1 is for rows that have a limit",
@@ -47,7 +60,9 @@ def bounded(
         graph = end_rows(graph, name, ending, kept)
     shown = dict(zip(written, graph.outputs, strict=True))
     left = {n: v for n, v in sizes.items() if n not in data}
-    return graph, {name: shown[x] for name, x in tracer.logs.items()}, left
+    logs = {name: shown[x] for name, x in tracer.logs.items()}
+    ends = {shown[x]: replace(c, last=shown[c.last]) for x, c in checks.items()}
+    return Bounded(graph, logs, left, ends)
 
 
 def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:

@@ -30,9 +30,9 @@ class CompileOptions:
     memory: int | str | None = None
     """Bytes that a run holds at most, such as "2GiB"; more is computed twice, or moved to a disk,
     where it has to be, and what does not fit even so is refused."""
-    check: Literal["", "nan"] | None = None
+    check: Literal["", "nan", "bounds"] | None = None
     """With "nan", a run that makes a NaN or inf is refused with the op, the point and the line;
-    launches are then short, and slower."""
+    launches are then short, and slower. With "bounds", a read by data that leaves its axis is."""
     workers: int = 1
     """Devices that share the rows of a dim that orders nothing; each has some of them."""
     groups: int = 1
@@ -66,21 +66,25 @@ class CompileOptions:
         return self.but(left)
 
 
+CHECKS = ("nan", "bounds")
 PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
 
 
 def checked(options: CompileOptions) -> CompileOptions:
     """The options, if they can be meant, as a program that is checked at run time needs them.
 
-    A launch is then one iteration, and nothing is tiled, so that a point has a name.
+    Under "nan" a launch is one iteration, and nothing is tiled, so that a point has a name.
     """
-    if options.check not in (None, "", "nan"):
+    if options.check not in (None, "", *CHECKS):
         raise RecurraError(
-            f"there is no check {options.check!r}", facts="there is 'nan'", loc=here()
+            f"there is no check {options.check!r}",
+            facts=f"there are {' and '.join(map(repr, CHECKS))}",
+            hint='check="nan"',
+            loc=here(),
         )
     expect_count("workers", "devices that each have some of the rows", options.workers)
     expect_count("groups", "rows that take turns at the host", options.groups)
-    if not options.check:
+    if options.check != "nan":
         return options
     tuning = options.tuning
     named = replace(
@@ -170,7 +174,7 @@ def expect_alone(options: CompileOptions) -> None:
             hint="leave workers out, or swap",
             loc=here(),
         )
-    if options.check:
+    if options.check == "nan":
         raise RecurraError(
             "check='nan' looks at one worker only",
             facts=facts,

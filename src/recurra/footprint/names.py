@@ -156,7 +156,7 @@ class Names:
 
     # ---- by position
 
-    def take(self, x: Any, at: Any, axis: int) -> Array:
+    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> Array:
         """Positions are copied as integers of 64 bits, and what is not row by row, too."""
         x, at = self.asarray(x), self.asarray(at)
         wide = self.new(at.shape, "int64") if at.dtype != np.dtype("int64") else at

@@ -25,7 +25,7 @@ NUMPY_NAME = {
     "bool": "bool",
 }
 SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
-_WIDTH = {
+WIDTH = {
     "f64": 8,
     "i64": 8,
     "f32": 4,
@@ -55,7 +55,7 @@ def _can_hold(to: str, dtype: str) -> bool:
     if to == dtype or dtype == "bool":
         return True
     if is_float(to):
-        return not is_float(dtype) or _WIDTH[to] > _WIDTH[dtype]
+        return not is_float(dtype) or WIDTH[to] > WIDTH[dtype]
     if to == "bool" or is_float(dtype):
         return False
     (low, high), (least, most) = _INTEGER[to], _INTEGER[dtype]
@@ -72,7 +72,7 @@ def accumulator(dtype: str) -> str:
 
     i32 is what whole numbers are unless asked for (the default integer of the array API).
     """
-    return "i32" if not is_float(dtype) and _WIDTH[dtype] < _WIDTH["i32"] else dtype
+    return "i32" if not is_float(dtype) and WIDTH[dtype] < WIDTH["i32"] else dtype
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Type:
         return tuple(evaluate(s, env) for s in self.shape)
 
     def nbytes(self, env: Env) -> int:
-        return _WIDTH[self.dtype] * prod(self.sizes(env))
+        return WIDTH[self.dtype] * prod(self.sizes(env))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,17 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
         ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
     labels = join_labels(tuple(ins), LETTERS[:rank])
     return tensors[0].apply(op(labels=labels), *tensors)
+
+
+def logical(op: type[Elementwise], bits: type[Elementwise], *xs: Any) -> RecurrentTensor:
+    """`op` of truth values, `bits` of integers."""
+    tensors = promote(*xs)
+    return elementwise(op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
+
+
+def with_slope_of(x: RecurrentTensor, other: Callable[[], RecurrentTensor]) -> RecurrentTensor:
+    """`x` with the gradient of what `other` writes, where it has one."""
+    return elementwise(el.WithGradient, x, other()) if is_float(x.dtype) else x
 
 
 def promote(*xs: Any) -> list[RecurrentTensor]:

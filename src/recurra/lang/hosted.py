@@ -70,7 +70,10 @@ class Host:
             raise ShapeError(
                 f"{self.name} gives an array of shape {array.shape}",
                 facts=f"it was to give {want}" + (", one per row" if self.batch else ""),
-                hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+                hint="for one result of all rows read them as an axis, and leave batch out: "
+                "rc.call(f, type, x[0:B, t])"
+                if array.shape == want.shape
+                else "return that shape, or name the type that it has in rc.call(f, type, ...)",
                 loc=self.loc,
             )
         return array

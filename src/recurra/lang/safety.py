@@ -26,6 +26,7 @@ from recurra.ir.expr import (
     evaluate,
     mul,
     negate,
+    substitute,
     symbols,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
@@ -35,11 +36,12 @@ from recurra.lang.affine import product, quasi_affine
 from recurra.lang.cycles import same_point_cycle
 from recurra.lang.proof import Proof, Unprovable
 from recurra.ops.control import Merge
-from recurra.ops.indexing import Pick
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Reshape
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
+from recurra.ops.source import Const, Data, Value
 from recurra.sets import dependence
 from recurra.sets.interval import Box, narrow, span
 
@@ -219,14 +221,24 @@ def _sizes(proof: Proof, node: Node) -> None:
         if found is not None:
             source = proof.graph[ref.name].domain
             raise refusal.empty(node, ref, source, size, found, proof.told(found))
-    if isinstance(node.op, Cut):
-        _cut(proof, node, node.op, box)
-    if isinstance(node.op, Pick) and not node.op.zero:
-        _pick(proof, node, node.op, box)
-    if isinstance(node.op, Reshape):
-        _reshape(proof, node, box)
-    if isinstance(node.op, Permutation):
-        _permutation(proof, node, node.op, box)
+    _of_op(proof, node, box)
+
+
+def _of_op(proof: Proof, node: Node, box: Box) -> None:
+    """What the op itself asks of sizes and positions."""
+    match node.op:
+        case Cut() as op:
+            _cut(proof, node, op, box)
+        case Pick(zero=False) as op:
+            _pick(proof, node, op, box)
+        case Take() as op:
+            _take(proof, node, op, box)
+        case Reshape():
+            _reshape(proof, node, box)
+        case Permutation() as op:
+            _permutation(proof, node, op, box)
+        case _:
+            pass
 
 
 def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
@@ -261,6 +273,32 @@ def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
     found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
     if found is not None:
         raise refusal.pick(node, op.at_, n, found, proof.told(found))
+
+
+def _take(proof: Proof, node: Node, op: Take, box: Box) -> None:
+    """Positions that are known before the program runs are on the axis."""
+    x, i = node.args
+    n: Any = proof.graph.read_type(x).shape[op.parts()[0].index(op.axis)]
+    inside = proof.edges(node.domain)
+    for e in _known_numbers(proof.graph[i.name], i):
+        found = proof.below(e, 0, box, inside)
+        found = proof.below(n - 1 - e, 0, box, inside) if found is None else found
+        if found is not None:
+            raise refusal.pick(node, e, n, found, proof.told(found))
+
+
+def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
+    """The elements of an equation that are written as numbers, or the extremes of an array."""
+    match source.op:
+        case Value(expr=e, bind=()) if not any(isinstance(s, Slice) for s in read.index):
+            return (substitute(e, dict(zip(source.domain.dims, read.index, strict=True))),)  # pyright: ignore[reportArgumentType]
+        case Const(value=number):
+            return (int(number),)
+        case Data() as op:
+            numbers = op.key.get()
+            return (int(numbers.min()), int(numbers.max())) if numbers.size else ()
+        case _:
+            return ()
 
 
 def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:

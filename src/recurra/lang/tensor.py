@@ -15,15 +15,19 @@ from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import accumulator, is_float, join
 from recurra.lang import indexing as brackets
-from recurra.lang.build import as_tensor, elementwise, promote, zeros
+from recurra.lang.build import as_tensor, elementwise, logical, with_slope_of, zeros
 from recurra.lang.dims import unwrap, wrap
+from recurra.lang.matmul import matmul
 from recurra.lang.opaque import OpaqueTensor
 from recurra.lang.read import Read
+from recurra.ops import bitwise, indexing, movement, reduction, scan, softmax
 from recurra.ops import elementwise as el
-from recurra.ops import indexing, movement, reduction, scan, softmax
-from recurra.ops.contraction import Einsum
 
 __all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
+
+
+def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
+    return elementwise(el.Where, cond, a, b)
 
 
 def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -68,6 +72,15 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __mod__(self, o: Any) -> RecurrentTensor:
         return self._elementwise(el.Mod, o)
 
+    def __floordiv__(self, o: Any) -> RecurrentTensor:
+        return self._elementwise(el.FloorDivide, o)
+
+    def __rfloordiv__(self, o: Any) -> RecurrentTensor:
+        return elementwise(el.FloorDivide, o, self)
+
+    def __rmod__(self, o: Any) -> RecurrentTensor:
+        return elementwise(el.Mod, o, self)
+
     def __radd__(self, o: Any) -> RecurrentTensor:
         return elementwise(el.Add, o, self)
 
@@ -108,33 +121,44 @@ class RecurrentTensor(Read, OpaqueTensor):
         return elementwise(el.LessEqual, o, self)
 
     def __and__(self, o: Any) -> RecurrentTensor:
-        return self._elementwise(el.And, o)
+        return logical(el.And, bitwise.BitAnd, self, o)
 
     def __or__(self, o: Any) -> RecurrentTensor:
-        return self._elementwise(el.Or, o)
+        return logical(el.Or, bitwise.BitOr, self, o)
+
+    def __xor__(self, o: Any) -> RecurrentTensor:
+        return self._elementwise(bitwise.BitXor, o)
+
+    def __rand__(self, o: Any) -> RecurrentTensor:
+        return logical(el.And, bitwise.BitAnd, o, self)
+
+    def __ror__(self, o: Any) -> RecurrentTensor:
+        return logical(el.Or, bitwise.BitOr, o, self)
+
+    def __rxor__(self, o: Any) -> RecurrentTensor:
+        return elementwise(bitwise.BitXor, o, self)
+
+    def __lshift__(self, o: Any) -> RecurrentTensor:
+        return self._elementwise(bitwise.ShiftLeft, o)
+
+    def __rshift__(self, o: Any) -> RecurrentTensor:
+        return self._elementwise(bitwise.ShiftRight, o)
+
+    def __rlshift__(self, o: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftLeft, o, self)
+
+    def __rrshift__(self, o: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftRight, o, self)
 
     def __invert__(self) -> RecurrentTensor:
-        return self._elementwise(el.Not)
+        return logical(el.Not, bitwise.BitNot, self)
 
-    def __matmul__(self, o: RecurrentTensor) -> RecurrentTensor:
-        """Contracts the last axis of `self` with the last but one (or only) of `o`; no batching."""
-        x, o = (x.cast(accumulator(x.dtype)) for x in promote(self, o))
-        a, b = len(x.shape), len(o.shape)
-        if not a or not b:
-            raise ShapeError("@ needs axes", facts=f"{x!r} @ {o!r}", hint="use *", loc=here())
-        have, want = x.shape[-1], o.shape[max(b - 2, 0)]
-        if have != want:
-            raise ShapeError(
-                f"{x.type} @ {o.type}: sizes {have} and {want} do not match",
-                facts="the last axis on the left meets the last but one (or only) on the right",
-                hint=f"transpose or reshape one of them; a layer's inputs are to be {have}",
-                loc=here(),
-            )
-        k = LETTERS[-1]
-        left = LETTERS[: a - 1]
-        right = LETTERS[a - 1 : a - 1 + b - 1]
-        ins = f"{left}{k},{right[:-1] + k + right[-1:] if b > 1 else k}"
-        return x.apply(Einsum(labels=f"{ins}->{left}{right}"), x, o)
+    def __matmul__(self, o: Any) -> RecurrentTensor:
+        """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
+        return matmul(self, o)
+
+    def __rmatmul__(self, o: Any) -> RecurrentTensor:
+        return matmul(o, self)
 
     # ---- methods
 
@@ -158,7 +182,8 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.Sigmoid)
 
     def relu(self) -> RecurrentTensor:
-        return elementwise(el.Maximum, self, 0.0)
+        """max(x, 0); the slope at 0 is 0."""
+        return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
 
     def sqrt(self) -> RecurrentTensor:
         return self._elementwise(el.Sqrt)
@@ -179,7 +204,12 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.Floor)
 
     def clip(self, lo: Any, hi: Any) -> RecurrentTensor:
-        return elementwise(el.Minimum, elementwise(el.Maximum, self, lo), hi)
+        """min(max(x, lo), hi); the slope at both ends is that of x."""
+        raised = elementwise(el.Maximum, self, lo)
+        return with_slope_of(
+            elementwise(el.Minimum, raised, hi),
+            lambda: _where(raised > hi, hi, _where(self < lo, lo, self)),
+        )
 
     def _axes(self, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
         rank = len(self.shape)
@@ -233,6 +263,11 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     def argmax(self, axis: int = -1) -> RecurrentTensor:
         return self._reduce(reduction.ArgMax, axis)
+
+    def argmin(self, axis: int = -1) -> RecurrentTensor:
+        """The first position of the smallest along an axis."""
+        turned = -self if is_float(self.dtype) else ~self  # of any integer, also the smallest
+        return turned.argmax(axis)
 
     def argsort(self, axis: int = -1) -> RecurrentTensor:
         """Positions in ascending order; of equals the first comes first. x.take(i) is sorted."""
@@ -298,9 +333,12 @@ class RecurrentTensor(Read, OpaqueTensor):
         (axis,), lo = self._axes(axis), unwrap(lo)
         return self.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), self)
 
-    def take(self, i: RecurrentTensor, axis: int = 0) -> RecurrentTensor:
-        """Elements along an axis by data; the axes of `i` take its place."""
-        (axis,) = self._axes(axis)
+    def take(self, i: Any, axis: int = 0) -> RecurrentTensor:
+        """Elements along an axis by data; the axes of `i` take its place.
+
+        A position that is not on the axis takes the nearest element: -1 the first one.
+        """
+        (axis,), i = self._axes(axis), as_tensor(i)
         full = LETTERS[: len(self.shape)]
         new = LETTERS[len(full) : len(full) + len(i.shape)]
         labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"

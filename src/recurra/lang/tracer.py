@@ -12,7 +12,7 @@ import numpy as np
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.dims import Dim
-from recurra.ir.expr import TRUE, Expr, Prod, both, negate, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, bound_names, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
@@ -149,7 +149,30 @@ class Tracer:
                 hint="cast or reshape it",
                 loc=here(),
             )
+        self._expect_seen(name, when)
         self.branches[name].append(Branch(when, value, here(), self.gradients))
+
+    def _expect_seen(self, name: str, when: Expr) -> None:
+        """Raises DomainError if earlier branches hold wherever this one does, for any bounds."""
+        domain, earlier = self.nodes[name].domain, self.branches[name]
+        if not earlier or any(isinstance(e, Prod) for b in earlier for e in walk(b.when)):
+            return
+        mine = both(when, *(c for r in domain for c in inside(r)))
+        named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
+        mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
+        if any(isinstance(e, Prod) for e in walk(mine)) or not isl.satisfiable(mine):
+            return  # what falls outside of the domain is dropped
+        if isl.satisfiable(both(mine, *(negate(b.when) for b in earlier))):
+            return
+        hides = next(b for b in earlier if isl.satisfiable(both(mine, b.when)))
+        place = f"where {when}" if when != TRUE else "at every point"
+        raise DomainError(
+            f"this branch of {name} never holds: others come before it",
+            facts=f"the first branch that holds wins, and {place} earlier ones do"
+            + (f"\n  the first of them   --> {hides.loc}" if hides.loc else ""),
+            hint="write it above them: the branch of few points first, that of the rest last",
+            loc=here(),
+        )
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Gives equations the names the user gave them, everywhere; handles follow `renamed`."""
@@ -262,6 +285,11 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
         earlier = [e for e in when[:k] if not excludes(e, c)]
         out.append(both(c, *(negate(e) for e in earlier)) if earlier else c)
     return tuple(out)
+
+
+def inside(r: Range) -> tuple[Expr, Expr]:
+    """lo <= dim and dim < hi."""
+    return compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)
 
 
 def excludes(a: Expr, b: Expr) -> bool:

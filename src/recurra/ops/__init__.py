@@ -2,6 +2,7 @@
 
 from recurra.ops import (
     attention,
+    bitwise,
     collective,
     contraction,
     control,
@@ -20,6 +21,7 @@ from recurra.ops import (
 
 __all__ = [
     "attention",
+    "bitwise",
     "collective",
     "contraction",
     "control",

@@ -1,10 +1,12 @@
 """Pointwise arithmetic. Inside `vjp`, operands and cotangent all have the shape of the result.
 
-Ties of max, min and clip have one fixed gradient: it goes to the first operand; abs has 0 at 0.
+Slopes at ties are those of torch: two equal operands of maximum and minimum have half of the
+cotangent each, abs has 0 at 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,24 @@ def select(c: Any, g: Any) -> tuple[Any, Any]:
     """`g` where `c` holds, and `g` where it does not; zero elsewhere, whatever `g` is."""
     zero = g.apply(Const(value=0.0, dtype=g.type.dtype, shape=g.type.shape))
     return g.apply(Where(), c, g, zero), g.apply(Where(), c, zero, g)
+
+
+def tied(g: Any, second: Any, tie: Any) -> tuple[Any, Any]:
+    """The cotangents of two of which the second, or each with a half, was chosen."""
+    half = g.apply(Where(), tie, g * 0.5, g)
+    a, b = select(second, half)
+    return b, g.apply(Where(), tie, half, a)
+
+
+def numeric(name: str, dtype: str) -> str:
+    if dtype == "bool":
+        raise TypeError(f"{name}: the operands have type bool, not a number")
+    return dtype
+
+
+def short_type(x: Array) -> str:
+    """The element type of an array of any library: f32."""
+    return SHORT_NAME[str(x.dtype).split(".")[-1]]
 
 
 class Add(Elementwise):
@@ -60,11 +80,17 @@ class Div(Floating):
         return g / b, -(g * y) / b
 
 
-class Pow(Floating):
-    """y = aᵇ"""
+class Pow(Elementwise):
+    """y = aᵇ; of integers without its fraction, where b < 0: 0 but of 1 and -1"""
+
+    def dtype(self, *dtypes: str) -> str:
+        return numeric(self.name, super().dtype(*dtypes))
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
-        return a**b
+        if is_float(short_type(a)):
+            return a**b
+        y = a ** xp.abs(b)
+        return xp.where((b < 0) & (a != 1) & (a != -1), xp.zeros_like(y), y)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
         # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
@@ -81,7 +107,7 @@ class Maximum(Elementwise):
         return xp.maximum(a, b)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return select(a >= b, g)
+        return tied(g, a < b, a == b)
 
 
 class Minimum(Elementwise):
@@ -91,18 +117,32 @@ class Minimum(Elementwise):
         return xp.minimum(a, b)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return select(a <= b, g)
+        return tied(g, b < a, a == b)
 
 
 class Mod(Numeric):
-    """y = a mod b, with the sign of b"""
+    """y = a - (a // b) · b, with the sign of b; of integers 0 where b = 0"""
 
     def apply(self, xp: Any, a: Array, b: Array) -> Array:
-        return a % b
+        return a % b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x % y)
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
         turns = a / b
         return g, -(g * turns.apply(Floor(), turns))
+
+
+class FloorDivide(Numeric, name="floor_divide"):
+    """y = ⌊a / b⌋; of integers 0 where b = 0"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return a // b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x // y)
+
+
+def _divided(xp: Any, a: Array, b: Array, divide: Callable[[Array, Array], Array]) -> Array:
+    """A quotient or rest of integers, 0 where b = 0."""
+    zero = xp.zeros_like(b)
+    y = divide(a, xp.where(b == 0, zero + 1, b))
+    return xp.where(b == 0, zero, y)
 
 
 class Neg(Numeric):
@@ -224,6 +264,16 @@ class Detach(Elementwise):
 
     def apply(self, xp: Any, x: Array) -> Array:
         return x
+
+
+class WithGradient(Elementwise, name="with_gradient"):
+    """y = a, and its cotangent goes to b, another way to write it: the one with the right slope"""
+
+    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+        return xp.where(b == b, a, a)  # with the axes of both
+
+    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return None, g
 
 
 class Copy(Elementwise):

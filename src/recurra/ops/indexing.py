@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
-from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Mul
+from recurra.ops.source import Value
 
 
 class Pick(Axis):
@@ -63,6 +64,7 @@ class Take(Op):
     """y = x indexed by i along the label `axis`; other shared labels go together
 
     labels "ba,b->b", axis "a": y[b] = x[b, i[b]].  labels "vd,t->td", axis "v": rows of a table.
+    A position before the first element reads the first one, a position past the last the last one.
     """
 
     labels: str
@@ -75,7 +77,7 @@ class Take(Op):
 
     def infer(self, x: Type, i: Type) -> Type:
         lx, li, out = self.parts()
-        if i.dtype not in ("i32", "i64", "u32", "u8"):
+        if is_float(i.dtype) or i.dtype == "bool":
             raise TypeError(f"take: the index has type {i.dtype}, not an integer")
         sizes = label_sizes("take", (lx, li), (x, i))
         if self.axis not in lx or set(out) != (set(lx) | set(li)) - {self.axis}:
@@ -90,12 +92,13 @@ class Take(Op):
             return xp.zeros(tuple(sizes[c] for c in out), dtype=x.dtype)
         if not set(lx) & set(li):
             y = xp.reshape(
-                xp.take(x, xp.reshape(i, (-1,)), axis=k),
+                xp.take(x, xp.reshape(i, (-1,)), axis=k, mode="clip"),
                 (*x.shape[:k], *i.shape, *x.shape[k + 1 :]),
             )
             have = lx[:k] + li + lx[k + 1 :]
             return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
         wide = out + self.axis
+        i = xp.clip(_wide(xp, i), 0, x.shape[k] - 1)
         rows = _full_rank(xp, xp.expand_dims(align(xp, i, li, out), axis=-1), len(wide))
         full = _full_rank(xp, align(xp, x, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
@@ -103,7 +106,9 @@ class Take(Op):
     def vjp(self, g: Any, y: Any, x: Any, i: Any) -> tuple[Any, ...]:
         lx, li, out = self.parts()
         n = x.shape[lx.index(self.axis)]
-        hot = i.apply(OneHot(size=n, axis=len(li), to=x.type.dtype), i)
+        i = i if i.dtype == "i64" else i.cast("i32")
+        at = i.clip(0, n - 1 if isinstance(n, int) else i.apply(Value(expr=n - 1, dtype=i.dtype)))
+        hot = at.apply(OneHot(size=n, axis=len(li), to=x.type.dtype), at)
         wide = out + self.axis
         both = g.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), g, hot)
         return both.reduce_to(wide, lx), None
@@ -112,6 +117,11 @@ class Take(Op):
         lx, li, out = self.parts()
         new = add_label((lx, li), out, flags, last)
         return replace(self, labels=new)
+
+
+def _wide(xp: Any, i: Array) -> Array:
+    """Positions in a type that holds the number of any element."""
+    return i if str(i.dtype).endswith("64") else xp.asarray(i, dtype="int32")
 
 
 def _full_rank(xp: Any, x: Array, rank: int) -> Array:
@@ -143,6 +153,7 @@ class OneHot(Op):
     def run(self, xp: Any, env: Any, i: Array) -> Array:
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
+        i = _wide(xp, i)
         hit = xp.expand_dims(i, axis=self.axis) == xp.reshape(xp.arange(n, dtype=i.dtype), shape)
         return xp.asarray(hit, dtype=NUMPY_NAME[self.to])
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.op import LETTERS, Array, Op, Reduction, summable
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_float
-from recurra.ops.elementwise import Equal, Maximum
+from recurra.ir.types import NUMPY_NAME, Type, is_float
+from recurra.ops.elementwise import Equal, Maximum, short_type
 from recurra.ops.movement import Expand
 
 
@@ -43,8 +43,7 @@ class Extremum(Reduction, abstract=True):
         if all(x.shape[a] for a in self.axes):
             return x
         shape = tuple(1 if k in self.axes else n for k, n in enumerate(x.shape))
-        short = SHORT_NAME[str(x.dtype).split(".")[-1]]
-        return xp.full(shape, identity(str(self.monoid), short), dtype=x.dtype)
+        return xp.full(shape, identity(str(self.monoid), short_type(x)), dtype=x.dtype)
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)

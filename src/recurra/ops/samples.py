@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ class Samples(Call):
     def places(self, k: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
         """Where the points are that k numbers, along axes of these sizes."""
         order = self.order or tuple(range(len(sizes)))
-        found = np.unravel_index(k, [sizes[a] for a in order])
+        inside = np.clip(k, 0, prod(sizes) - 1)
+        found = np.unravel_index(inside, [sizes[a] for a in order])
         return tuple(found[order.index(a)] for a in range(len(sizes)))
 
 
@@ -56,6 +58,7 @@ class Renumber(Elementwise):
 
     def apply(self, xp: Any, k: Array) -> Array:
         found: dict[int, Array] = {}
+        k = xp.clip(k, 0, prod(self.sizes) - 1)  # pyright: ignore[reportArgumentType]
         for a in reversed(self.order):
             found[a], k = k % self.sizes[a], k // self.sizes[a]
         y = found[0]

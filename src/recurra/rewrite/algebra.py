@@ -50,13 +50,15 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
     )
 
 
-@rule(el.Detach)
+@rule(el.Detach, el.WithGradient)
 def detach_done(n: Node, g: Rewriting) -> Ref | None:
-    """detach(x) → x, once gradients are written"""
-    (mine,), out = _parts(n, g)
+    """detach(x) → x, with_gradient(x, y) → x, once gradients are written"""
+    (mine, *_), out = _parts(n, g)
     if mine == out:
         return n.args[0]
-    return g.emit(Transpose(order=tuple(map(mine.index, out))), n.args, n.domain, "turned")
+    if set(mine) != set(out):
+        return None
+    return g.emit(Transpose(order=tuple(map(mine.index, out))), n.args[:1], n.domain, "turned")
 
 
 @rule(Elementwise)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.types import NUMPY_NAME
+from recurra.ir.types import NUMPY_NAME, is_float
 from recurra.ops import elementwise as el
 from recurra.ops import special
 from recurra.rewrite.padding import ANY, FINITE, Fill, Unknown, finite, join, known
@@ -54,6 +54,8 @@ def pointwise(op: Any, xs: Sequence[Fill], dtypes: Sequence[str], has: Sequence[
         case el.Div() if (
             finite(xs[0]) and numbers and finite(numbers[-1]) and xs[1] == numbers[-1] != 0
         ):
+            return FINITE
+        case _ if not any(map(is_float, dtypes)):
             return FINITE
         case _:
             return FINITE if isinstance(op, _TOTAL) and all(map(finite, xs)) else ANY

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from recurra.ir.expr import Sym, maximum, mul
-from recurra.ir.op import LETTERS
+from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import Type
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import Take
@@ -158,14 +158,29 @@ def place(p: Padding, x: Operand) -> Made:
 
 
 def take(p: Padding, x: Operand, i: Operand) -> Made:
-    """Padding of the index reads element 0."""
+    """Padding of the index reads element 0; a position past the valid length the last element."""
     op: Any = p.n.op
     lx, li, out = op.parts()
     x, i = p.agreed((x, i), (lx, li))
     for k in range(i.rank):
         i = p.masked(i, k, 0.0)
+    axis = lx.index(op.axis)
+    if x.fill[axis] is not None:
+        length: Any = x.valid[axis]
+        if not p.never_empty(length):
+            x = p.masked(x, axis, 0.0)
+        i = _before(p, i, length)
     fill: list[Fill | None] = [x.fill[lx.index(c)] if c in lx else ANY for c in out]
     return Made(op, (x.ref, i.ref), fill)
+
+
+def _before(p: Padding, i: Operand, length: Any) -> Operand:
+    """Positions that are below a length."""
+    type_ = p.g.type(i.ref)
+    last = p.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
+    axes = LETTERS[: i.rank]
+    minimum = el.Minimum(labels=join_labels((axes, ""), axes))
+    return replace(i, ref=p.emit(minimum, (i.ref, last), f"{i.ref.name}_inside"))
 
 
 def one_hot(p: Padding, i: Operand) -> Made:

@@ -258,10 +258,8 @@ class Reads(Rows):
     def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
         axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
-        mask, letters = self.mask(x, axis)
-        rest, k = letters.replace(c, ""), unused_name(self.graph)
-        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
-        length = self.emit(Sum(axes=(letters.index(c),)), (ones,), "there_are")
+        length, rest = self._length_along(x, axis)
+        k = unused_name(self.graph)
         size = substitute(x.shape[axis], self.by)
         place = self.emit(Value(expr=Sym(k) + 1, dtype="i32", bind=((k, size, 0),)), (), "place")
         back = el.Sub(labels=join_labels((rest, c), rest + c))
@@ -272,6 +270,27 @@ class Reads(Rows):
         new = LETTERS[len(x.shape)]
         labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
         return Take(labels=labels, axis=c), at
+
+    def _length_along(self, x: Operand, axis: int) -> tuple[Ref, str]:
+        """How many elements of an axis there are (i32), and the labels of the axes that it has."""
+        mask, letters = self.mask(x, axis)
+        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
+        length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
+        return length, letters.replace(LETTERS[axis], "")
+
+    def taken(self, op: Take, x: Operand, i: Ref) -> tuple[Take, Ref]:
+        """The take by positions that are before the end of the row."""
+        lx, li, out = op.parts()
+        length, rest = self._length_along(x, lx.index(op.axis))
+        rest = "".join(lx[LETTERS.index(c)] for c in rest)
+        wide = "".join(c for c in rest if c not in li) + li
+        one = self.emit(Const(value=1, dtype="i32"), ())
+        after = el.Sub(labels=join_labels((rest, ""), rest))
+        last = self.emit(after, (length, one), "last")
+        at = i if self.g.type(i).dtype == "i32" else self.emit(el.Cast(to="i32"), (i,))
+        inside = el.Minimum(labels=join_labels((li, rest), wide))
+        at = self.emit(inside, (at, last), f"{i.name}_inside")
+        return replace(op, labels=f"{lx},{wide}->{out}"), at
 
     def present(self, x: Operand, fill: float) -> Operand:
         """`x` with `fill` wherever its row has no point: beside it, and along its axes."""

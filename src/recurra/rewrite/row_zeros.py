@@ -37,7 +37,7 @@ _ODD = (
     *(el.Neg, el.Abs, el.Sign, el.Floor, el.Square, el.Sqrt, el.Tanh, el.Sin, el.Cast, el.Detach),
     special.Erf,
 )
-_LINEAR = (el.Add, el.Sub, el.Maximum, el.Minimum, move.Concat, Merge)
+_LINEAR = (el.Add, el.Sub, el.Maximum, el.Minimum, el.WithGradient, move.Concat, Merge)
 _MOVES = (
     *(move.Expand, move.Transpose, move.Reshape, move.Cut, move.Flip, Pick, Place, Take),
     *(Sum, Max, Min, CumSum, DiscountedSum, Discounts),

@@ -29,7 +29,7 @@ from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
-from recurra.ops.indexing import Pick
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
@@ -115,7 +115,10 @@ class _Program(Reads):
             op, at = self.turned(xs[0], op.axis)
             self.put(n, op, [xs[0].ref, at])
             return
-        self.put(n, op, [x.ref for x in xs])
+        refs = [x.ref for x in xs]
+        if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
+            op, refs[1] = self.taken(op, xs[0], refs[1])
+        self.put(n, op, refs)
 
     def put(self, n: Node, op: Op, args: Sequence[Ref]) -> None:
         old = self.g[n.name]

@@ -14,12 +14,15 @@ from recurra.ops.window import Windows
 
 
 def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) -> RecurrentTensor:
-    """Any axes, strides, padding, dilation of the kernel and groups; no dilation of the image."""
-    if any(d != 1 for d in p["lhs_dilation"]) or p["batch_group_count"] != 1:
+    """Any axes, strides, padding, dilation of kernel and image, and groups of channels.
+
+    An image is dilated by what is a transposed convolution.
+    """
+    if p["batch_group_count"] != 1:
         refused(
             p["refuse"],
-            "a transposed convolution",
-            f"its image is dilated by {p['lhs_dilation']}, in {p['batch_group_count']} batches",
+            "a convolution of groups of images",
+            f"its images are in {p['batch_group_count']} groups",
         )
     spec, groups, n = p["dimension_numbers"], p["feature_group_count"], len(p["window_strides"])
     x, w = x.transpose(*spec.lhs_spec), w.transpose(*spec.rhs_spec)  # [N, C, ..], [O, C / G, ..]
@@ -29,6 +32,8 @@ def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) ->
     assert isinstance(outputs, int)
     x = x.reshape(batch, groups, channels // groups, *image)
     w = w.reshape(groups, outputs // groups, inputs, *sizes)
+    for k, apart in enumerate(p["lhs_dilation"], 3):
+        x = _dilated(x, k, apart)
     for k, (before, after) in enumerate(p["padding"], 3):
         x = _padded(x, k, before, after)
     windows = Windows(
@@ -44,6 +49,17 @@ def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) ->
     y = y.reshape(batch, outputs, *y.shape[3:])
     order = spec.out_spec  # where batch, channels, .. are in the result
     return y.transpose(*(order.index(k) for k in range(len(order))))
+
+
+def _dilated(x: RecurrentTensor, axis: int, apart: int) -> RecurrentTensor:
+    """Zeros between the elements of an axis, which come to lie `apart`."""
+    *lead, n = x.shape[: axis + 1]
+    rest = x.shape[axis + 1 :]
+    assert isinstance(n, int)
+    if apart == 1 or n < 2:
+        return x
+    wide = _padded(x.reshape(*lead, n, 1, *rest), axis + 1, 0, apart - 1)
+    return wide.reshape(*lead, n * apart, *rest).cut(0, (n - 1) * apart + 1, axis=axis)
 
 
 def _padded(x: RecurrentTensor, axis: int, before: int, after: int) -> RecurrentTensor:

@@ -20,12 +20,12 @@ from recurra.backend.jax.function import refused, untraceable
 from recurra.backend.jax.indexed import dynamic_slice, gather, sliced
 from recurra.errors import ShapeError, here
 from recurra.ir.op import LETTERS, Elementwise
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, accumulator, is_float, is_wide
-from recurra.lang.build import elementwise
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, accumulator, is_float
+from recurra.lang.build import elementwise, with_slope_of
 from recurra.lang.functions import concat, stack
 from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.ops import bitwise, special
 from recurra.ops import elementwise as el
-from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.movement import Expand
 from recurra.ops.scan import CumSum
@@ -41,7 +41,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
     """
     avals = [jax.ShapeDtypeStruct(_sizes(x), NUMPY_NAME[x.dtype]) for x in xs]
     try:
-        with jax.enable_x64(any(is_wide(x.dtype) for x in xs)):
+        with _wide(xs):
             closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*avals)
     except Exception as e:
         raise untraceable(name, e, [x.type for x in xs], "import_jax") from None
@@ -81,6 +81,11 @@ def _sizes(x: RecurrentTensor) -> tuple[int, ...]:
     return sizes
 
 
+def _wide(xs: Sequence[RecurrentTensor]) -> Any:
+    """Within, jax has numbers of 64 bits if an operand does."""
+    return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
+
+
 def _run(closed: Any, xs: Sequence[RecurrentTensor], name: str) -> list[RecurrentTensor]:
     """The results of a closed jaxpr."""
     jaxpr = closed.jaxpr
@@ -92,7 +97,7 @@ def _run(closed: Any, xs: Sequence[RecurrentTensor], name: str) -> list[Recurren
         literal = hasattr(v, "val")
         return _constant(np.asarray(v.val), v.aval) if literal else env[v]
 
-    for eqn in jaxpr.eqns:
+    for eqn in _live(jaxpr):
         found = _equation(eqn, list(map(value, eqn.invars)), name)
         for v, y in zip(eqn.outvars, found, strict=True):
             env[v] = y.cast(SHORT_NAME[v.aval.dtype.name])
@@ -106,7 +111,8 @@ def _constant(x: np.ndarray, aval: Any) -> RecurrentTensor:
 def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[RecurrentTensor]:
     kind = eqn.primitive.name
     if kind in CALLS:
-        return _run(eqn.params[CALLS[kind]], args, name)
+        found = _run(eqn.params[CALLS[kind]], args, name)
+        return _with_own_slopes(eqn, args, found, name) if kind == "custom_jvp_call" else found
     if kind == "unstack":
         (x,), axis = args, eqn.params["axis"]
         return [x.index(k, axis=axis) for k in range(len(eqn.outvars))]
@@ -118,9 +124,76 @@ def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[Recurren
         return _unrolled(eqn.params, args, name)
     if kind not in PRIMITIVES:
         refused(name, kind, NOT_KNOWN.get(kind, FACTS))
-    if any(kind in k and not ok(args[0].dtype) for k, ok in TYPED):
-        refused(name, f"{kind} of {args[0].dtype}", "division is of floats, logic of truth values")
     return [PRIMITIVES[kind]({**eqn.params, "refuse": name}, *args)]
+
+
+def _with_own_slopes(
+    eqn: Any, args: list[RecurrentTensor], found: list[RecurrentTensor], name: str
+) -> list[RecurrentTensor]:
+    """The results of a function that says itself which slope it has where: relu at 0.
+
+    Its tangent is linear in that of the operands: x in its place gives what has the right slope,
+    if nothing else than a choice depends on where it is taken. Others are differentiated as they
+    are written.
+    """
+    if not all(is_float(x.dtype) for x in (*args, *found)):
+        return found
+    params = eqn.primitive.get_bind_params(eqn.params)
+
+    def tangents(at: Sequence[Any], along: Sequence[Any]) -> Any:
+        return jax.jvp(lambda *xs: eqn.primitive.bind(*xs, **params), at, along)[1]
+
+    avals = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    with _wide(args):
+        closed = jax.make_jaxpr(tangents)(avals, avals)
+    at = set(closed.jaxpr.invars[: len(args)])
+    readers = [e for e in _live(closed.jaxpr) if at & _variables(e.invars)]
+    if at & _variables(closed.jaxpr.outvars) or any(
+        e.primitive.name not in COMPARISONS for e in readers
+    ):
+        return found
+    slopes = _run(closed, [*(x.detach() for x in args), *args], name)
+    return [elementwise(el.WithGradient, y, s) for y, s in zip(found, slopes, strict=True)]
+
+
+def _live(jaxpr: Any) -> list[Any]:
+    """The equations that the results depend on."""
+    wanted, live = _variables(jaxpr.outvars), list[Any]()
+    for eqn in reversed(jaxpr.eqns):
+        if wanted & set(eqn.outvars):
+            live.append(eqn)
+            wanted |= _variables(eqn.invars)
+    return live[::-1]
+
+
+def _variables(atoms: Sequence[Any]) -> set[Any]:
+    return {v for v in atoms if not hasattr(v, "val")}
+
+
+def _absolute(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+    """|x|, whose slope at 0 is 1 in jax."""
+    return with_slope_of(x.abs(), lambda: elementwise(el.Where, x >= 0, x, -x))
+
+
+def _clamped(p: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor) -> Any:
+    """min(max(x, lo), hi); at both ends the slope of jax is 0."""
+    raised = elementwise(el.Maximum, x, lo)
+    y = elementwise(el.Minimum, raised, hi)
+    return with_slope_of(y, lambda: elementwise(el.Where, (x > lo) & (x < hi), x, y.detach()))
+
+
+def _quotient(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+    """Of integers without its fraction."""
+    if is_float(a.dtype):
+        return a / b
+    below = ((a % b) != 0) & ((a < 0) != (b < 0))
+    return a // b + below.cast(a.dtype)
+
+
+def _rest(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+    """a % b with the sign of a."""
+    rest = a % b
+    return elementwise(el.Where, (rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
 
 
 def _unrolled(p: Params, args: list[RecurrentTensor], name: str) -> list[RecurrentTensor]:
@@ -204,6 +277,7 @@ def _same(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x
 
 
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 MOST_STEPS = 64  # of a scan; each is as many equations as its body
 FACTS = "what can: pointwise functions, choices, reductions, contractions, shapes, reads"
 NOT_KNOWN = {
@@ -216,19 +290,16 @@ CALLS = {
     "closed_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
 }
-TYPED: tuple[tuple[tuple[str, ...], Callable[[str], bool]], ...] = (
-    (("div",), is_float),
-    (("and", "or", "not"), lambda dtype: dtype == "bool"),
-)
 PRIMITIVES: dict[str, Primitive] = {
     "stack": lambda p, *xs: stack(xs, p["axis"]),
-    "abs": _pointwise(el.Abs),
+    "abs": _absolute,
     "add": _pointwise(el.Add),
     "add_any": _pointwise(el.Add),
-    "and": _pointwise(el.And),
+    "and": lambda p, a, b: a & b,
     "argmax": lambda p, x: x.argmax(p["axes"][0]),
+    "argmin": lambda p, x: x.argmin(p["axes"][0]),
     "broadcast_in_dim": _broadcast,
-    "clamp": lambda p, lo, x, hi: x.clip(lo, hi),
+    "clamp": _clamped,
     "concatenate": lambda p, *xs: concat(xs, axis=p["dimension"]),
     "convert_element_type": _same,  # every result is cast to the type that the jaxpr tells
     "copy": _same,
@@ -236,7 +307,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "conv_general_dilated": convolution,
     "cos": _pointwise(el.Cos),
     "cumsum": _cumsum,
-    "div": _pointwise(el.Div),
+    "div": _quotient,
     "dynamic_slice": dynamic_slice,
     "erf": _pointwise(special.Erf),
     "erfc": _pointwise(special.Erfc),
@@ -258,9 +329,10 @@ PRIMITIVES: dict[str, Primitive] = {
     "mul": _pointwise(el.Mul),
     "ne": _pointwise(el.NotEqual),
     "neg": _pointwise(el.Neg),
-    "not": _pointwise(el.Not),
-    "or": _pointwise(el.Or),
+    "not": lambda p, x: ~x,
+    "or": lambda p, a, b: a | b,
     "pow": lambda p, x, y: x ** y.cast(x.dtype),
+    "rem": _rest,
     "reduce_and": lambda p, x: x.all(p["axes"]),
     "reduce_max": lambda p, x: x.max(p["axes"]),
     "reduce_min": lambda p, x: x.min(p["axes"]),
@@ -270,6 +342,8 @@ PRIMITIVES: dict[str, Primitive] = {
     "rev": _rev,
     "rsqrt": lambda p, x: 1.0 / x.sqrt(),
     "select_n": lambda p, c, a, b: elementwise(el.Where, c, b, a),
+    "shift_left": _pointwise(bitwise.ShiftLeft),
+    "shift_right_arithmetic": _pointwise(bitwise.ShiftRight),
     "sign": _pointwise(el.Sign),
     "sin": _pointwise(el.Sin),
     "slice": sliced,
@@ -280,6 +354,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "sub": _pointwise(el.Sub),
     "tanh": _pointwise(el.Tanh),
     "transpose": lambda p, x: x.transpose(*p["permutation"]),
+    "xor": _pointwise(bitwise.BitXor),
 }
 
 __all__ = ["CALLS", "PRIMITIVES", "flattened", "imported", "named_leaves", "unflattened"]

@@ -100,8 +100,10 @@ class Names:
         flat = [n for pair in reversed(widths) for n in pair]
         return torch.nn.functional.pad(x, flat, value=constant_values)
 
-    def take(self, x: Tensor, at: Any, axis: int) -> Tensor:
+    def take(self, x: Tensor, at: Any, axis: int, mode: str = "raise") -> Tensor:
         at = self.asarray(at)
+        if mode == "clip":
+            at = torch.clip(at.to(torch.int64), 0, x.shape[axis] - 1)
         y = torch.index_select(x, axis, torch.reshape(at, (-1,)))
         return self.reshape(y, (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from functools import reduce
 from math import log, pi
 from operator import add
+from typing import Any
 
 import numpy as np
 
-from recurra.lang.functions import constant, normal, stack, uniform, where
+from recurra.ir.types import Domain
+from recurra.lang.dims import wrap
+from recurra.lang.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.lang.tensor import RecurrentTensor
 
 
@@ -20,12 +23,19 @@ def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
     has no sum here, and the whole is the largest sum that there is.
     """
     size = weights.shape[-1]
-    assert isinstance(size, int), "classes are counted"
     if weights.dtype in ("f16", "bf16"):
         weights = weights.cast("f32")  # in which u stays below 1
     sums = where(weights > 0.0, weights.cumsum(), 0.0)
-    place = constant(np.arange(size, dtype=np.int32))
-    return where(sums > u * sums.max(), place, size - 1).min()
+    if isinstance(size, int):
+        place = constant(np.arange(size, dtype=np.int32))
+    else:  # of a range: x[0:t+1]
+        place = constant(1, "i32").expand(size).cumsum() - 1
+    return where(sums > u * sums.max(), place, wrap(size) - 1).min()
+
+
+def _drawn_over(domain: Sequence[Any] | None, x: RecurrentTensor) -> Domain:
+    """Where draws differ from each other: by default where what they are drawn from does."""
+    return x.domain if domain is None else dims_of(domain)
 
 
 class Categorical:
@@ -38,9 +48,12 @@ class Categorical:
     def probs(self) -> RecurrentTensor:
         return self.logits.softmax()
 
-    def sample(self) -> RecurrentTensor:
-        """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0"""
-        return class_at(self.probs, uniform(self.logits.domain))
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0
+
+        The draws differ at every point of `domain`, by default that of the logits.
+        """
+        return class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
@@ -59,9 +72,9 @@ class MultiCategorical:
             Categorical(logits.cut(end - n, end)) for n, end in zip(sizes, ends, strict=True)
         ]
 
-    def sample(self) -> RecurrentTensor:
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """i32[n]"""
-        return stack([p.sample() for p in self.parts])
+        return stack([p.sample(domain) for p in self.parts])
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
@@ -77,16 +90,17 @@ class Gaussian:
     def __init__(self, mean: RecurrentTensor, log_std: RecurrentTensor):
         self.mean, self.log_std = mean, log_std
 
-    def rsample(self) -> RecurrentTensor:
-        """f32[A]; gradients pass to mean and deviation."""
+    def rsample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """f32[A]; gradients pass to mean and deviation. `domain`: where the draws differ."""
         sizes = tuple(n for n in self.mean.shape if isinstance(n, int))
         spread = self.log_std.exp()
-        draws = normal((self.mean + spread).domain, sizes, self.mean.dtype)
+        over = _drawn_over(domain, self.mean + spread)
+        draws = normal(over, sizes, self.mean.dtype)
         return self.mean + spread * draws
 
-    def sample(self) -> RecurrentTensor:
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """f32[A]"""
-        return self.rsample().detach()
+        return self.rsample(domain).detach()
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln of the density, f32[]"""

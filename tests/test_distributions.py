@@ -1,0 +1,38 @@
+"""Distributions: where their draws differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recurra as rc
+
+
+def test_distributions_draw_at_every_point_that_is_asked_for():
+    """Of weights that are the same everywhere: one draw, or one at every t."""
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        pi = rc.nn.Categorical(rc.constant(np.zeros(50, np.float32)))
+        both = rc.nn.MultiCategorical(rc.constant(np.zeros(40, np.float32)), (20, 20))
+        near = rc.nn.Gaussian(rc.constant([0.0, 1.0]), rc.constant([0.0, 0.0]))
+        assert pi.sample().domain.dims == ()
+        drawn = [pi.sample(domain=(t,)), both.sample((t,)), near.sample((t,)), near.rsample((t,))]
+        assert all(x.domain.dims == ("t",) for x in drawn)
+        rc.output(**{f"x{k}": x for k, x in enumerate(drawn)})
+    got = ctx.run({T: 20}, backend="numpy")
+    assert [x.shape for x in got.values()] == [(20,), (20, 2), (20, 2), (20, 2)]
+    assert all(len(np.unique(x)) > 5 for x in got.values())
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_one_of_the_past_is_drawn(backend: str) -> None:
+    """Weights over a range, whose length is another at every point: t + 1 classes at t."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        allowed = rc.where(rc.value(t) % 2.0 < 0.5, 0.0, -1e9)
+        drawn = rc.nn.Categorical(allowed[0 : t + 1]).sample((b, t))
+        rc.output(drawn=drawn)
+    program = ctx.compile({B: 200, T: 6}, backend=backend)
+    found = program.run(seed=1)["drawn"]
+    for now in range(6):
+        assert sorted(set(found[:, now].tolist())) == list(range(0, now + 1, 2))

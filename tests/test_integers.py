@@ -1,0 +1,96 @@
+"""Operators of integers, and those of floats that round: the numbers of NumPy on every backend."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra import interp
+from recurra.ir.types import NUMPY_NAME
+
+INTEGERS = {
+    "+": lambda a, b: a + b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "**": lambda a, b: a ** (b % 5),
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << (b % 9),
+    ">>": lambda a, b: a >> (b % 9),
+    "~": lambda a, b: ~a + b,
+    "7 //": lambda a, b: 7 // b + a,
+    "-7 %": lambda a, b: -7 % b + a,
+    "2 **": lambda a, b: 2 ** (b % 4) - a,
+    "5 <<": lambda a, b: (5 << (b % 4)) ^ (1 & a),
+    "<": lambda a, b: (a < b) ^ (a == b) | ~(a != b),
+    "argmin": lambda a, b: (a - b).argmin(),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("dtype", ["i32", "i8", "u8"])
+def test_integers_are_those_of_numpy(dtype: str, backend: str) -> None:
+    rng = np.random.default_rng(3)
+    low = 0 if dtype == "u8" else -20
+    a = rng.integers(low, 20, 40).astype(NUMPY_NAME[dtype])
+    b = rng.integers(low, 20, 40).astype(NUMPY_NAME[dtype])
+    b[b == 0] = 3
+    ctx = rc.Context(num_dims=0)
+    signed = dtype != "u8"
+    laws = {n: f for n, f in INTEGERS.items() if signed or n not in ("-7 %", "argmin")}
+    with ctx:
+        x, y = rc.constant(a, dtype), rc.constant(b, dtype)
+        rc.output(**{n: f(x, y) for n, f in laws.items()})
+    got = ctx.run({}, backend=backend)
+    with np.errstate(all="ignore"):
+        for n, f in laws.items():
+            np.testing.assert_array_equal(got[n], f(a, b), err_msg=f"{n} of {dtype}")
+            assert got[n].dtype == np.asarray(f(a, b)).dtype or n == "argmin"
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_floats_are_divided_as_in_numpy(backend: str) -> None:
+    a = np.array([7.0, -7.0, 7.0, -7.0, 1.0, 0.3], np.float32)
+    b = np.array([2.0, 2.0, -2.0, -2.0, 0.1, 0.1], np.float32)
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x, y = rc.constant(a), rc.constant(b)
+        rc.output(q=x // y, r=x % y, smallest=x.argmin())
+    got = ctx.run({}, backend=backend)
+    np.testing.assert_array_equal(got["q"], a // b)
+    np.testing.assert_allclose(got["r"], a % b, rtol=1e-6)
+    assert got["smallest"] == 1
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_what_has_no_value_has_a_stated_one(backend: str) -> None:
+    """Quotients by 0, negative powers, and shifts by less than nothing or more than all bits."""
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        k = rc.input(rc.i32, (t,), name="k")
+        rc.output(q=7 // (k * 0), r=k % (k * 0), p=2**k, one=(-1) ** k, left=1 << k, right=k >> k)
+    k = np.array([-3, 0, 2, 40], np.int32)
+    want = {
+        "q": [0, 0, 0, 0],
+        "r": [0, 0, 0, 0],
+        "p": [0, 1, 4, 0],
+        "one": [-1, 1, 1, 1],
+        "left": [0, 1, 4, 0],
+        "right": [-1, 0, 0, 0],
+    }
+    for got in (
+        ctx.compile({T: 4}, backend=backend).run(inputs={"k": k}),
+        interp.run(ctx.graph, {"T": 4}, {"k": k}),
+    ):
+        assert {n: x.tolist() for n, x in got.items()} == want
+
+
+def test_bits_of_floats_are_refused() -> None:
+    with rc.Context(num_dims=0):
+        with pytest.raises(rc.errors.ShapeError, match="have type f32, not an integer"):
+            rc.constant(1.0) ^ 2
+        with pytest.raises(rc.errors.ShapeError, match="have type bool, not a number"):
+            rc.constant(True) // True
