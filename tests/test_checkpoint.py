@@ -295,7 +295,7 @@ def test_two_writers_do_not_lose_each_other(tmp_path: Path):
 
 
 def test_a_program_that_is_traced_again_is_the_same_program():
-    """Its functions and data are registered anew, under other names."""
+    """Its functions and data are other objects, under the same names."""
 
     def graph(twice: bool = False) -> str:
         ctx = rc.Context(num_dims=1)
@@ -307,6 +307,5 @@ def test_a_program_that_is_traced_again_is_the_same_program():
             rc.output(x=x)
         return str(ctx.graph)
 
-    assert graph() != graph()
     assert checkpoint.graph_hash(graph()) == checkpoint.graph_hash(graph())
     assert checkpoint.graph_hash(graph()) != checkpoint.graph_hash(graph(twice=True))

@@ -21,8 +21,8 @@ from recurra.lang.tracer import current
 b_, t_, i_, T = (Index(Sym(d)) for d in "btiT")
 
 
-def vector() -> RecurrentTensor:
-    return given(Type("f32", (4,)), (b_, t_), "x")
+def vector(name: str = "x") -> RecurrentTensor:
+    return given(Type("f32", (4,)), (b_, t_), name)
 
 
 def fresh() -> RecurrentTensor:
@@ -51,7 +51,7 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     ),
     "a tensor as an index": (
         DomainError,
-        lambda: vector()[b_, vector().sum()],
+        lambda: vector()[b_, vector("i").sum()],
         "is no index for dim t",
         "quasi-affine",
     ),
@@ -157,7 +157,12 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
         "-1 has no value in (3, -1)",
         "f32[4] over (b, t)",
     ),
-    "matmul": (ShapeError, lambda: vector() @ vector().sum(), "@ needs axes", "f32[] over (b, t)"),
+    "matmul": (
+        ShapeError,
+        lambda: vector() @ vector("z").sum(),
+        "@ needs axes",
+        "f32[] over (b, t)",
+    ),
     "no such element type": (
         ShapeError,
         lambda: as_tensor(np.array([1j])),

@@ -147,3 +147,23 @@ def test_a_parameter_over_no_dim_has_no_next_value() -> None:
 def test_names_of_dims_that_cannot_be(dims: str):
     with pytest.raises(RecurraError, match="no dim or bound can be called"):
         rc.Context(dims=dims).__enter__()
+
+
+def test_the_name_of_an_input_is_the_one_it_is_given() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        obs = rc.input(rc.f32, (t,), name="z")
+        rest = rc.input(rc.f32, (t,))
+        rc.output(y=obs * 2.0 + rest)
+    ones = np.ones(3, np.float32)
+    assert (
+        ctx.run({T: 3}, inputs={"z": ones, "rest": ones}, backend="numpy")["y"].tolist() == [3] * 3
+    )
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    with rc.Context(dims="t") as ((t, _),):
+        rc.input(rc.f32, (t,), name="z")
+        with pytest.raises(RecurraError, match="two inputs are called 'z'") as e:
+            rc.input(rc.f32, (t,), name="z")
+        assert 'rc.input(.., name="z_2")' in str(e.value)

@@ -282,7 +282,9 @@ def _pairs(targets: list[ast.expr], n: int) -> list[tuple[str, str]] | None:
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     """Equations take the names of the user's variables that hold them, where those are free."""
     mine = {
-        k: x for k, x in variables.items() if isinstance(x, RecurrentTensor) and x.tracer is tracer
+        k: x
+        for k, x in variables.items()
+        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name not in tracer.final
     }
     named = {x.name for k, x in mine.items() if x.name == k}
     names: dict[str, str] = {}

@@ -62,8 +62,13 @@ class CompileOptions:
     def filled(self, given: Mapping[str, object]) -> CompileOptions:
         """The options, and of those that have their default what keywords say."""
         default = CompileOptions()
-        left = {n: x for n, x in given.items() if getattr(self, n) == getattr(default, n)}
-        return self.but(left)
+
+        def is_default(name: str) -> bool:
+            if name in KNOBS:
+                return getattr(self.tuning, name) == getattr(default.tuning, name)
+            return getattr(self, name) == getattr(default, name)
+
+        return self.but({name: x for name, x in given.items() if is_default(name)})
 
 
 CHECKS = ("nan", "bounds")

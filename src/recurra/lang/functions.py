@@ -105,10 +105,26 @@ def value(x: Any, dtype: str = "f32") -> RecurrentTensor:
     return as_tensor(x, dtype)
 
 
-def input(of: Type | Any, domain: Sequence[Any] = (), name: str = "input") -> RecurrentTensor:
-    """A tensor that the caller gives at every point of its domain."""
+def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
+    """A tensor that the caller gives at every point of its domain.
+
+    A `name` is the one that `run(inputs=..)` is given it by; without one it has the variable's.
+    Raises RecurraError if another input has that name.
+    """
     tracer, given = current(), type_of(of)
-    node = tracer.emit(Input(dtype=given.dtype, shape=given.shape), (), dims_of(domain), name)
+    other = None if name is None else tracer.nodes.get(name)
+    if other is not None and name in tracer.final:
+        raise RecurraError(
+            f"two inputs are called {name!r}",
+            facts=f"run(inputs=..) takes them by name, and the first one is at {other.loc}",
+            hint=f'give this one another name: rc.input(.., name="{name}_2")',
+            loc=here(),
+        )
+    if other is not None and name is not None:  # an equation that is called so by itself
+        tracer.rename({name: tracer.fresh(name)})
+    op = Input(dtype=given.dtype, shape=given.shape)
+    node = tracer.emit(op, (), dims_of(domain), name or "input")
+    tracer.final |= set() if name is None else {node.name}
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 

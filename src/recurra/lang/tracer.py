@@ -51,6 +51,7 @@ class Tracer:
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what steps, and along which dims
+    final: set[str] = field(default_factory=set[str])  # names that the user gave to inputs
     draws: int = 0
     gradients: int = 0  # that were taken
     bounds: list[str] = field(default_factory=list)  # that belong to no dim

@@ -32,11 +32,14 @@ from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, lag
 
 
-class NoOrder(ScheduleError):
-    """Statements that no loop orders, and what ties them."""
+class NoOrder(Exception):
+    """Statements that no loop orders, what ties them, and how that is told."""
 
-    equations: frozenset[str] = frozenset()
-    ties: tuple[Dependence, ...] = ()
+    def __init__(
+        self, equations: frozenset[str], ties: tuple[Dependence, ...], told: ScheduleError
+    ):
+        super().__init__(str(told))
+        self.equations, self.ties, self.told = equations, ties, told
 
 
 def schedule(
@@ -58,7 +61,7 @@ def schedule(
         except NoOrder as error:
             first, finer = first or error, refined(graph, cuts, error)
             if finer == cuts:
-                raise first from None
+                raise first.told from None
             cuts = finer
 
 
@@ -378,7 +381,7 @@ class _Levels:
         tried = (
             f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
         )
-        error = NoOrder(
+        told = ScheduleError(
             f"the equations {', '.join(n.name for n in nodes)} have no order: "
             f"each waits for the other, {tried}",
             facts=f"{facts}\n  {lines}",
@@ -387,8 +390,7 @@ class _Levels:
             ),
             loc=nodes[0].loc,
         )
-        error.equations, error.ties = frozenset(equations), tuple(edges)
-        return error
+        return NoOrder(frozenset(equations), tuple(edges), told)
 
 
 @dataclass(frozen=True)
