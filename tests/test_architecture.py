@@ -6,7 +6,7 @@ import ast
 import re
 import runpy
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from documents import ROOT, fenced, fill, table
 from recurra.executable import Executable
 from recurra.ir.graph import Graph, Node
+from recurra.schedule.lower_values import lower_values
 
 WIDTH = 100
 SOURCE = ROOT / "src" / "recurra"
@@ -42,6 +43,7 @@ def test_the_life_of_the_example(example: dict[str, Any]) -> None:
         "passes": table(("pass", "equations before", "after"), passes),
         "decisions": text(program.compiled.stages.decisions),
         "final": shown(stages[last], layer),
+        "statements": text(written(stages[last], {*layer, "g_after"}, program.sizes)),
         "schedule": text(map(short, program.schedule_text.splitlines())),
         "stores": text(str(program.compiled.plan).splitlines()),
         "regions": text(region(str(r)) for r in program.compiled.program.regions),
@@ -70,6 +72,12 @@ def shown(graph: Graph, names: set[str]) -> str:
         wanted |= {n.name for n, _ in graph.readers[name] if works(n) and "t" in n.domain}
     lines = [str(n.text(graph.is_identity)) for n in graph.nodes.values() if n.name in wanted]
     return text(x if len(x) <= WIDTH else f"{x[: WIDTH - 2]} …" for x in lines)
+
+
+def written(graph: Graph, names: set[str], sizes: Mapping[str, int]) -> list[str]:
+    """The statements of some equations."""
+    statements = lower_values(graph, sizes).statements.values()
+    return [str(s) for s in statements if s.equation in names]
 
 
 def works(n: Node) -> bool:
