@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import recurra as rc
 from program_checks import oracle
 from random_programs import Case, programs
+from recurra import interp
 from recurra.ir.graph import Graph
 from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
@@ -117,3 +119,29 @@ def test_random_programs_as_statements(case: Case) -> None:
 @given(programs())
 def test_random_programs_as_statements_long(case: Case) -> None:
     agree(case, cuts=branches(case.graph))
+
+
+def clamped(t: Any, T: Any) -> Any:
+    h = rc.like(rc.f32, (t,), name="h")
+    h[0] = 1.0
+    h[t] = h[rc.max(t - 1, 0)] * 0.5
+    return h
+
+
+def waited_for(t: Any, T: Any) -> Any:
+    x = rc.like(rc.f32, (t,), name="x")
+    y = x[0].tanh()
+    x[0] = 1.0
+    x[t] = (x + y)[t - 1]
+    return x
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("program", [clamped, waited_for])
+def test_what_one_branch_reads_holds_up_no_other(program: Any, backend: str) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        rc.output(x=program(t, T))
+    have = ctx.compile({T: 7}, backend=backend).run()["x"]
+    (want,) = interp.run(ctx.graph, {"T": 7}).values()
+    np.testing.assert_allclose(have, want, rtol=1e-6)
