@@ -92,5 +92,5 @@ def test_bits_of_floats_are_refused() -> None:
     with rc.Context(num_dims=0):
         with pytest.raises(rc.errors.ShapeError, match="have type f32, not an integer"):
             rc.constant(1.0) ^ 2
-        with pytest.raises(rc.errors.ShapeError, match="have type bool, not a number"):
+        with pytest.raises(rc.errors.ShapeError, match="type bool"):
             rc.constant(True) // True

@@ -159,11 +159,3 @@ def test_the_name_of_an_input_is_the_one_it_is_given() -> None:
     assert (
         ctx.run({T: 3}, inputs={"z": ones, "rest": ones}, backend="numpy")["y"].tolist() == [3] * 3
     )
-
-
-def test_two_inputs_of_one_name_are_refused() -> None:
-    with rc.Context(dims="t") as ((t, _),):
-        rc.input(rc.f32, (t,), name="z")
-        with pytest.raises(RecurraError, match="two inputs are called 'z'") as e:
-            rc.input(rc.f32, (t,), name="z")
-        assert 'rc.input(.., name="z_2")' in str(e.value)

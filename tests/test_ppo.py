@@ -197,7 +197,8 @@ def test_one_epoch_of_one_minibatch_shuffles_nothing_and_has_no_ratio() -> None:
     p = without_outputs(b=512, e=1, m=1, t=50)  # rows enough: no tiles of t
     graph = p.compiled.plan.graph
     assert not [n for n in graph.nodes.values() if isinstance(n.op, Permutation)]
-    assert not {n.op.name for n in graph.nodes.values()} & {"exp", "minimum", "permutation"}
+    numbers = {n.op.name for n in graph.nodes.values() if str(n.type).startswith("f")}
+    assert not numbers & {"exp", "minimum"}  # of positions there is one, in the gradient of take
     lines = [x.strip() for x in p.schedule_text.splitlines()]
     inside = lines[lines.index("for t backwards:") + 1].split()
     assert {"adv", "+d_Wc1", "+d_Wc2"} <= set(inside)  # advantages and the critic's gradients

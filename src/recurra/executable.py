@@ -81,10 +81,10 @@ class Executable:
         if self.effects and options.tuning.chunk is None:
             size = launch_size(self.effects, self.sizes, *self.outermost(graph))
             options = options.but({"chunk": size})
+        expect_alone(options)
         options = placed(options, self.backend)
         if options.workers > 1:
             self.backend = mesh_of(self.backend, options.workers)
-        expect_alone(options)
         of_machine = prices.of_machine(self.backend.name)
         asked = replace(options, backend=self.backend.name)
         target = asked.tuning.aimed(replace(self.backend.target, prices=of_machine))

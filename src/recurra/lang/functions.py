@@ -109,19 +109,10 @@ def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -
     """A tensor that the caller gives at every point of its domain.
 
     A `name` is the one that `run(inputs=..)` is given it by; without one it has the variable's.
-    Raises RecurraError if another input has that name.
     """
     tracer, given = current(), type_of(of)
-    other = None if name is None else tracer.nodes.get(name)
-    if other is not None and name in tracer.final:
-        raise RecurraError(
-            f"two inputs are called {name!r}",
-            facts=f"run(inputs=..) takes them by name, and the first one is at {other.loc}",
-            hint=f'give this one another name: rc.input(.., name="{name}_2")',
-            loc=here(),
-        )
-    if other is not None and name is not None:  # an equation that is called so by itself
-        tracer.rename({name: tracer.fresh(name)})
+    if name is not None and name in tracer.nodes and name not in tracer.final:
+        tracer.rename({name: tracer.fresh(name)})  # an equation that is called so by itself
     op = Input(dtype=given.dtype, shape=given.shape)
     node = tracer.emit(op, (), dims_of(domain), name or "input")
     tracer.final |= set() if name is None else {node.name}
