@@ -39,6 +39,8 @@ class Coalesced:
 
 def coalesced(plan: Plan) -> Plan:
     """The plan without the stores, and the copies, of what can be made where it is copied to."""
+    if any(len(found) > 1 for found in plan.statements.writers.values()):
+        return plan  # what is left of a copy is one statement again: others would lose theirs
     for name in plan.graph.nodes:
         n = plan.graph.nodes.get(name)
         found = None if n is None else _found(plan, n)
