@@ -137,6 +137,47 @@ def waited_for(t: Any, T: Any) -> Any:
     return x
 
 
+def late_total(terms: Any) -> Any:
+    """What the sum of some terms over t is added to reads the next step of i."""
+
+    def made(i: Any, I: Any, t: Any, T: Any) -> Any:
+        c = rc.like(rc.f32, (i,), name="c")
+        c[0] = 1.0
+        c[i] = (c[i - 1] * 0.9).sin()
+        return terms(c, i, t)[i, 0:T].sum() + c[i : rc.min(i + 2, I)].sum()
+
+    return made
+
+
+def curve(c: Any, i: Any, t: Any) -> Any:
+    g = rc.like(rc.f32, (i, t), name="g")
+    g[i, 0] = c
+    g[i, t] = (g[i, t - 1] * 1.5 + c).sin()
+    return g
+
+
+def at_one_step(c: Any, i: Any, t: Any) -> Any:
+    return rc.where(i == 0, c * rc.value(t), 0.0)
+
+
+def of_another_loop(c: Any, i: Any, t: Any) -> Any:
+    w = rc.like(rc.f32, (t,), name="w")
+    w[0] = 1.0
+    w[t] = (w[t - 1] * 0.7).sin()
+    return rc.where(i == 0, w, 0.0)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("terms", [curve, at_one_step, of_another_loop])
+def test_a_total_is_taken_in_the_step_that_adds_it_up(terms: Any, backend: str) -> None:
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        rc.output(out=late_total(terms)(i, I, t, T))
+    have = ctx.compile({I: 4, T: 3}, backend=backend).run()["out"]
+    (want,) = interp.run(ctx.graph, {"I": 4, "T": 3}).values()
+    np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("program", [clamped, waited_for])
 def test_what_one_branch_reads_holds_up_no_other(program: Any, backend: str) -> None:

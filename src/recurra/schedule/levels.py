@@ -7,7 +7,7 @@ the loop carries is dropped and the inside is ordered in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -295,16 +295,22 @@ class _Levels:
         return None if x is None else x if sign > 0 else -x
 
     def feasible(self, part: list[str], inner: list[Dependence], signed: list[Lag | None]) -> bool:
-        ends = [
-            Edge(e.source, e.sink, x.low, x.high)
-            for e, x in zip(inner, signed, strict=True)
-            if x is not None and x.low is not None
-        ]
+        ends = self.steps(zip(inner, signed, strict=True))
         try:
             retime(part, ends, dict.fromkeys(part, 1.0))
         except Infeasible:
             return False
         return all(e.low >= 0 for e in ends if e.source == e.sink)
+
+    def steps(self, lags: Iterable[tuple[Dependence, Lag | None]]) -> list[Edge]:
+        """What dependences ask of the shifts; a total is taken in the step that adds it up."""
+        out: list[Edge] = []
+        for e, x in lags:
+            if x is not None and x.low is not None:
+                out.append(Edge(e.source, e.sink, x.low, x.high))
+                if self.graph[e.source].accumulates:
+                    out.append(Edge(e.sink, e.source, 0, 0))
+        return out
 
     def prefer(
         self,
@@ -342,10 +348,7 @@ class _Levels:
         if not g.step:
             return self.order(g.members, within, left)
         ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
-        steps = [
-            Edge(e.source, e.sink, x.low, x.high) for e, x in ends.items() if x.low is not None
-        ]
-        shift = retime(g.members, steps, {s: self.weight(s) for s in g.members})
+        shift = retime(g.members, self.steps(ends.items()), {s: self.weight(s) for s in g.members})
         open_: list[Dependence] = []
         for e, x in ends.items():
             assert x.low is not None
