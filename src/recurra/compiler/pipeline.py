@@ -102,8 +102,8 @@ def compile_graph(
     Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
     """
     options = options or CompileOptions()
-    check(graph, sizes)
-    graph, sizes = bound(graph, known_bounds(graph, sizes))
+    sizes = known_bounds(graph, sizes)
+    graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
     cx = context(sizes, options, target)
     stages = PassManager(cx)
     stages.begin(graph)
@@ -129,8 +129,7 @@ def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]
     """The graph with numbers for all bounds but those of its dims, which are what is left."""
     of_dims = {s for r in graph.dims for s in symbols(r.hi)}
     left = {n: v for n, v in sizes.items() if n in of_dims}
-    graph = bind(graph, {n: v for n, v in sizes.items() if n not in of_dims})
-    return without_negative(graph, left), left
+    return bind(graph, {n: v for n, v in sizes.items() if n not in of_dims}), left
 
 
 def context(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.ir.expr import evaluate, substitute, symbols
-from recurra.ir.graph import Graph
+from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Domain, Range, Type
 
 
@@ -35,14 +35,34 @@ def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
 
 
 def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for bounds with which some ranges end before they begin: those are of no point."""
+    """The graph for bounds with which some ranges end before they begin: those are of no point.
+
+    So is a read of the whole of such a range.
+    """
 
     def empty(r: Range) -> bool:
         known = not (symbols(r.lo) | symbols(r.hi)) - sizes.keys()
         return known and evaluate(r.hi, sizes) < evaluate(r.lo, sizes)
 
-    found = [n for n in graph.nodes.values() if any(map(empty, n.domain))]
+    def read(a: Ref) -> Ref:
+        ranges = zip(a.index, graph[a.name].domain, strict=True)
+        return Ref(
+            a.name,
+            tuple(
+                replace(e, hi=e.lo)
+                if isinstance(e, Slice) and (e.lo, e.hi) == (r.lo, r.hi) and empty(r)
+                else e
+                for e, r in ranges
+            ),
+        )
+
+    gone = {n.name for n in graph.nodes.values() if any(map(empty, n.domain))}
     return graph.update(
-        replace(n, domain=Domain(tuple(replace(r, hi=r.lo) if empty(r) else r for r in n.domain)))
-        for n in found
+        replace(
+            n,
+            domain=Domain(tuple(replace(r, hi=r.lo) if empty(r) else r for r in n.domain)),
+            args=tuple(read(a) if a.name in gone else a for a in n.args),
+        )
+        for n in graph.nodes.values()
+        if n.name in gone or any(a.name in gone for a in n.args)
     )

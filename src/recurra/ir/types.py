@@ -10,7 +10,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 
-from recurra.ir.expr import Env, Expr, Lin, Sym, evaluate, lin, substitute, symbols
+from recurra.ir.expr import Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
 
 NUMPY_NAME = {
     "f64": "float64",
@@ -140,6 +140,11 @@ class Range:
     def is_point(self) -> bool:
         """Has it one point whatever the bounds?"""
         return lin([(self.hi, 1), (self.lo, -1)]) == 1
+
+    @property
+    def edges(self) -> tuple[Expr, Expr]:
+        """lo <= dim and dim < hi."""
+        return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
 
     def mentions(self) -> set[str]:
         """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""

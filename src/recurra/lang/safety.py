@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from recurra.errors import here
+from recurra.analysis.demand import demanded
+from recurra.errors import RecurraError, here
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -41,23 +43,40 @@ from recurra.ops.movement import Cut, Reshape
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
-from recurra.ops.source import Const, Data, Value
+from recurra.ops.source import Const, Data, Input, Value
 from recurra.sets import dependence
+from recurra.sets.boxes import around
 from recurra.sets.interval import Box, narrow, span
 
 
 def check(
     graph: Graph, bounds: Mapping[str, int], open: Mapping[str, int] = MappingProxyType({})
-) -> None:
-    """Returns if the graph is safe for these bounds, else raises the first mistake.
+) -> Graph:
+    """Return the graph if it is safe for these bounds, else raise the first mistake.
 
-    A bound in `open` may turn out to be any number from 1 to the one there.
+    Equations that are safe only at the points that are asked for have no others in what is
+    returned. A bound in `open` may turn out to be any number from 1 to the one there.
     """
     for node in graph.nodes.values():
         _quasi_affine(node)
     known = known_bounds(graph, {**bounds, **open})
-    proof = Proof(graph, {n: v for n, v in known.items() if n not in open}, open)
-    for node in graph.nodes.values():
+    closed = {n: v for n, v in known.items() if n not in open}
+    while True:
+        proof = Proof(graph, closed, open)
+        mistakes = _mistakes(proof)
+        if not mistakes:
+            break
+        graph = _narrowed(proof, mistakes)
+    found = same_point_cycle(proof)
+    if found is not None:
+        raise refusal.cycle(*found, proof.told(found[1]))
+    return graph
+
+
+def _mistakes(proof: Proof) -> dict[str, RecurraError]:
+    """What is wrong with equations at any point of their domains."""
+    out: dict[str, RecurraError] = {}
+    for node in proof.graph.nodes.values():
         if any(lo > hi for lo, hi in proof.box(node.domain).values()):
             continue
         try:
@@ -66,9 +85,25 @@ def check(
             _sizes(proof, node)
         except Unprovable as e:
             raise product(f"a size of {node.name}", e.expr, node.loc) from None
-    found = same_point_cycle(proof)
-    if found is not None:
-        raise refusal.cycle(*found, proof.told(found[1]))
+        except RecurraError as e:
+            out[node.name] = e
+    return out
+
+
+def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
+    """The graph without the points at which nobody asks for equations that are wrong there."""
+    graph, sizes = proof.graph, proof.bounds
+    asked = demanded(graph, sizes, edges=True)
+    nodes: list[Node] = []
+    for name, error in mistakes.items():
+        n = graph[name]
+        if not n.op.pure or isinstance(n.op, Input) or proof.open:
+            raise error
+        domain = around(n.domain, asked.get(name, TRUE), sizes)
+        if domain == n.domain:
+            raise error
+        nodes.append(replace(n, domain=domain))
+    return graph.update(nodes)
 
 
 def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:

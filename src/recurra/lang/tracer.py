@@ -158,7 +158,7 @@ class Tracer:
         domain, earlier = self.nodes[name].domain, self.branches[name]
         if not earlier or any(isinstance(e, Prod) for b in earlier for e in walk(b.when)):
             return
-        mine = both(when, *(c for r in domain for c in inside(r)))
+        mine = both(when, *(c for r in domain for c in r.edges))
         named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
         mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
         if any(isinstance(e, Prod) for e in walk(mine)) or not isl.satisfiable(mine):
@@ -286,11 +286,6 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
         earlier = [e for e in when[:k] if not excludes(e, c)]
         out.append(both(c, *(negate(e) for e in earlier)) if earlier else c)
     return tuple(out)
-
-
-def inside(r: Range) -> tuple[Expr, Expr]:
-    """lo <= dim and dim < hi."""
-    return compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)
 
 
 def excludes(a: Expr, b: Expr) -> bool:

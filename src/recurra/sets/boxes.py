@@ -53,6 +53,23 @@ def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tu
     return found
 
 
+def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
+    """The smallest part of a domain, as a box, that has all points at which a condition holds."""
+    found = [box.domain for box in split_boxes(domain, condition, sizes)]
+    if not found:
+        return Domain(tuple(replace(r, hi=r.lo) for r in domain))
+    ranges: list[Range] = []
+    for r in domain:
+        parts = [x[r.dim] for x in found]
+        if any(x.mentions() - sizes.keys() for x in parts):  # its ends move with other dims
+            ranges.append(r)
+            continue
+        lo = min((x.lo for x in parts), key=lambda e: evaluate(e, sizes))
+        hi = max((x.hi for x in parts), key=lambda e: evaluate(e, sizes))
+        ranges.append(Range(r.dim, hi, lo))
+    return Domain(tuple(ranges))
+
+
 def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
     """The parts of a box at which a condition holds."""
     if box.where == FALSE or _is_empty(box.domain, sizes):

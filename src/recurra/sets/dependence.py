@@ -66,7 +66,7 @@ def happens(sink: Domain, when: Expr | None) -> bool:
 def _points(sink: Domain, what: Expr) -> list[Expr]:
     """The points of a domain, as far as `what` tells them apart, for bounds of at least 1."""
     used = sink.of(symbols(what))
-    inside = [c for r in used for c in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi))]
+    inside = [c for r in used for c in r.edges]
     bounds = symbols(both(what, *inside)) - set(sink.dims)
     return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]
 

@@ -1,0 +1,135 @@
+"""Demand: the points of every equation whose value is asked for, backward from the outputs.
+
+    y[t<T] = merge(e[t], y[t-1], when=(t % 50 == 0, t % 50 != 0))     e: at t % 50 == 0
+    z = x[T-1]                                                        x: at t == T-1
+
+A point is asked for where an equation reads it that is asked for there itself, under the condition
+of its branch. What a condition cannot say of a read (a range that moves, an index by //) counts as
+all points: the answer may be too wide, never too narrow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Logic,
+    both,
+    compare,
+    either,
+    lin,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.types import Domain, is_shift
+from recurra.ops.control import Call
+from recurra.ops.elementwise import Going
+from recurra.ops.source import Input
+from recurra.sets.boxes import Box, split_boxes
+
+MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
+
+
+def demanded(graph: Graph, sizes: Mapping[str, int], edges: bool = False) -> Mapping[str, Expr]:
+    """Return the condition under which each equation is asked for, of those that are not always.
+
+    `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
+    With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
+    is not asked for either; this takes longer.
+    """
+    return _Demand(graph, sizes, by_index=True, edges=edges).solved()
+
+
+def chosen(graph: Graph) -> Mapping[str, Expr]:
+    """Return the condition under which a branch takes each equation, of those not always taken.
+
+    Other than `demanded`, it counts a point as taken that no index asks for: this is where effects
+    happen.
+    """
+    return _Demand(graph, {}, by_index=False).solved()
+
+
+@dataclass
+class _Demand:
+    graph: Graph
+    sizes: Mapping[str, int]
+    by_index: bool
+    edges: bool = False
+    found: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    rounds: dict[str, int] = field(default_factory=dict[str, int])
+
+    def solved(self) -> Mapping[str, Expr]:
+        todo = deque(n.name for n in self.graph.nodes.values() if self.is_root(n))
+        self.found |= dict.fromkeys(todo, TRUE)
+        while todo:
+            n = self.graph[todo.pop()]
+            for k, a in enumerate(n.args):
+                if self.found.get(a.name) == TRUE:
+                    continue
+                more = _joined(self.found.get(a.name, FALSE), self.of_read(n, k, a))
+                if more != self.found.get(a.name, FALSE):
+                    self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
+                    self.found[a.name] = more if self.rounds[a.name] <= MAX_ROUNDS else TRUE
+                    if self.found[a.name] == TRUE:  # first: most reads ask for all points
+                        todo.append(a.name)
+                    else:
+                        todo.appendleft(a.name)
+        return {name: c for name, c in self.found.items() if c != TRUE}
+
+    def is_root(self, n: Node) -> bool:
+        """Is it asked for whoever reads it?"""
+        unread = isinstance(n.op, Call) and not self.graph.readers[n.name]
+        return n.name in self.graph.outputs or unread or isinstance(n.op, (Input, Going))
+
+    def of_read(self, n: Node, k: int, a: Ref) -> Expr:
+        """The points of a source that an operand asks for."""
+        source, mine = self.graph[a.name].domain, n.domain
+        asked = [self.found[n.name], merge_condition(n, k) or TRUE]  # of points of the reader
+        if not self.by_index:
+            moved = any(e != r.sym for e, r in zip(a.index, source, strict=True))
+            return TRUE if moved else both(*asked)
+        back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
+        ends: list[Expr] = []
+        for e, r in zip(a.index, source, strict=True):
+            dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
+            if isinstance(e, Slice):
+                whole = (e.lo, e.hi) == (r.lo, r.hi)
+                if not whole and not (symbols(e.lo) | symbols(e.hi)) & self.graph.declared.keys():
+                    ends += [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
+            elif dim is not None and dim not in back:
+                back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
+                asked += mine[dim].edges if self.edges and (e, mine[dim]) != (r.sym, r) else ()
+            elif not symbols(e) & self.graph.declared.keys():
+                ends.append(compare("==", r.sym, e))
+        return self.simplified(both(self.mapped(both(*asked), mine, back), *ends), source)
+
+    def mapped(self, c: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
+        """A condition on points of a reader as one on points of its source, or a wider one."""
+        if isinstance(c, Logic) and c.op == "&":
+            return both(*(self.mapped(x, domain, back) for x in c.args))
+        return substitute(c, back) if symbols(c) & set(domain.dims) <= back.keys() else TRUE
+
+    def simplified(self, c: Expr, domain: Domain) -> Expr:
+        """Leave out what holds everywhere in a domain."""
+        if isinstance(c, Logic) and c.op == "&" and c.args:
+            return both(*(self.simplified(x, domain) for x in c.args))
+        mine = domain.of(symbols(c))
+        named = symbols(c).union(*(r.mentions() for r in mine))
+        if c in (TRUE, FALSE) or named - set(domain.dims) - self.sizes.keys():
+            return c
+        boxes = split_boxes(mine, c, self.sizes)
+        return TRUE if boxes == (Box(mine),) else c if boxes else FALSE
+
+
+def _joined(a: Expr, b: Expr) -> Expr:
+    """a or b, without what is a case of another: x | (x & y) is x."""
+    parts = [p for c in (a, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))]
+    sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
+    kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
+    return either(*kept)
