@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import Env, evaluate
+from recurra.analysis.demand import chosen
+from recurra.ir.expr import TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
@@ -125,9 +126,13 @@ def run(
             o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
             for o in graph.outputs
         }
-        for name in (n.name for n in graph.nodes.values() if not n.op.pure):
-            for point in points(graph, name, oracle.env):
-                oracle.value(name, point)
+        effects = [n for n in graph.nodes.values() if not n.op.pure]
+        taken = chosen(graph) if effects else {}
+        for n in effects:
+            for point in points(graph, n.name, oracle.env):
+                env = {**oracle.env, **dict(zip(n.domain.dims, point, strict=True))}
+                if evaluate(taken.get(n.name, TRUE), env):
+                    oracle.value(n.name, point)
     return found
 
 

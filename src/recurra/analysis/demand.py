@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from recurra.ir.expr import (
     FALSE,
@@ -28,7 +29,6 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, is_shift
-from recurra.ops.control import Call
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.sets.boxes import Box, split_boxes
@@ -63,6 +63,7 @@ class _Demand:
     edges: bool = False
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
+    known: dict[tuple[Expr, Domain], Expr] = field(default_factory=dict[Any, Expr])
 
     def solved(self) -> Mapping[str, Expr]:
         todo = deque(n.name for n in self.graph.nodes.values() if self.is_root(n))
@@ -84,7 +85,7 @@ class _Demand:
 
     def is_root(self, n: Node) -> bool:
         """Is it asked for whoever reads it?"""
-        unread = isinstance(n.op, Call) and not self.graph.readers[n.name]
+        unread = not n.op.pure and not self.graph.readers[n.name]
         return n.name in self.graph.outputs or unread or isinstance(n.op, (Input, Going))
 
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
@@ -93,7 +94,8 @@ class _Demand:
         asked = [self.found[n.name], merge_condition(n, k) or TRUE]  # of points of the reader
         if not self.by_index:
             moved = any(e != r.sym for e, r in zip(a.index, source, strict=True))
-            return TRUE if moved else both(*asked)
+            same: dict[str, Expr | int] = {r.dim: r.sym for r in source}
+            return TRUE if moved else self.mapped(both(*asked), mine, same)
         back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         for e, r in zip(a.index, source, strict=True):
@@ -120,11 +122,17 @@ class _Demand:
         if isinstance(c, Logic) and c.op == "&" and c.args:
             return both(*(self.simplified(x, domain) for x in c.args))
         mine = domain.of(symbols(c))
-        named = symbols(c).union(*(r.mentions() for r in mine))
+        if (c, mine) not in self.known:
+            self.known[c, mine] = self.decided(c, mine)
+        return self.known[c, mine]
+
+    def decided(self, c: Expr, domain: Domain) -> Expr:
+        """TRUE or FALSE for a condition that holds everywhere or nowhere."""
+        named = symbols(c).union(*(r.mentions() for r in domain))
         if c in (TRUE, FALSE) or named - set(domain.dims) - self.sizes.keys():
             return c
-        boxes = split_boxes(mine, c, self.sizes)
-        return TRUE if boxes == (Box(mine),) else c if boxes else FALSE
+        boxes = split_boxes(domain, c, self.sizes)
+        return TRUE if boxes == (Box(domain),) else c if boxes else FALSE
 
 
 def _joined(a: Expr, b: Expr) -> Expr:

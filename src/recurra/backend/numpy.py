@@ -47,6 +47,9 @@ class NumpyMachine:
             end = end if goes_on else min(end, after)
         return end, carry
 
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        return body(carry) if condition else carry
+
     def lesser(self, a: Any, b: Any) -> Any:
         return min(a, b)
 

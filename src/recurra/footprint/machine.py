@@ -58,6 +58,9 @@ class ShapeMachine:
             _, _, carry = body(time, carry)
         return end, carry
 
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        return body(carry)
+
     def lesser(self, a: Any, b: Any) -> Any:
         return min(a, b)
 

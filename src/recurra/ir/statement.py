@@ -142,12 +142,20 @@ class StatementGraph(Declarations):
         return {a: tuple(found) for a, found in out.items()}
 
     @cached_property
+    def guarded(self) -> bool:
+        """Does any statement run under a condition?"""
+        return any(s.where != TRUE for s in self.statements.values())
+
+    @cached_property
     def whole(self) -> frozenset[str]:
-        """The arrays that one statement writes, each place at its own point."""
+        """The arrays that one statement writes, each place at its own point.
+
+        Places that nobody asks for may be left out.
+        """
         return frozenset(a for a, found in self.writers.items() if self._is_whole(a, found))
 
     def _is_whole(self, array: str, writers: tuple[Statement, ...]) -> bool:
-        if len(writers) != 1 or writers[0].where != TRUE:
+        if len(writers) != 1:
             return False
         domain = self.arrays[array].domain
         return writers[0].domain == domain and writers[0].places == domain.identity

@@ -9,15 +9,17 @@ the context, the first outermost. A pure function needs none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
+from recurra.analysis.demand import chosen
 from recurra.errors import Loc, RecurraError, ShapeError, here
-from recurra.ir.expr import both, compare
-from recurra.ir.graph import Ref
+from recurra.ir.expr import TRUE, both, compare, negate
+from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.values import fitted
@@ -27,7 +29,7 @@ from recurra.lang.functions import dims_of, type_of
 from recurra.lang.read import union
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
-from recurra.ops.control import Call
+from recurra.ops.control import Call, Item, Merge
 from recurra.ops.source import Const
 
 
@@ -108,6 +110,7 @@ def call(
         token = first_token(outer)
         *ys, after = emit_call(host, types, tensors, batch, box, token=token, stem=_name_of(fn))
         in_order(token, after, outer)
+        tracer.finishing.add(where_taken)
     return ys[0] if one else tuple(ys)
 
 
@@ -156,3 +159,47 @@ def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> N
         index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in after.domain)
         when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
         token[Index(when)] = after[index]
+
+
+def where_taken(graph: Graph) -> Graph:
+    """Return the graph with calls made at those points only at which a branch takes their results.
+
+        y[i<I] = merge(f_0[i], y[i-1], when=(i % 50 == 0, ..))
+        token[i<I] = merge(0, f_1[i-1], ..)    →    token[i<I] = merge(0, f_passed[i-1], ..)
+                                    f_passed[i<I] = merge(f_1[i], token[i], when=(i % 50 == 0, ..))
+
+    Between them the token is handed on. A call whose results nobody reads is made everywhere.
+    """
+    tokens = {n.args[0].name: n for n in graph.nodes.values() if _is_token(graph, n)}
+    if not tokens:
+        return graph
+    apart = graph.update(
+        replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens.values()
+    )
+    taken = chosen(apart)
+    nodes, passed = dict(graph.nodes), dict[str, str]()
+    for name, after in tokens.items():
+        condition, call = taken.get(name, TRUE), graph[name]
+        if condition == TRUE:
+            continue
+        passed[after.name] = fresh = _fresh(nodes, f"{name}_passed")
+        args = (Ref(after.name, after.domain.identity), call.args[-1])
+        op = Merge(when=(condition, negate(condition)))
+        nodes[fresh] = Node(fresh, op, args, call.domain, after.type, call.loc)
+    for n in graph.nodes.values():
+        args = tuple(replace(a, name=passed.get(a.name, a.name)) for a in n.args)
+        nodes[n.name] = replace(n, args=args) if args != n.args else n
+    return replace(graph, nodes=nodes)
+
+
+def _is_token(graph: Graph, n: Node) -> bool:
+    """Is it what a call hands on to the next?"""
+    if not isinstance(n.op, Item):
+        return False
+    op = graph[n.args[0].name].op
+    host = op.fn.value if isinstance(op, Call) else None
+    return isinstance(host, Host) and not host.pure and n.op.k == len(host.results)
+
+
+def _fresh(taken: Container[str], stem: str) -> str:
+    return next(x for k in count() if (x := stem if not k else f"{stem}_{k + 1}") not in taken)

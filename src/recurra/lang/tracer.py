@@ -48,6 +48,7 @@ class Tracer:
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
+    finishing: set[Callable[[Graph], Graph]] = field(default_factory=set)  # what is done to it
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what steps, and along which dims
@@ -240,6 +241,8 @@ class Tracer:
         nodes = renamed(nodes, aliases)
         kept = Graph(nodes, (*outputs, *(k for k in keep if k not in outputs)), tuple(self.dims))
         graph = replace(kept.live(), outputs=tuple(outputs))
+        for finish in self.finishing:
+            graph = finish(graph)
         for check in self.checks:
             check(graph)
         return graph

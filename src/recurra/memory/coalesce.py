@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Sym, both, div, evaluate, mod, substitute, symbols
+from recurra.ir.expr import TRUE, Sym, both, div, evaluate, mod, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.memory.plan import Plan
@@ -178,12 +178,13 @@ def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
     accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
     accesses[n.name, 0] = replace(accesses.pop((n.name, 1)), k=0)
     carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
+    where = {s.equation: s.where for s in plan.statements.statements.values() if s.where != TRUE}
     return replace(
         plan,
         schedule=replace(
             plan.schedule,
             graph=graph,
-            statements=lower_values(graph, plan.sizes, cuts={}),
+            statements=lower_values(graph, plan.sizes, cuts={}, guards=where),
             items=items,
         ),
         accesses=accesses,

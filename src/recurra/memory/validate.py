@@ -106,6 +106,8 @@ class _Simulation:
         domain = s.domain
         if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in domain):
             return
+        if not evaluate(s.where, env):
+            return
         point = tuple(env[d] for d in domain.dims)
         if point in self.done.setdefault(statement, set()):
             self.fail(f"{statement} is computed twice at {point}")
@@ -265,10 +267,19 @@ class _Simulation:
             ]
         return iter(found)
 
+    def places(self, s: Statement) -> Iterator[Point]:
+        """Where a statement writes."""
+        for p in self.every(s.domain):
+            env = {**self.plan.sizes, **dict(zip(s.domain.dims, p, strict=True))}
+            if evaluate(s.where, env):
+                yield tuple(evaluate(e, env) for e in s.places)
+
     def finish(self) -> None:
-        """Every point was computed; every output is still there."""
+        """Every point at which a statement runs was computed; every output is still there."""
         for name, node in self.plan.graph.nodes.items():
-            every = set(self.every(node.domain))
+            every = {p for s in self.plan.statements.writers[name] for p in self.places(s)}
+            if name in self.plan.graph.outputs:
+                every = set(self.every(node.domain))
             if every != self.written.get(name, set()):
                 left = sorted(every - self.written.get(name, set()))
                 self.fail(f"{name} is not computed at {left[:3]}")

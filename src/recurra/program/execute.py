@@ -11,7 +11,8 @@ import numpy as np
 
 from recurra.cost.target import Target
 from recurra.errors import RecurraError
-from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ir.expr import TRUE
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store, store_key
 from recurra.program.called import called
@@ -475,13 +476,14 @@ class _Run:
 
     def blank(self, name: str) -> Any:
         (writer, *_) = self.plan.statements.writers[name]
-        if isinstance(writer.type, Tuple):
-            return None
+        if isinstance(writer.type, Tuple):  # of a call that may not be made at first
+            return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
         if is_constant(writer):
             return self.backend.array(writer.op.run(np, dict(self.plan.sizes)))
-        return self.backend.array(
-            np.zeros(writer.type.sizes(self.plan.sizes), NUMPY_NAME[writer.type.dtype])
-        )
+        return self.zeros(writer.type)
+
+    def zeros(self, t: Type) -> Any:
+        return self.backend.array(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
 
     def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
         made = {s: self.call(s) for s in statements}

@@ -14,12 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
+from recurra.ir.expr import TRUE, Expr, both
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.memory.swap import Swap
 from recurra.program.ahead import nobody_waits
 from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
+from recurra.program.guarded import guard_of
 from recurra.program.launch import asked_steps, items_ns, launch_steps
 from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
 from recurra.program.steps import Segment, calls_host, members, segments
@@ -33,6 +35,7 @@ class Launch:
 
     region: Region
     span: tuple[int, int] | None = None
+    when: Expr = TRUE  # of the times of the loops around
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class HostCall:
 
     statement: str
     around: tuple[Loop, ...]
+    when: Expr = TRUE  # of the times of those
 
 
 @dataclass(frozen=True)
@@ -357,13 +361,20 @@ class _Lower:
             elif self.is_host(first):
                 assert isinstance(first, Exec)
                 if first.name in active:
-                    out.append(HostCall(first.name, around))
+                    out.append(HostCall(first.name, around, self.when(group, active, around)))
             elif any(s in active for s in members(group)):
                 name = self.name(around)
                 made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
-                out.append(Launch(made))
+                out.append(Launch(made, when=self.when(group, active, around)))
         self.ended = before
         return tuple(out)
+
+    def when(
+        self, group: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> Expr:
+        """The condition under which anything of it runs, of the times of the loops around."""
+        found = [guard_of(self.plan, it, active, around) for it in group]
+        return both(*sorted(frozenset.intersection(*found), key=str))
 
     def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
         self.count += 1

@@ -34,6 +34,10 @@ class Machine(Protocol):
         """
         ...
 
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        """body(carry) where the condition holds, else carry."""
+        ...
+
     def lesser(self, a: Any, b: Any) -> Any:
         """The lesser of two times."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from recurra.ir.expr import TRUE
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
 from recurra.program.ended import Ended, Kept, PastEnd, fillable
@@ -106,7 +107,8 @@ class Flow:
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
                 if self.plan.access(s, k) != "store":
                     self.read(node.args[k].name)
-        if node.accumulates:
+        kept = node.where != TRUE and any(node.array in x for x in self.plan.carried.values())
+        if node.accumulates or kept:  # where it does not run, it stays as it was
             self.read(node.array)
         if not is_constant(node):
             self.makes[node.array] = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from recurra.ir.expr import Sym, substitute
+from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.memory.store import store_key
 from recurra.program.ended import Kept
 from recurra.program.frees import frees
@@ -148,14 +148,26 @@ class _Writer:
         for it in items:
             match it:
                 case Launch(region=r, span=span):
+                    self.when(it.when, r.around)
                     times = map(str, span) if span else map(self.end, r.ends)
                     self.launch(r, [*map(self.clock, r.around), *times])
+                    self.depth -= it.when != TRUE
                 case HostCall():
+                    self.when(it.when, it.around)
                     self.call(it)
+                    self.depth -= it.when != TRUE
                 case ChunkLoop():
                     self.chunk_loop(it)
                 case HostLoop():
                     self.host_loop(it)
+
+    def when(self, condition: Expr, around: Iterable[Loop]) -> None:
+        """Begins what runs under a condition."""
+        if condition != TRUE:
+            clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
+            known = substitute(substitute(condition, self.program.plan.sizes), clocks)
+            self.line(f"if {known}:")
+            self.depth += 1
 
     def ints(self, r: Region) -> list[str]:
         """The times that a region is given."""

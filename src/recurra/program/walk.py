@@ -25,11 +25,12 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable, reach, read_inside
+from recurra.program.guarded import Guard, Guarded, guarded
 from recurra.program.homes import settle, settled
 from recurra.program.machine import Array, Machine
 from recurra.program.steps import Segment, members, open_ends, segments
 from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
-from recurra.schedule.tree import Exec, Item, Loop, is_constant
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 
 
 @dataclass
@@ -42,6 +43,7 @@ class State:
     clocks: tuple[tuple[Loop, Any], ...] = ()
     ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
     active: frozenset[str] = frozenset()  # what runs at these times
+    held: Guard = frozenset()  # conditions that hold here
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Walk:
 
     plan: Plan
     machine: Machine
+    found: dict[Any, list[Guarded]] = field(default_factory=dict[Any, Any], compare=False)
 
     @property
     def graph(self) -> Graph:
@@ -65,6 +68,53 @@ class Walk:
 
     def items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
         state.active = active
+        if not self.statements.guarded:
+            self.run_items(items, state, active)
+            return
+        for g in self.guards(items, state, active):
+            if g.when:
+                self.when(g, state, active)
+            else:
+                self.run_items(g.items, state, active)
+
+    def guards(
+        self, items: tuple[Item, ...], state: State, active: frozenset[str]
+    ) -> list[Guarded]:
+        """Items by the conditions under which they run; found once for all steps of a loop."""
+        around = [loop for loop, _ in state.clocks]
+        first = items[0].name if isinstance(items[0], Exec) else items[0].id
+        key = (around[-1].id if around else TOP, first, len(items), active, state.held)
+        if key not in self.found:
+            self.found[key] = guarded(self.plan, items, active, around, state.held)
+        return self.found[key]
+
+    def when(self, g: Guarded, state: State, active: frozenset[str]) -> None:
+        """Items that run under a condition; what they do not make stays as it was."""
+        names = list(g.gives)
+        written = [n for n in g.stores if n in state.stores]
+        for n in names:
+            if n not in state.vals:
+                state.vals[n] = self.blank(n)
+
+        def body(carry: Any) -> Any:
+            vals, stores = carry
+            inner = replace(
+                state,
+                vals={**state.vals, **dict(zip(names, vals, strict=True))},
+                stores={**state.stores, **dict(zip(written, stores, strict=True))},
+                held=state.held | g.when,
+            )
+            self.run_items(g.items, inner, active)
+            return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
+
+        env = {**self.plan.sizes, **{loop.dim: time for loop, time in state.clocks}}
+        condition = evaluate(g.condition, env, self.machine.xp)
+        carry = ([state.vals[n] for n in names], [state.stores[n] for n in written])
+        vals, stores = self.machine.when(condition, body, carry)
+        state.vals.update(zip(names, vals, strict=True))
+        state.stores.update(zip(written, stores, strict=True))
+
+    def run_items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
         for it in items:
             if isinstance(it, Exec):
                 if it.name in active:
@@ -132,6 +182,7 @@ class Walk:
                 dict(state.env),
                 (*state.clocks, (loop, time)),
                 dict(state.ends),
+                held=state.held,
             )
             self.begin(loop.id, inner, active)
             self.items(loop.body, inner, active)

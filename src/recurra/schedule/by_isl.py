@@ -20,6 +20,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.statement import StatementGraph
 from recurra.schedule.dependences import Dependence, real_dependences
+from recurra.schedule.guards import guards
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import stored, stray
 from recurra.schedule.lower_values import lower_values
@@ -49,7 +50,7 @@ def schedule_by_isl(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
 
 def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> Schedule:
     """The schedule for bounds of which isl is told what is `known`."""
-    lowered = lower_values(graph, sizes, cuts={})
+    lowered = lower_values(graph, sizes, cuts={}, guards=guards(graph, sizes))
     every = list(lowered.statements)
     place = {s: k for k, s in enumerate(every)}
     edges = real_dependences(lowered)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
-from recurra.ir.expr import symbols
+from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
@@ -24,6 +24,7 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
+from recurra.schedule.guards import guards
 from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import SUM, Cut, Cuts, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
@@ -55,9 +56,10 @@ def schedule(
     read by itself, waits for what it reads, not for what the others read.
     """
     first: NoOrder | None = None
+    guarded = guards(graph, sizes)
     while True:
         try:
-            return _for_any_bounds(graph, sizes, axes, cuts)
+            return _for_any_bounds(graph, sizes, axes, cuts, guarded)
         except NoOrder as error:
             first, finer = first or error, refined(graph, cuts, error)
             if finer == cuts:
@@ -82,14 +84,18 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
 
 
 def _for_any_bounds(
-    graph: Graph, sizes: Mapping[str, int], axes: frozenset[str], cuts: Cuts
+    graph: Graph,
+    sizes: Mapping[str, int],
+    axes: frozenset[str],
+    cuts: Cuts,
+    guarded: Mapping[str, Expr],
 ) -> Schedule:
     """The schedule by what is known for all bounds, or, where that is not enough, for these."""
     try:
-        return _ordered(graph, graph, sizes, axes, cuts)
+        return _ordered(graph, graph, sizes, axes, cuts, guarded)
     except NoOrder:
         with suppress(NoOrder):
-            return _ordered(graph, bind(graph, sizes), sizes, axes, cuts)
+            return _ordered(graph, bind(graph, sizes), sizes, axes, cuts, guarded)
         raise
 
 
@@ -99,14 +105,15 @@ def _ordered(
     sizes: Mapping[str, int],
     axes: frozenset[str],
     cuts: Cuts,
+    guarded: Mapping[str, Expr],
 ) -> Schedule:
     """The schedule of a graph, by the dependences of what is `known` of it."""
     while True:
-        work = _Levels(lower_values(known, sizes, cuts), sizes)
+        work = _Levels(lower_values(known, sizes, cuts, guarded), sizes)
         every = list(work.graph.statements)
         left = {s: set(work.graph[s].domain.dims) - axes for s in every}
         items = work.order(every, real_dependences(work.graph), left)
-        found = Schedule(graph, lower_values(graph, sizes, cuts), number_loops(items))
+        found = Schedule(graph, lower_values(graph, sizes, cuts, guarded), number_loops(items))
         apart = stray(found, sizes)
         if not apart:
             return found
@@ -200,7 +207,20 @@ class _Levels:
                 raise self.no_order(part, self.within(part, edges), [])
         for wishes in ({(b, a) for a, b in self.next_step}, self.later):
             feeds = _wished(stmts, feeds, wishes)
-        return topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
+        found = topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
+        return found if not self.graph.guarded else self.gathered(found, feeds)
+
+    def gathered(self, stmts: list[str], feeds: Mapping[str, set[str]]) -> list[str]:
+        """The same order, but that statements under one condition follow each other if they can."""
+        out: list[str] = []
+        left = dict.fromkeys(stmts)
+        while left:
+            ready = [s for s in left if not feeds[s] & left.keys()]
+            last = self.graph[out[-1]].where if out else TRUE
+            s = next((s for s in ready if self.graph[s].where == last), ready[0])
+            out.append(s)
+            del left[s]
+        return out
 
     def groups(
         self, stmts: list[str], edges: list[Dependence], left: dict[str, set[str]], dim: str

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
@@ -30,13 +31,17 @@ Cuts = Mapping[str, frozenset[Cut]]  # of the equations that are several stateme
 
 
 def lower_values(
-    graph: Graph, sizes: Mapping[str, int], cuts: Cuts | None = None
+    graph: Graph,
+    sizes: Mapping[str, int],
+    cuts: Cuts | None = None,
+    guards: Mapping[str, Expr] = MappingProxyType({}),
 ) -> StatementGraph:
     """Return the statements of a graph for known bounds; branches that never hold have none.
 
     Equations that are not in `cuts` (None: all with branches are) stay one statement each, which
     chooses among its operands (if conversion): one loop then runs all branches, where it would be
-    cut at every border. The others are cut into their branches, and at the points given.
+    cut at every border. The others are cut into their branches, and at the points given. Those in
+    `guards` run under a condition.
     """
     if cuts is None:
         cuts = {n.name: frozenset() for n in graph.nodes.values() if isinstance(n.op, Merge)}
@@ -44,13 +49,15 @@ def lower_values(
     arrays: list[Array] = []
     for n in graph.nodes.values():
         array = Array(n.name, n.domain, n.type, n.loc)
+        made: Iterable[Statement] = (_whole(n, n.op, n.args),)
         if isinstance(n.op, Fold):
             arrays.append(replace(array, name=SUM + n.name))
-            statements += _fold(graph, n)
+            made = _fold(graph, n)
         elif n.name in cuts:
-            statements += _pieces(n, cuts[n.name], sizes)
-        else:
-            statements.append(_whole(n, n.op, n.args))
+            made = _pieces(n, cuts[n.name], sizes)
+        if n.name in guards:
+            made = (replace(s, where=both(s.where, guards[n.name])) for s in made)
+        statements += made
         arrays.append(array)
     return StatementGraph(
         {a.name: a for a in arrays}, {s.name: s for s in statements}, graph.outputs, graph.dims

@@ -5,7 +5,7 @@ Shares no code with what makes statements: places are exact sets of isl for know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -22,17 +22,15 @@ def verify_statements(statements: StatementGraph, sizes: Mapping[str, int]) -> t
     """Return what is wrong with statements for known bounds, in words; empty if nothing is."""
     found: list[str] = []
     for array in statements.arrays.values():
-        found += _verify_writes(array, statements.writers[array.name], sizes)
+        found += _verify_writes(array, statements, sizes)
     for s in statements.statements.values():
-        found += _verify_reads(s, statements.arrays, sizes)
+        found += _verify_reads(s, statements, sizes)
     return tuple(found)
 
 
-def _verify_writes(
-    array: Array, writers: tuple[Statement, ...], sizes: Mapping[str, int]
-) -> Iterator[str]:
-    """Writers of an array take no place twice, stay inside its domain, and fill it."""
-    whole = _places(array, sizes)
+def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Writers of an array take no place twice, stay inside its domain, and fill an output."""
+    whole, writers = _places(array, sizes), graph.writers[array.name]
     written: list[islpy.Set] = []
     for s in writers:
         m = _access(s, s.write, s.where, array, sizes)
@@ -45,15 +43,14 @@ def _verify_writes(
             if not places.is_disjoint(written[-1]):
                 at = isl.sample(places.intersect(written[-1]))
                 yield f"{other.name} and {s.name} both write {array.name} at {at}"
-    left = reduce(lambda rest, places: rest.subtract(places), written, whole)
-    if not left.is_empty():
+    left = _left(whole, written)
+    if array.name in graph.outputs and not left.is_empty():
         yield f"no statement writes {array.name} at {isl.sample(left)}"
 
 
-def _verify_reads(
-    s: Statement, arrays: Mapping[str, Array], sizes: Mapping[str, int]
-) -> Iterator[str]:
-    """Every operand names an array and stays inside its domain."""
+def _verify_reads(s: Statement, graph: StatementGraph, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Every operand names an array, stays inside its domain and is written there."""
+    arrays = graph.arrays
     for k, a in enumerate(s.args):
         if a.name not in arrays:
             yield f"{s.name} reads {a}, and there is no array {a.name}"
@@ -61,10 +58,20 @@ def _verify_reads(
         array = arrays[a.name]
         if len(a.index) != len(array.domain):
             yield f"{s.name} reads {a}, and {a.name} has the dims {array.domain}"
-        elif (
-            not _access(s, a, s.condition(k), array, sizes).range().is_subset(_places(array, sizes))
-        ):
+            continue
+        read = _access(s, a, s.condition(k), array, sizes).range()
+        if not read.is_subset(_places(array, sizes)):
             yield f"{s.name} reads {a} outside of {a.name}{array.domain}"
+            continue
+        made = (_access(w, w.write, w.where, array, sizes).range() for w in graph.writers[a.name])
+        left = _left(read, made)
+        if not left.is_empty():
+            yield f"{s.name} reads {a}, and no statement writes {a.name} at {isl.sample(left)}"
+
+
+def _left(places: islpy.Set, written: Iterable[islpy.Set]) -> islpy.Set:
+    """The places that are not written."""
+    return reduce(lambda rest, more: rest.subtract(more), written, places)
 
 
 def _places(array: Array, sizes: Mapping[str, int]) -> islpy.Set:

@@ -77,6 +77,12 @@ class JaxMachine:
             _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
         return state
 
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        """No loop of one step or none: XLA takes out of a loop what is the same in every step."""
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        return lax.cond(condition, body, lambda inside: inside, carry)
+
     def lesser(self, a: Any, b: Any) -> Any:
         return jnp.minimum(a, b)
 

@@ -151,17 +151,32 @@ class RecordingMachine:
 
         return ends, self.looped(dim, lo, hi, step, carry)
 
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        """A loop of one step or none."""
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        trips = condition.new(f"int({condition})", (0, 1))
+        return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
+
     def lesser(self, a: Any, b: Any) -> Any:
         return extreme("min", a, b)
 
-    def looped(self, dim: str, lo: Any, hi: Any, step: Callable[..., Any], carry: Any) -> Any:
+    def looped(
+        self,
+        dim: str,
+        lo: Any,
+        hi: Any,
+        step: Callable[..., Any],
+        carry: Any,
+        perhaps: bool = False,
+    ) -> Any:
         r = self.recorder
         vals, stores = carry
         mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
         clock = r.named(dim)
         time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
         self.clocks.append(clock if bounded(lo, hi) else "")
-        with r.loop(clock, lo, hi, mine) as made:
+        with r.loop(clock, lo, hi, mine, perhaps) as made:
             inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
             after, _ = step(time, (inside, stores), made)
             made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]

@@ -77,6 +77,7 @@ class Recorder(TorchFunctionMode):
         self.block: Kernel = Kernel()
         self.before: list[Kernel] = []  # of each loop around: what does not change in it
         self.levels: dict[str, int] = {}  # of clocks
+        self.least = 0  # no code goes before the loop of this level
         self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
         self.pending: list[Write] = []
         self.written: set[str] = set()
@@ -178,6 +179,7 @@ class Recorder(TorchFunctionMode):
                 self.constants[text] = self.fresh("c")
             return self.bind(result, self.constants[text], None, 0, constant=True)
         level = max((self.values[id(x)].level for x in operands), default=0)
+        level = max(level, self.least)
         kernel = self.kernel(level)
         text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
         name = self.fresh()
@@ -246,7 +248,7 @@ class Recorder(TorchFunctionMode):
     def number(self, c: Count) -> Tensor:
         """A counted number as a tensor."""
         text = f"number({c}{', torch.bool' if c.truth else ''})"
-        level = max((self.levels.get(w, 0) for w in words(text)), default=0)
+        level = max(self.least, *(self.levels.get(w, 0) for w in words(text)))
         kernel = self.kernel(level)
         tensor = self.meta((), torch.bool if c.truth else torch.int32)
         return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
@@ -302,20 +304,28 @@ class Recorder(TorchFunctionMode):
         self.block, self.pending, self.written = Kernel(), [], set()
 
     @contextmanager
-    def loop(self, clock: str, lo: Any, hi: Any, starts: Iterable[tuple[str, Tensor]]) -> Any:
-        """Code inside goes into the body of a loop."""
+    def loop(
+        self,
+        clock: str,
+        lo: Any,
+        hi: Any,
+        starts: Iterable[tuple[str, Tensor]],
+        perhaps: bool = False,
+    ) -> Any:
+        """Code inside goes into the body of a loop; of one that `perhaps` runs, all of it."""
         self.close()
         trips = range_of(hi)[1] - range_of(lo)[0] if bounded(lo, hi) else 1
         made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
         self.before.append(Kernel())
         self.levels[clock] = self.depth
+        least, self.least = self.least, self.depth if perhaps else self.least
         around, self.items = self.items, made.body
         around += [self.before[-1], made]
         try:
             yield made
         finally:
             self.close()
-            self.items = around
+            self.items, self.least = around, least
             self.before.pop()
             del self.levels[clock]
 

@@ -1,0 +1,74 @@
+"""Guards: statements that run at those points only at which they are asked for.
+
+    for i:  s  e  y        e is asked for at i % 50 == 0:     for i:  s  [i % 50 == 0: e]  y
+
+Host calls, which are effects, happen exactly where a branch takes their results. Of everything else
+all points of a domain may be computed, and a guard is for what saves more than it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import lcm, prod
+
+from recurra.analysis.demand import chosen, demanded
+from recurra.cost.model import compute_ns
+from recurra.ir.expr import TRUE, Expr, Mod, Sym, evaluate, substitute, symbols, walk
+from recurra.ir.graph import Graph
+from recurra.ir.types import Domain
+from recurra.ops.control import Call, Item, Merge
+from recurra.sets.boxes import split_boxes
+from recurra.sets.extent import longest
+
+GUARD_NS = 2_000.0  # what a loop of one step or none costs under XLA, on one core
+MAX_SHARE = 0.5  # of the points: what is asked for more often is computed everywhere
+MAX_PERIOD = 4096  # points of which the share of a condition is counted
+
+
+def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
+    """Return the condition under which equations run, of those that do not run everywhere."""
+    out: dict[str, Expr] = {}
+    if any(isinstance(n.op, Call) for n in graph.nodes.values()):
+        taken = chosen(graph)
+        for n in graph.nodes.values():
+            made = n.args[0].name if isinstance(n.op, Item) else n.name
+            if isinstance(n.op, (Call, Item)) and made in taken:
+                out[n.name] = taken[made]
+    if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
+        return out
+    saved: dict[Expr, float] = {}
+    worth: dict[str, Expr] = {}
+    for name, c in demanded(graph, sizes).items():
+        n = graph[name]
+        share = share_of(n.domain.of(symbols(c)), c, sizes)
+        if n.op.pure and not isinstance(n.op, Item) and share <= MAX_SHARE:
+            inner = (longest(n.domain, d, sizes) for d in n.domain.dims if d not in symbols(c))
+            cost = compute_ns(graph, n, sizes) * prod(inner)
+            saved[c] = saved.get(c, 0.0) + (1 - share) * cost
+            worth[name] = c
+    return {**{name: c for name, c in worth.items() if saved[c] > GUARD_NS}, **out}
+
+
+def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:
+    """How many of the points of a domain fulfil a condition; 1 where that is not known."""
+    if symbols(condition).union(*(r.mentions() for r in domain)) - set(domain.dims) - sizes.keys():
+        return 1.0
+    every = prod(longest(domain, d, sizes) for d in domain.dims)
+    found = 0.0
+    for box in split_boxes(domain, condition, sizes):
+        points = prod(longest(box.domain, d, sizes) for d in box.domain.dims)
+        found += points * _share(box.domain, substitute(box.where, sizes), sizes)
+    return min(1.0, found / every) if every else 1.0
+
+
+def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
+    """The share of a condition that repeats itself along one dim."""
+    dims = symbols(where)
+    if where == TRUE or len(dims) != 1:
+        return 1.0
+    (dim,) = dims
+    periods = [e.n for e in walk(where) if isinstance(e, Mod) and e.a == Sym(dim)]
+    period, lo = lcm(*periods), evaluate(domain[dim].lo, sizes)
+    if not periods or period > MAX_PERIOD:
+        return 1.0
+    return sum(bool(evaluate(where, {dim: lo + k})) for k in range(period)) / period
