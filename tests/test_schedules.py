@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
+import recurra as rc
 from program_checks import compiled as checked
 from program_checks import oracle
 from random_programs import Case
@@ -121,3 +123,37 @@ def test_an_order_that_there_is_for_these_bounds_only() -> None:
     checked(case, NumpyBackend(), oracle(case), axes=False)
     with pytest.raises(ScheduleError, match="have no order"):
         schedule(case.graph, {"I": 4, "T": 3})
+
+
+def a2c(n: int, boundary: Callable[[Any, Any, Any], Any]) -> rc.Executable:
+    """n-step returns of a linear system, with the value of the state behind them."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        p, q = rc.nn.MLP([3, 4, 2], domain=(i,)), rc.nn.MLP([3, 4, 1], domain=(i,))
+        o = rc.like(rc.f32[3], domain=(b, i, t))
+        o[b, i, 0] = rc.normal((b, i), (3,))
+        choice, v = rc.nn.Categorical(p(o)), q(o).index(0)
+        a = choice.sample()
+        after = (o * 0.9 + a.cast("f32")).tanh()
+        o[b, i, t + 1] = after
+        r = after.square().sum()
+        ahead = rc.like(rc.f32, domain=(b, i, t), name="ahead")
+        ahead[b, i, T - 1] = boundary(q, after, v)
+        ahead[b, i, t] = v[b, i, t + 1]
+        g = r[b, i, t : rc.min(t + n, T)].discounted_sum(0.9)
+        g = (g + 0.9**n * ahead[b, i, rc.min(t + n - 1, T - 1)]).detach()
+        loss = -choice.log_prob(a) * (g - v).detach() + 0.5 * (g - v).square()
+        loss[0:B, i, 0:T].mean().backward()
+        rc.optim.SGD([*p.params, *q.params], lr=0.1).step()
+        rc.log(ret=r[0:B, i, 0:T].mean())
+    return ctx.compile({B: 8, I: 3, T: 40}, backend="numpy")
+
+
+def test_a_branch_at_the_last_point_splits_no_loop() -> None:
+    bootstrapped = a2c(3, lambda q, after, v: q(after).index(0))
+    zero = a2c(3, lambda q, after, v: 0.0)
+    for program in (bootstrapped, zero):
+        assert [x.dim for x in loops(program.compiled.schedule.items)].count("t") == 1
+    kept = [slots(x.compiled) for x in (bootstrapped, zero)]
+    assert max(kept[0].values()) == max(kept[1].values()) == 4
+    assert bootstrapped.memory.nbytes < 1.1 * zero.memory.nbytes

@@ -216,7 +216,7 @@ class _Planner:
         """At the first step of a loop, is it what that loop computed last, the time before?"""
         d = self.graph[r.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
-        at = pinned(r.where, loop.dim)
+        at = d.lo if d.is_point else pinned(r.where, loop.dim)
         known = at is not None and not (symbols(at) | symbols(start)) - self.sizes.keys()
         if not known or evaluate(at, self.sizes) != evaluate(start, self.sizes):
             return False

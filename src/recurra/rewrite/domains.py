@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import FALSE, Expr, Sym, evaluate, pinned, symbols
-from recurra.ir.graph import Node, Ref, Slice, merge_condition
+from recurra.ir.expr import FALSE, Expr, Sym, evaluate, lin, pinned, symbols
+from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
-from recurra.ir.types import Tuple, Type
+from recurra.ir.types import Domain, Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
@@ -94,6 +94,14 @@ def at_one_point(n: Node, g: Rewriting) -> Ref | None:
             or g.on_cycle(n.name, n.domain.without(r.dim).dims)
         ):
             continue
+        last = lin([(at, 1), (1, 1)])
+        if all(e == r.sym for _, _, e in _indices(n, r.dim, g)):  # in the branches of others over t
+            if (r.lo, r.hi) == (at, last):
+                continue
+            ranges = (replace(x, lo=at, hi=last) if x == r else x for x in n.domain)
+            for a in n.args:  # which may now be read there only, too
+                g.push(a.name)
+            return replace(n, domain=Domain(tuple(ranges)))
         by = {r.dim: at}
         small = Node(
             g.fresh(n.name),
@@ -111,20 +119,24 @@ def at_one_point(n: Node, g: Rewriting) -> Ref | None:
 
 def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
     """The one point of `dim` at which every reader reads `n`, if bounds alone name it."""
-    place = n.domain.dims.index(dim)
     found: set[Expr | int] = set()
-    for name in g.readers[n.name]:
-        reader = g[name]
-        for k, a in enumerate(reader.args):
-            if a.name != n.name:
-                continue
-            e = a.index[place]
-            if isinstance(e, Sym) and e.name in reader.domain:
-                e = pinned(merge_condition(reader, k), e.name)
-            if e is None or isinstance(e, Slice) or symbols(e) - set(g.sizes):
-                return None
-            found.add(e)
+    for reader, k, e in _indices(n, dim, g):
+        if isinstance(e, Sym) and e.name in reader.domain:
+            r = reader.domain[e.name]
+            e = r.lo if r.is_point else pinned(merge_condition(reader, k), e.name)
+        if e is None or isinstance(e, Slice) or symbols(e) - set(g.sizes):
+            return None
+        found.add(e)
     return found.pop() if len(found) == 1 else None
+
+
+def _indices(n: Node, dim: str, g: Rewriting) -> Iterator[tuple[Node, int, Index]]:
+    """Who reads an equation as which operand, and where along a dim."""
+    place = n.domain.dims.index(dim)
+    for reader in map(g.__getitem__, g.readers[n.name]):
+        for k, a in enumerate(reader.args):
+            if a.name == n.name:
+                yield reader, k, a.index[place]
 
 
 @rule(Op)

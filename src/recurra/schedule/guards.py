@@ -42,8 +42,10 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
         n = graph[name]
         share = share_of(n.domain.of(symbols(c)), c, sizes)
         if n.op.pure and not isinstance(n.op, Item) and share <= MAX_SHARE:
-            inner = (longest(n.domain, d, sizes) for d in n.domain.dims if d not in symbols(c))
-            cost = compute_ns(graph, n, sizes) * prod(inner)
+            dims = n.domain.dims
+            last = max((dims.index(d) for d in symbols(c) if d in dims), default=-1)
+            inner = prod(longest(n.domain, d, sizes) for d in dims[last + 1 :])
+            cost = compute_ns(graph, n, sizes) * inner
             saved[c] = saved.get(c, 0.0) + (1 - share) * cost
             worth[name] = c
     return {**{name: c for name, c in worth.items() if saved[c] > GUARD_NS}, **out}
