@@ -114,3 +114,21 @@ def test_the_gradient_of_two_steps_at_one(length: int) -> None:
     have = ctx.compile({T: length}, backend="numpy").run(inputs=given)["g"]
     slope = 1 - np.tanh(0.5 * 1.5 + 0.3) ** 2 if length == 3 else 0.0  # of y[2] by c, times y[0]
     np.testing.assert_allclose(have, slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("begin", [0, 1, 5])
+def test_a_sum_of_the_later_steps_keeps_none_of_them(begin: int, backend: str) -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        h = rc.like(rc.f32[3], (b, t), name="h")
+        h[b, 0] = rc.normal((b,), (3,))
+        h[b, t + 1] = (h * 1.1).tanh()
+        squares = rc.einsum("i,j->ij", h, h)
+        rc.output(s=squares[b, begin:T].sum(axis=0), most=squares[b, begin:T].max(axis=0))
+    for length in (5 if begin < 5 else 6, 9):
+        program = ctx.compile({B: 2, T: length}, backend=backend)
+        assert not any(a.slots > 2 for s in program.compiled.plan.stores.values() for a in s.kept)
+        want = interp.run(ctx.graph, {"B": 2, "T": length})
+        for name, x in program.run().items():
+            np.testing.assert_allclose(x, want[name], rtol=1e-5, err_msg=name)

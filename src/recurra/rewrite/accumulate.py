@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.types import Domain, Range
+from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import Rewriting, apply, rule
@@ -43,18 +46,34 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     rank = len(a.slices)
     if not set(range(rank)) <= set(n.op.axes):
         return None
-    if not streams(n, a, source, g.sizes):
+    domain = _read(a, source.domain)
+    if not streams(n, a, replace(source, domain=domain), g.sizes):
         return None
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
-    point = g.read(source.name)
-    part = (
-        g.emit(replace(n.op, axes=rest), (point,), source.domain, f"{n.name}_part")
-        if rest
-        else point
-    )
-    if g[part.name].domain != source.domain:
+    part = g.read(source.name)
+    if rest or domain != source.domain:
+        axes = "abcdefghijklmnop"[: g.type(part).rank]
+        op = replace(n.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
+        part = g.emit(op, (part,), domain, f"{n.name}_part")
+    if g[part.name].domain != domain:
         return None
     return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))
+
+
+def _read(a: Ref, domain: Domain) -> Domain:
+    """A domain without the points that a range of bounds leaves out."""
+    dims = set(domain.dims)
+    return Domain(
+        tuple(
+            Range(r.dim, e.hi, e.lo)
+            if isinstance(e, Slice)
+            and e.step == 1
+            and e.pad is None
+            and not (symbols(e.lo) | symbols(e.hi)) & dims
+            else r
+            for e, r in zip(a.index, domain, strict=True)
+        )
+    )
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
