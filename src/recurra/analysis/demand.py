@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from recurra.ir.expr import (
@@ -20,30 +21,39 @@ from recurra.ir.expr import (
     TRUE,
     Expr,
     Logic,
+    Prod,
     both,
     compare,
     either,
     lin,
     substitute,
     symbols,
+    walk,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
-from recurra.ir.types import Domain, is_shift
+from recurra.ir.types import Domain, Range, is_shift
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.sets.boxes import Box, split_boxes
+from recurra.sets.boxes import Box, around, split_boxes
+from recurra.sets.interval import box_of, span
 
 MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
 
 
-def demanded(graph: Graph, sizes: Mapping[str, int], edges: bool = False) -> Mapping[str, Expr]:
+def demanded(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    edges: bool = False,
+    already: Mapping[str, Expr] = MappingProxyType({}),
+) -> Mapping[str, Expr]:
     """Return the condition under which each equation is asked for, of those that are not always.
 
     `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
     With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
-    is not asked for either; this takes longer.
+    is not asked for either; this takes longer. Points under a condition in `already` are asked for
+    whoever reads them.
     """
-    return _Demand(graph, sizes, by_index=True, edges=edges).solved()
+    return _Demand(graph, sizes, by_index=True, edges=edges, found={**already}).solved()
 
 
 def chosen(graph: Graph) -> Mapping[str, Expr]:
@@ -66,8 +76,10 @@ class _Demand:
     known: dict[tuple[Expr, Domain], Expr] = field(default_factory=dict[Any, Expr])
 
     def solved(self) -> Mapping[str, Expr]:
-        todo = deque(n.name for n in self.graph.nodes.values() if self.is_root(n))
-        self.found |= dict.fromkeys(todo, TRUE)
+        roots = [n.name for n in self.graph.nodes.values() if self.is_root(n)]
+        todo = deque(roots)
+        todo.extendleft(self.found.keys() - todo)
+        self.found |= dict.fromkeys(roots, TRUE)
         while todo:
             n = self.graph[todo.pop()]
             for k, a in enumerate(n.args):
@@ -101,15 +113,28 @@ class _Demand:
         for e, r in zip(a.index, source, strict=True):
             dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
             if isinstance(e, Slice):
-                whole = (e.lo, e.hi) == (r.lo, r.hi)
-                if not whole and not (symbols(e.lo) | symbols(e.hi)) & self.graph.declared.keys():
-                    ends += [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
+                ends += () if (e.lo, e.hi) == (r.lo, r.hi) else self.reach(e, r, n.domain, asked)
             elif dim is not None and dim not in back:
                 back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
-                asked += mine[dim].edges if self.edges and (e, mine[dim]) != (r.sym, r) else ()
+                moved = self.edges and e != r.sym
+                asked += mine[dim].edges if moved or mine[dim] != r else ()
             elif not symbols(e) & self.graph.declared.keys():
                 ends.append(compare("==", r.sym, e))
         return self.simplified(both(self.mapped(both(*asked), mine, back), *ends), source)
+
+    def reach(self, e: Slice, r: Range, mine: Domain, asked: list[Expr]) -> list[Expr]:
+        """The least and the greatest point of a range, of all points of a reader."""
+        if not (symbols(e.lo) | symbols(e.hi)) & self.graph.declared.keys():
+            return [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
+        lo, hi = substitute(e.lo, self.sizes), substitute(e.hi, self.sizes)
+        box = box_of(mine, self.sizes)
+        if box is not None:  # the points that ask for the range
+            box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
+        if box is None or any(isinstance(x, Prod) for y in (lo, hi) for x in walk(y)):
+            return []
+        if (symbols(lo) | symbols(hi)) - box.keys():
+            return []
+        return [compare(">=", r.sym, span(lo, box)[0]), compare("<", r.sym, span(hi, box)[1])]
 
     def mapped(self, c: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
         """A condition on points of a reader as one on points of its source, or a wider one."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import Expr, Prod, evaluate, substitute, symbols, walk
+from recurra.analysis.demand import demanded
+from recurra.ir.expr import TRUE, Expr, Prod, Sym, compare, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain
 from recurra.ops.source import Input
+from recurra.sets.boxes import split_boxes
 from recurra.sets.extent import varies
 from recurra.sets.interval import Box, narrow, span
 
@@ -39,23 +41,16 @@ def demands(
 
     With `at`, by readers that start there, if they may start later.
     """
-    have = {n.name: n for n in graph.nodes.values() if dim in n.domain}
-    ends = {k: evaluate(n.domain[dim].hi, sizes) for k, n in have.items() if known(n, dim, sizes)}
-    start = {k: evaluate(have[k].domain[dim].lo, sizes) for k in ends}
-    out = {k: start[k] if fixed(graph, have[k]) else ends[k] - 1 for k in ends}
-    while True:
-        before = dict(out)
-        for n in graph.nodes.values():
-            for k, a in enumerate(n.args):
-                if a.name in out:
-                    first = out.get(n.name)
-                    if first is not None and at is not None:
-                        first = min(first, at)
-                    lo = least(graph, n, k, a, dim, sizes, first)
-                    if lo is not None:
-                        out[a.name] = max(start[a.name], min(out[a.name], lo))
-        if out == before:
-            return out
+    have = {n.name: n for n in graph.nodes.values() if dim in n.domain and known(n, dim, sizes)}
+    begun = {} if at is None else dict.fromkeys(have, compare(">=", Sym(dim), at))
+    asked = demanded(graph, sizes, already=begun)
+    out: dict[str, int] = {}
+    for name, n in have.items():
+        box = [b.domain[dim] for b in split_boxes(n.domain, asked.get(name, TRUE), sizes)]
+        start, end = evaluate(n.domain[dim].lo, sizes), evaluate(n.domain[dim].hi, sizes)
+        lo = min((evaluate(r.lo, sizes) for r in box), default=end - 1)
+        out[name] = start if fixed(graph, n) else lo
+    return out
 
 
 def known(n: Node, dim: str, sizes: Mapping[str, int]) -> bool:

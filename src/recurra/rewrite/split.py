@@ -21,7 +21,7 @@ from math import prod
 
 from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
-from recurra.ir.expr import Expr, Sym, both, compare, evaluate, symbols
+from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.op import LETTERS
 from recurra.ir.order import components
@@ -37,6 +37,7 @@ from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.narrow import demands, least, narrowed
 from recurra.rewrite.running import running
 from recurra.sets import isl
+from recurra.sets.boxes import split_boxes
 
 ROWS = 512  # of a chunk: they fill one core
 ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others stay in the loop
@@ -124,9 +125,10 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, 
     if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != {dim}:
         return 0
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
-    end = lo
-    while end < hi and evaluate(when, {**sizes, dim: end}):
-        end += 1
+    boxes = split_boxes(Domain((r,)), when, sizes)
+    ends = [evaluate(b.domain[dim].hi, sizes) for b in boxes if b.where == TRUE]
+    begun = len(boxes) == len(ends) == 1 and evaluate(boxes[0].domain[dim].lo, sizes) == lo
+    end = ends[0] if begun else lo
     if lo or end == hi or end < fewest:
         return 0
     starts = [x for x in demands(graph, dim, sizes).values() if lo < x <= end]

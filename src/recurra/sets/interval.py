@@ -7,7 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recurra.ir.expr import Cmp, Div, Expr, Ext, Lin, Logic, Mod, Prod, Sym, lin
+from recurra.ir.expr import (
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    lin,
+    substitute,
+    symbols,
+)
+from recurra.ir.types import Domain
 
 Box = Mapping[str, tuple[int, int]]  # lo <= dim <= hi, both ends included
 
@@ -40,6 +54,19 @@ def span(e: Expr | int, box: Box) -> tuple[int, int]:
             return f(a for a, _ in ends_of), f(b for _, b in ends_of)
         case _:
             raise TypeError(f"not an integer expression: {e!r}")
+
+
+def box_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]] | None:
+    """A box around the points of a domain; None where it has none, or bounds are not known."""
+    box: dict[str, tuple[int, int]] = {}
+    for r in domain:
+        lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
+        if (symbols(lo) | symbols(hi)) - box.keys():
+            return None
+        box[r.dim] = (span(lo, box)[0], span(hi, box)[1] - 1)
+        if box[r.dim][0] > box[r.dim][1]:
+            return None
+    return box
 
 
 def narrow(box: Box, where: Expr) -> Box | None:
