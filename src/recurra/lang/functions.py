@@ -124,7 +124,8 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     if isinstance(cond, Index) and is_condition(cond.expr):
         a, b = promote(a, b)
         tracer = current()
-        dims = {r.dim for x in (a, b, as_tensor(cond)) for r in x.domain}
+        dims = {r.dim for x in (a, b) for r in x.domain}
+        dims |= symbols(cond.expr) & set(tracer.dim_names())
         longest = a if len(a.shape) >= len(b.shape) else b
         node = tracer.declare("where", tracer.domain(dims), longest.type)
         out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))

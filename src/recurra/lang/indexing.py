@@ -11,7 +11,7 @@ from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.lang.affine import quasi_affine
 from recurra.lang.build import assigned
-from recurra.lang.dims import is_condition, unwrap
+from recurra.lang.dims import condition, is_condition, unwrap
 from recurra.lang.read import Read, tensor
 from recurra.ops import movement
 from recurra.sets import isl
@@ -113,8 +113,8 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     node = x.graph[x.name]
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
     value = assigned(x.name, value, node.type).broadcast_to(node.type.shape)
-    conditions: list[Expr] = [e for k in keys if is_condition(e := unwrap(k))]
-    places = [unwrap(k) for k in keys if not is_condition(unwrap(k))] or list(node.domain.identity)
+    conditions = [c for k in keys if (c := condition(k)) is not None]
+    places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
     if len(places) != len(node.domain):
         raise DomainError(
             f"{x.name} is defined at {len(places)} expressions",
@@ -135,7 +135,8 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     where += [ex.substitute(e, back) for e in conditions]
     for r in node.domain:
         where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(back))
+    folded = ex.TRUE in conditions
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
 
 
 def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
