@@ -300,9 +300,11 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     """A pure function written in jax.numpy, as part of the program: traced into its regions.
 
     Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
-    Gradients pass, by JAX; rc.import_jax takes a function apart instead.
+    Gradients pass, by JAX; rc.import_jax takes a function apart instead. Sizes may be bounds, as of
+    x[0:B, t], but may not change from point to point, as that of x[b, 0:t+1].
     """
     from recurra.backend.jax.function import Traced, untraceable
+    from recurra.backend.jax.jaxpr import expect_one_size
 
     traced = Traced(fn)
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
@@ -310,6 +312,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     def apply(*xs: Any) -> Any:
         tensors = [as_tensor(x) for x in xs]
         types: list[Type] = [x.type for x in tensors]
+        expect_one_size(stem, fn, types, current().dim_names())
         try:
             results, tree = traced.result_types(types)
         except Exception as e:
