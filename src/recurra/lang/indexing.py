@@ -67,6 +67,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         raise ShapeError(
             f"{len(keys)} expressions index {len(x.shape)} axes",
             facts=f"{x.name} is {x!r}",
+            hint=None if x.domain else _over(x, keys),
             loc=here(),
         )
     for k in keys:
@@ -79,6 +80,24 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         else:
             out = out.index(k, axis=axis)
     return out
+
+
+def _over(x: Any, keys: tuple[Any, ...]) -> str | None:
+    """How a value without dims, such as T, is had at every point of those that brackets mention."""
+    read = ", ".join(map(_written, keys))
+    mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
+    dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
+    if len(dims) != len(keys) or x.shape:
+        return None
+    place = ", ".join(r.dim for r in dims)
+    box = f"({place}{',' if len(dims) == 1 else ''})"
+    return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
+
+
+def _parts(key: Any) -> list[Any]:
+    """The index expressions of a key."""
+    every = (key.start, key.stop) if isinstance(key, slice) else (key,)
+    return [e for k in every if isinstance(e := unwrap(k), Expr)]
 
 
 def cut(x: Any, k: slice, axis: int) -> Any:

@@ -60,14 +60,22 @@ class _Program(Reads):
         return replace(Graph(self.g.nodes, every, self.g.dims).live(), outputs=outputs)
 
     def _order(self) -> list[Node]:
-        """Operands first; recurrences are cut at their merges, whose types are known."""
+        """Operands first; recurrences are cut at their merges, whose types are known.
+
+        Numbers, which no merge leads to, are first of all: some will vary with rows.
+        """
 
         def before(name: str) -> list[str]:
             n = self.graph[name]
             return [] if isinstance(n.op, Merge) else [a.name for a in n.args]
 
         parts = components(self.graph.nodes, before)
-        return [self.graph[name] for part in parts for name in part]
+        order = [self.graph[name] for part in parts for name in part]
+        numbers = set[str]()
+        for n in order:
+            if not isinstance(n.op, Merge) and all(a.name in numbers for a in n.args):
+                numbers.add(n.name)
+        return sorted(order, key=lambda n: n.name not in numbers)
 
     # ---- one equation
 
@@ -150,9 +158,7 @@ class _Program(Reads):
         op = Merge(when=tuple(map(self.plain, op.when)))
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
-        if any(a.name in self.grown for a in n.args):
-            self._rowless("the rows")
-        xs = [self.operand(n, k) for k in range(len(n.args))]
+        xs = [self._of_row(n, a, self.operand(n, k)) for k, a in enumerate(n.args)]
         self.axes[n.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
         if not ended:
             self.put(n, op, [x.ref for x in xs])
@@ -171,6 +177,18 @@ class _Program(Reads):
             Merge(when=(*(op.when[k] for k in fixed), rest)),
             [*(xs[k].ref for k in fixed), made],
         )
+
+    def _of_row(self, n: Node, a: Ref, x: Operand) -> Operand:
+        """The operand of a branch: of the row of its point, if it came to vary with rows."""
+        if a.name not in self.grown:
+            return x
+        index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+        domain = self.grown[a.name]
+        missing = [r.dim for r in domain if r.dim not in index and r.dim not in n.domain]
+        if missing:
+            self._rowless(", ".join(missing))
+        ref = Ref(a.name, tuple(index.get(r.dim, r.sym) for r in domain))
+        return replace(x, ref=ref, whole=None)
 
     def _value(self, n: Node, op: Value) -> None:
         """A number made of T: of its row, or counted over the rows that it is multiplied with."""
