@@ -13,7 +13,7 @@ reads that. In an index T is the length of the row that is read, in a value that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recurra.ir.expr import (
     TRUE,
@@ -49,6 +49,8 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
 
 @dataclass
 class _Program(Reads):
+    early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
+
     def rewritten(self, keep: Sequence[str]) -> Graph:
         self.begin()
         for n in self._order():
@@ -62,7 +64,8 @@ class _Program(Reads):
     def _order(self) -> list[Node]:
         """Operands first; recurrences are cut at their merges, whose types are known.
 
-        Numbers, which no merge leads to, are first of all: some will vary with rows.
+        What no merge leads to is first of all: it may come to vary with rows, and who reads it has
+        to know.
         """
 
         def before(name: str) -> list[str]:
@@ -71,11 +74,10 @@ class _Program(Reads):
 
         parts = components(self.graph.nodes, before)
         order = [self.graph[name] for part in parts for name in part]
-        numbers = set[str]()
         for n in order:
-            if not isinstance(n.op, Merge) and all(a.name in numbers for a in n.args):
-                numbers.add(n.name)
-        return sorted(order, key=lambda n: n.name not in numbers)
+            if not isinstance(n.op, Merge) and all(a.name in self.early for a in n.args):
+                self.early.add(n.name)
+        return sorted(order, key=lambda n: n.name not in self.early)
 
     # ---- one equation
 
@@ -235,16 +237,11 @@ class _Program(Reads):
             if pointwise:
                 labels[k] = lead + ins[k]
         if more:
-            known = all(self._plain(a) for a in n.args)
-            if not known or not pointwise:
+            if n.name not in self.early:
                 self._rowless(", ".join(sorted(more)))
             dims = {*n.domain.dims, *more}
             self.grown[n.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
         return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
-
-    def _plain(self, a: Ref) -> bool:
-        """Is it made of nothing but numbers?"""
-        return a.name in self.grown or not self.graph[a.name].args
 
     def _row_axis(self, r: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
