@@ -177,6 +177,7 @@ def uniform(
     """
     tracer = current()
     box = domain if isinstance(domain, Domain) else dims_of(domain)
+    box = box if len(box) else tracer.domain(set(tracer.members))
     tracer.draws += 1
     dims: list[Any] = list(box.identity)
     room = 1 if prod(shape) > 1 or shape else 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -55,6 +56,7 @@ class Tracer:
     )  # what steps, and along which dims
     final: set[str] = field(default_factory=set[str])  # names that the user gave to inputs
     draws: int = 0
+    members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
     gradients: int = 0  # that were taken
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
@@ -94,6 +96,15 @@ class Tracer:
             k += 1
             key = f"{stem} {k}"
         return cast(R, self.resources[key])
+
+    @contextmanager
+    def drawing_over(self, dims: tuple[str, ...]) -> Generator[None]:
+        """Within, what is drawn over no dims is drawn at every point of these."""
+        before, self.members = self.members, dims
+        try:
+            yield
+        finally:
+            self.members = before
 
     def fresh(self, stem: str) -> str:
         if stem not in self.nodes:

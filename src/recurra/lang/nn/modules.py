@@ -41,6 +41,17 @@ class Parameter(RecurrentTensor):
         start(self, initial)
         tracer.params.append(self)
 
+    @classmethod
+    def drawn(
+        cls, initial: Initialiser, shape: tuple[int, ...], domain: Sequence[Any], name: str
+    ) -> Parameter:
+        """One that starts as an initialiser draws it, anew at every point of the dims that it does
+        not step along: members of an ensemble start apart."""
+        dims, steps = _dims_and_steps(name, domain)
+        with current().drawing_over(dims.without(*steps).dims):
+            first = initial(shape)
+        return cls(first, domain, name)
+
     def restart(self, initial: Any) -> None:
         """Another first value, of the same shape."""
         value = as_tensor(initial, self.dtype)
@@ -245,11 +256,11 @@ class Linear(Module):
         bias: bool = True,
     ):
         start = init or initialise.kaiming_uniform(3**-0.5)
-        self.weight = Parameter(start((inputs, outputs)), domain, f"W{label}")
+        self.weight = Parameter.drawn(start, (inputs, outputs), domain, f"W{label}")
         self.bias: Parameter | None = None
         if bias:
             first = initialise.zeros() if init else initialise.uniform(inputs**-0.5)
-            self.bias = Parameter(first((outputs,)), domain, f"b{label}")
+            self.bias = Parameter.drawn(first, (outputs,), domain, f"b{label}")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         y = x @ self.weight
