@@ -146,7 +146,7 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
 
 
 def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
-    axis = axis % len(xs[0].shape)
+    (axis,) = xs[0]._axes(axis)  # pyright: ignore[reportPrivateUsage]
     return xs[0].apply(movement.Concat(axis=axis), *xs)
 
 
