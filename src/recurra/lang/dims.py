@@ -34,13 +34,13 @@ class Index(Opaque):
             return self.expr
         return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
 
-    def __index__(self) -> int:
+    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.expr if isinstance(self.expr, int) else super().__index__()
 
-    def __int__(self) -> int:
+    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.expr if isinstance(self.expr, int) else super().__int__()
 
-    def __float__(self) -> float:
+    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         return float(self.expr) if isinstance(self.expr, int) else super().__float__()
 
     def _affine(self, o: Any, f: Any) -> Any:

@@ -67,7 +67,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         raise ShapeError(
             f"{len(keys)} expressions index {len(x.shape)} axes",
             facts=f"{x.name} is {x!r}",
-            hint=None if x.domain else _over(x, keys),
+            hint="" if x.domain else _over(x, keys),
             loc=here(),
         )
     for k in keys:
@@ -82,13 +82,13 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
     return out
 
 
-def _over(x: Any, keys: tuple[Any, ...]) -> str | None:
+def _over(x: Any, keys: tuple[Any, ...]) -> str:
     """How a value without dims, such as T, is had at every point of those that brackets mention."""
     read = ", ".join(map(_written, keys))
     mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
     dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
     if len(dims) != len(keys) or x.shape:
-        return None
+        return ""
     place = ", ".join(r.dim for r in dims)
     box = f"({place}{',' if len(dims) == 1 else ''})"
     return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"

@@ -189,7 +189,7 @@ class _Program(Reads):
         missing = [r.dim for r in domain if r.dim not in index and r.dim not in n.domain]
         if missing:
             self._rowless(", ".join(missing))
-        ref = Ref(a.name, tuple(index.get(r.dim, r.sym) for r in domain))
+        ref = Ref(a.name, tuple(index[r.dim] if r.dim in index else r.sym for r in domain))
         return replace(x, ref=ref, whole=None)
 
     def _value(self, n: Node, op: Value) -> None:
