@@ -23,13 +23,13 @@ from recurra.ir.expr import (
     either,
     negate,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
-from recurra.ops.indexing import Pick, Take
+from recurra.ops.indexing import OneHot, Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
@@ -184,13 +184,13 @@ class _Program(Reads):
         """The operand of a branch: of the row of its point, if it came to vary with rows."""
         if a.name not in self.grown:
             return x
-        index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
-        domain = self.grown[a.name]
-        missing = [r.dim for r in domain if r.dim not in index and r.dim not in n.domain]
+        domain, read = self.grown[a.name], self.graph[a.name].domain.dims
+        missing = [d for d in domain.dims if d not in read and d not in n.domain]
         if missing:
             self._rowless(", ".join(missing))
-        ref = Ref(a.name, tuple(index[r.dim] if r.dim in index else r.sym for r in domain))
-        return replace(x, ref=ref, whole=None)
+        own: dict[str, Index] = {r.dim: r.sym for r in domain}
+        index = own | dict(zip(read, a.index, strict=True))
+        return replace(x, ref=Ref(a.name, tuple(index[d] for d in domain.dims)), whole=None)
 
     def _value(self, n: Node, op: Value) -> None:
         """A number made of T: of its row, or counted over the rows that it is multiplied with."""
@@ -237,11 +237,23 @@ class _Program(Reads):
             if pointwise:
                 labels[k] = lead + ins[k]
         if more:
-            if n.name not in self.early:
+            numbers = pointwise and all(self._plain(a) for a in n.args)
+            if not numbers and not self._is_position(n):
                 self._rowless(", ".join(sorted(more)))
             dims = {*n.domain.dims, *more}
             self.grown[n.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
         return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
+
+    def _plain(self, a: Ref) -> bool:
+        """Is it made of nothing but numbers?"""
+        return a.name in self.grown or not self.graph[a.name].args
+
+    def _is_position(self, n: Node) -> bool:
+        """Does it say where along an axis something is, which each row counts for itself?"""
+        if n.name in self.graph.outputs or n.name not in self.early:
+            return False
+        readers = [r for r, _ in self.graph.readers[n.name]]
+        return isinstance(n.op, OneHot) or (bool(readers) and all(map(self._is_position, readers)))
 
     def _row_axis(self, r: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
