@@ -67,3 +67,84 @@ def test_a_bound_is_a_number_too():
         ctx.run({T: 4})
     with pytest.raises(RecurraError, match="the bound N cannot be 0"):
         ctx.run({T: 4, N: 0})
+
+
+# ---- bounds that are made of others, and TimeRL's {T: d}
+
+
+def lengths() -> tuple[rc.Context, dict[str, object]]:
+    ctx = rc.Context(dims="b t n")
+    with ctx as ((b, B), (t, T), (n, N)):
+        done = rc.uniform((b, t)) < 0.3
+        rc.output(done=done, points=rc.value(n))
+    return ctx, {"B": B, "T": T, "N": N, "t": t, "done": done}
+
+
+def test_a_bound_made_of_others() -> None:
+    ctx, v = lengths()
+    B, T, N = v["B"], v["T"], v["N"]
+    for given, want in [
+        ({B: 2, T: 3, N: B * T}, (2, 3, 6)),
+        ({N: B + T // 2, T: B * B, B: np.int64(3)}, (3, 9, 7)),
+    ]:
+        got = ctx.run(given, backend="numpy")
+        assert (*got["done"].shape, len(got["points"])) == want
+
+
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda v: v["B"] * v["N"], r"the bound N is B\*N, and N has no number"),
+        (lambda v: v["t"] + 1, r"the bound N is t\+1, and t has no number"),
+        (lambda v: v["B"] - 2, "the bound N cannot be 0"),
+    ],
+)
+def test_a_bound_is_one_number(write, what) -> None:
+    ctx, v = lengths()
+    with pytest.raises(RecurraError, match=what) as e:
+        ctx.compile({v["B"]: 2, v["T"]: 3, v["N"]: write(v)}, backend="numpy")
+    assert "N: 10" in str(e.value)
+
+
+def test_no_bound_is_made_of_one_that_the_data_set() -> None:
+    ctx, v = lengths()
+    with pytest.raises(RecurraError, match=r"the bound N is 2\*T, and T has no number") as e:
+        ctx.compile({v["B"]: 2, v["T"]: v["done"], v["N"]: v["T"] * 2}, backend="numpy")
+    assert "the data set T, row by row, while the program runs" in str(e.value)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_recurrence_that_counts_down_from_the_length_of_its_row(backend: str) -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        d = rc.uniform((b, t)) < 0.3
+        left = rc.like(rc.f32, (b, t))
+        left[b, 0] = rc.value(T)
+        left[b, t + 1] = left - 1.0
+        rc.output(last=left[b, T - 1])
+    with pytest.raises(RecurraError, match="kept at every point") as e:
+        ctx.compile({B: 5, T: d}, backend=backend)
+    assert "hint: give one, rc.until(.., max=500)" in str(e.value)
+    got = ctx.run({B: 5, T: rc.until(d, max=500)}, backend=backend)
+    np.testing.assert_array_equal(got["last"], np.ones(5))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_truth_values_end_rows(backend: str) -> None:
+    """{T: d} is {T: rc.until(d)}; a mean over rows of their lengths is written as the hint says."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        d = rc.uniform((b, t)) < 0.3
+        with pytest.raises(RecurraError) as e:
+            rc.value(T)[0:B].mean()
+        hint = "n = rc.like(rc.f32, (b,)); n[b] = ..; and read n[0:B]"
+        assert hint in str(e.value)
+        n = rc.like(rc.f32, (b,))
+        n[b] = rc.value(T)
+        rc.output(mean=n[0:B].mean(), n=n, length=rc.value(T))
+    for bound in (d, rc.until(d, max=9)):
+        got = ctx.run({B: 5, T: bound}, backend=backend)
+        np.testing.assert_array_equal(got["n"], got["length"])
+        assert got["mean"] == got["n"].mean()
+    with pytest.raises(RecurraError, match=r"rc\.until takes a tensor of truth values, not f32"):
+        ctx.compile({B: 5, T: n}, backend=backend)

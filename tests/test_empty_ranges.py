@@ -51,3 +51,34 @@ def test_what_is_read_of_none_is_zero(span: str, use: str, by_data: bool) -> Non
 @pytest.mark.parametrize("use", USES)
 def test_compiled(use: str, backend: str) -> None:
     check("t+1:T", use, backend, by_data=True)
+
+
+HIDDEN = {
+    "a quotient": lambda t, T, x: 1.0 / rc.value(t),
+    "a power": lambda t, T, x: rc.value(t) ** -1.0,
+    "a logarithm": lambda t, T, x: rc.value(t).log() + (rc.value(t) - 0.5).sqrt(),
+    "too much": lambda t, T, x: (80.0 / (rc.value(t) + 1e-9)).exp(),
+    "a mean before": lambda t, T, x: x[0:t].mean(),
+    "shares": lambda t, T, x: (x[0:t] / x[0:t].sum()).square().sum(),
+    "whole numbers": lambda t, T, x: rc.value(T, "i32") // rc.value(t, "i32") * 1.0,
+    "a cast": lambda t, T, x: (1.0 / rc.value(t)).cast("i32") * 1.0,
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_is_not_chosen_is_silent(name: str, backend: str) -> None:
+    """Warnings are errors here; only t = 0 would make one."""
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.uniform((t,)) + 0.5
+        y = HIDDEN[name](t, T, x)
+        by_branch = rc.like(rc.f32, (t,))
+        by_branch[0] = 7.0
+        by_branch[t] = y
+        rc.output(a=rc.where(t > 0, y, 7.0), b=rc.where(rc.value(t) > 0, y, 7.0), c=by_branch)
+    got = ctx.run({T: 4}, backend=backend)
+    for key in "abc":
+        assert got[key][0] == 7.0
+        assert np.isfinite(got[key]).all()
+        np.testing.assert_array_equal(got[key], got["a"])

@@ -95,3 +95,70 @@ def test_a_branch_that_may_hold_is_taken(define: Any, want: list[float]) -> None
     ctx = written(define)
     np.testing.assert_array_equal(ctx.run({"T": 4, "N": 2}, backend="numpy")["x"], want)
     assert ctx.run({"T": 1, "N": 1}, backend="numpy")["x"].shape == (1,)
+
+
+def every(n: int) -> Callable[..., None]:
+    def define(x: Any, t: Any, T: Any, _: Any) -> None:
+        x[t, t % n == 0] = 1.0
+        x[t, (t % n == 1) & (t > 0)] = 2.0
+        x[t, ~(t % n <= 2)] = 3.0
+        x[t] = rc.where((t + 1) % n == 1, 5.0, 10.0 + rc.value(t % n))
+
+    return define
+
+
+@pytest.mark.parametrize(
+    ("n", "want"), [(1, [1, 1, 1, 1]), (2, [1, 2, 1, 2]), (3, [1, 2, 12, 1]), (4, [1, 2, 12, 3])]
+)
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_parameter_may_leave_no_points_to_a_branch(
+    n: int, want: list[float], backend: str
+) -> None:
+    """Of `t % n == 0` Python makes True where n is 1, of `t % n == 1` False."""
+    got = written(every(n)).run({"T": 4, "N": 2}, backend=backend)["x"]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_module_at_all_of_its_points_or_at_none(tmp_path: Any) -> None:
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((i, I),):
+        net = rc.nn.Linear(2, 1, domain=(i,))
+        net[(i + 1) % 1 == 0].checkpoint(tmp_path / "all")
+        net[(i + 1) % 1 == 1].checkpoint(tmp_path / "none")
+        (net(rc.constant([1.0, 2.0])).square().sum()).backward()
+        rc.optim.SGD(net.params, lr=0.1).step()
+        rc.output(w=net.weight)
+    ctx.run({I: 3}, backend="numpy", folder=tmp_path / "run")
+    assert [x.name for x in tmp_path.glob("a*")] == ["all"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_tensor_of_branches_that_hold_nowhere_is_refused() -> None:
+    def define(x: Any, t: Any, T: Any, n: Any) -> None:
+        x[t, t % 1 == 1] = 1.0
+
+    with pytest.raises(DomainError) as e:
+        written(define).compile({"T": 4, "N": 1}, backend="numpy")
+    assert "x is defined at no point" in str(e.value)
+    assert "hint: define the rest after it: x[t] = ..." in str(e.value)
+
+
+def test_gradients_leave_out_what_is_hidden() -> None:
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((i, I),):
+        w = rc.nn.Linear(1, 1, domain=(i,), bias=False)
+        y = rc.like(rc.f32, (i,))
+        y[i, i % 1 == 0] = w.weight.sum() * 3.0
+        y[i] = w.weight.sum() * 5.0
+        y.backward()
+        rc.output(g=w.weight.grad)
+    got = ctx.run({I: 2}, backend="numpy")["g"]
+    np.testing.assert_array_equal(got, np.full((2, 1, 1), 3.0))
+
+
+def test_only_conditions_are_joined() -> None:
+    with rc.Context(num_dims=1) as ((t, _),):
+        with pytest.raises(DomainError, match="which is no condition"):
+            ~(t + 1)
+        with pytest.raises(TypeError):
+            (t > 0) & 1

@@ -183,6 +183,7 @@ def test_every_primitive_has_a_case() -> None:
     with jax.enable_x64(True):
         found = set[str]().union(*(primitives(jax.make_jaxpr(f)(*xs)) for f, xs in CASES.values()))
     unseen = {"add_any", "copy_p"}  # of transposed and of older programs
+    unseen |= {"dim_as_value"}  # of sizes that come with compile: test_jax_sizes
     assert set(PRIMITIVES) - found == unseen
 
 
@@ -408,6 +409,3 @@ def test_refusals() -> None:
     )
     assert "f uses lgamma" in refusal(jax.scipy.special.gammaln, rc.f32[3])
     assert "f cannot be traced: TypeError" in refusal(lambda x: x @ x, rc.f32[2, 3])
-    with rc.Context(num_dims=1) as ((t, T),), pytest.raises(RecurraError) as e:
-        rc.import_jax(jnp.sum)(rc.value(t)[0:T])
-    assert "an axis of symbolic size goes into a function of jax" in str(e.value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import recurra as rc
 from recurra import interp
+from recurra.errors import RecurraError
 from recurra.ir.types import NUMPY_NAME
 
 INTEGERS = {
@@ -94,3 +97,51 @@ def test_bits_of_floats_are_refused() -> None:
             rc.constant(1.0) ^ 2
         with pytest.raises(rc.errors.ShapeError, match="type bool"):
             rc.constant(True) // True
+
+
+# ---- an index in a narrow type
+
+
+def narrow(write: Any) -> rc.Context:
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x = rc.like(rc.u8, (t,))
+        write(x, t, T)
+        rc.output(x=x)
+    return ctx
+
+
+def at(*places: Any) -> Any:
+    def write(x: Any, t: Any, T: Any) -> None:
+        *most, (where, value) = [p(t, T) for p in places]
+        for place, v in most:
+            x[place] = v
+        x[where] = value
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (at(lambda t, T: (t, t)), "t has a value that u8 cannot hold"),
+        (at(lambda t, T: (t, T)), "at T=300 it is 300; u8 holds whole numbers from 0 to 255"),
+        (at(lambda t, T: (t, t - 1)), "at t=0 it is -1; u8 holds"),
+        (at(lambda t, T: (t, rc.constant(0, "u8") + t)), "at t=256 it is 256; u8 holds"),
+        (at(lambda t, T: (t, rc.value(t, "u8")[0:3].max())), None),
+        (at(lambda t, T: (t, rc.value(t, "u8")[0:T].max())), "it is 256; u8 holds"),
+        (at(lambda t, T: (t < 256, t), lambda t, T: (t, 0)), None),
+        (at(lambda t, T: (t, rc.min(t, 255))), None),
+        (at(lambda t, T: (t, t % 256)), None),
+        (at(lambda t, T: (t, rc.value(t, "i32").cast("u8"))), None),
+    ],
+)
+def test_an_index_fits_its_type(write: Any, text: str | None) -> None:
+    ctx = narrow(write)
+    if text is None:
+        ctx.compile({"T": 300}, backend="numpy")
+    else:
+        with pytest.raises(RecurraError) as e:
+            ctx.compile({"T": 300}, backend="numpy")
+        assert text in str(e.value)
+        assert '.cast("u8")' in str(e.value)

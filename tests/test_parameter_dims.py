@@ -182,3 +182,56 @@ def test_one_transformation_steps_along_one_dim() -> None:
         with pytest.raises(RecurraError) as refused:
             rc.optim.from_optax(optax.adam(0.1), [w, u])
     assert "u is over (i, e), w over (e, i), and each steps along the last" in str(refused.value)
+
+
+LAYERS: dict[str, Any] = {
+    "linear": lambda d: rc.nn.Linear(3, 2, domain=d),
+    "orthogonal": lambda d: rc.nn.Linear(3, 2, domain=d, init=rc.nn.initialise.orthogonal()),
+    "of one's own": lambda d: rc.nn.Linear(3, 2, domain=d, init=lambda s: rc.normal((), s) * 9.0),
+    "network": lambda d: rc.nn.MLP([3, 4, 2], d),
+    "cell": lambda d: rc.nn.GRUCell(3, 2, domain=d),
+    "convolution": lambda d: rc.nn.Conv2d(3, 2, 2, domain=d),
+    "table": lambda d: rc.nn.Embedding(3, 2, domain=d),
+    "attention": lambda d: rc.nn.MultiheadAttention(4, 2, domain=d),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_members_start_apart(name: str) -> None:
+    """What is drawn is drawn for each; along i, where nothing is trained, it stays."""
+    ctx = rc.Context(dims="i e")
+    with ctx as ((i, I), (e, E)):
+        net = LAYERS[name]((e, i))
+        rc.output(**{f"p{k}": p for k, p in enumerate(net.params)})
+    got = ctx.run({I: 2, E: 3}, backend="numpy")
+    for k, p in enumerate(net.params):
+        x = got[f"p{k}"]
+        np.testing.assert_array_equal(x[0], x[1])
+        is_bias_of_zeros = len(p.shape) == 1 and not x.any()
+        assert is_bias_of_zeros or len(np.unique(x[0], axis=0)) == 3, p.name
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_members_are_the_same_on_every_backend(backend: str) -> None:
+    def run(backend: str) -> Any:
+        ctx = rc.Context(dims="e i")
+        with ctx as ((e, E), (i, I)):
+            net = rc.nn.Linear(2, 1, domain=(e, i))
+            net(rc.constant([1.0, 2.0])).square().sum().backward()
+            rc.optim.SGD(net.params, lr=0.01).step()
+            rc.output(w=net.weight)
+        return ctx.run({E: 3, I: 3}, backend=backend)["w"]
+
+    np.testing.assert_allclose(run(backend), run("numpy"), rtol=1e-5)
+
+
+def test_given_values_are_those_of_all_members() -> None:
+    ctx = rc.Context(dims="e i")
+    with ctx as ((e, E), (i, I)):
+        net = rc.nn.Linear(2, 1, domain=(e, i), bias=False)
+        net.load({"weight": np.array([[1.0], [2.0]], np.float32)})
+        half = rc.nn.Linear(2, 1, domain=(e, i), init=rc.nn.initialise.constant(0.5))
+        rc.output(w=net.weight, half=half.weight)
+    got = ctx.run({E: 3, I: 1}, backend="numpy")
+    np.testing.assert_array_equal(got["w"][:, 0, :, 0], [[1.0, 2.0]] * 3)
+    np.testing.assert_array_equal(got["half"], np.full((3, 1, 2, 1), 0.5))

@@ -50,6 +50,24 @@ def test_gradients_go_to_the_element_that_is_taken(backend: str):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_go_to_the_last_element_of_each_row_that_ends(backend: str):
+    """One position for all rows, which are taken whole."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t) * 10.0 + rc.value(b) * 20.0
+        one, two = rc.input(rc.i32, name="one"), rc.input(rc.i32[2], name="two")
+        y = x[0:B, 0:T].take(one, axis=1).square().sum()
+        z = x[0:B, 0:T].take(two, axis=1).sum()
+        (y + z).backward(wrt=x)
+        rc.output(y=y, dx=x.grad)
+        end = rc.until(x >= 30.0, max=6)
+    given = {"one": 2, "two": [0, 9]}
+    got = ctx.compile({B: 2, T: end}, backend=backend).run(inputs=given)
+    assert got["y"] == 20.0**2 + 30.0**2  # rows of 4 and of 2
+    assert got["dx"].tolist() == [[1.0, 0.0, 40.0, 1.0, 0.0, 0.0], [1.0, 61.0, 0.0, 0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_end_have_their_own_last_element(backend: str):
     ctx = rc.Context(num_dims=2)
     with ctx as ((b, B), (t, T)):

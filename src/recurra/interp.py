@@ -20,7 +20,7 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ir.values import fitted
 from recurra.ops.control import Call, Merge
-from recurra.ops.elementwise import Going
+from recurra.ops.elementwise import Going, Where
 from recurra.ops.source import Input
 
 Array = np.ndarray
@@ -117,10 +117,9 @@ def run(
 ) -> dict[str, Array]:
     """Every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
     oracle = Oracle(graph, bounds, inputs or {}, seed, show)
-    ended = any(isinstance(n.op, Going) for n in graph.nodes.values())
-    quiet = (
-        np.errstate(all="ignore") if ended else nullcontext()
-    )  # past their end rows hold anything
+    # past their end rows hold anything, and so may what is not chosen
+    hides = any(isinstance(n.op, (Going, Where)) for n in graph.nodes.values())
+    quiet = np.errstate(all="ignore") if hides else nullcontext()
     with _deep_recursion(), quiet:
         found = {
             o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))

@@ -20,8 +20,10 @@ from recurra.ir.resource import Resource
 from recurra.ir.types import Range, Type
 from recurra.lang.dims import Index, unwrap
 from recurra.lang.functions import foreign
+from recurra.lang.read import Read
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
+from recurra.lang.until import resolved, until
 from recurra.ops.control import Traceable
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ class Context:
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
-        A bound is a number, or what the data set: `T: rc.until(d, max=200)`.
+        A bound is a number, made of other bounds, `N: B * T`, or what the data set: `T: d` ends
+        rows where `d` holds, and `T: rc.until(d, max=200)` at 200 points at most.
 
         Args:
             backend: "jax", "numpy", "torch", or one of these with "+nest".
@@ -153,8 +156,12 @@ class Context:
         return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
 
     def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
-        """The bounds by name; raises DomainError if one of them is a dim."""
-        sizes = {str(unwrap(k)): v for k, v in bounds.items()}
+        """The bounds by name; raises DomainError if one of them is a dim.
+
+        Truth values end rows where they hold, {T: d}, and a bound may be made of others,
+        {N: B * T}.
+        """
+        sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
         for d in self.tracer.dims:
             if d.name in sizes:
                 raise DomainError(
@@ -163,7 +170,7 @@ class Context:
                     hint=f"give the bound: {d.hi}: {sizes[d.name]}",
                     loc=here(),
                 )
-        return sizes
+        return resolved(sizes)
 
     def run(
         self,
@@ -300,9 +307,11 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     """A pure function written in jax.numpy, as part of the program: traced into its regions.
 
     Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
-    Gradients pass, by JAX; rc.import_jax takes a function apart instead.
+    Gradients pass, by JAX; rc.import_jax takes a function apart instead. Sizes may be bounds, as of
+    x[0:B, t], but may not change from point to point, as that of x[b, 0:t+1].
     """
     from recurra.backend.jax.function import Traced, untraceable
+    from recurra.backend.jax.jaxpr import expect_one_size
 
     traced = Traced(fn)
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
@@ -310,6 +319,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     def apply(*xs: Any) -> Any:
         tensors = [as_tensor(x) for x in xs]
         types: list[Type] = [x.type for x in tensors]
+        expect_one_size(stem, fn, types, current().dim_names())
         try:
             results, tree = traced.result_types(types)
         except Exception as e:

@@ -13,6 +13,8 @@ from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Where
 from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import function
@@ -147,7 +149,11 @@ class NumpyBackend:
 
 
 def _hides(plan: Plan) -> bool:
-    """Does a program compute with what it then hides: past rows' ends, or past those of ranges?"""
+    """Is there what a program computes and hides: past ends of rows and ranges, or not chosen?
+
+    1 / t is also computed for t = 0 where only t > 0 is read, and silently on the other backends.
+    """
     nodes = plan.graph.nodes.values()
     loose = any(e.loose for n in nodes for a in n.args for e in a.slices)
-    return loose or bool(endings(plan.graph, plan.sizes))
+    chosen = any(isinstance(n.op, (Merge, Where)) for n in nodes)
+    return loose or chosen or bool(endings(plan.graph, plan.sizes))

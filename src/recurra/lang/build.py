@@ -33,6 +33,8 @@ def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
         return x  # pyright: ignore[reportReturnType]
     tracer = current()
     dims: set[str] = set()
+    if isinstance(x, Index) and x.constant is not None:
+        x = x.constant
     if isinstance(x, Index):
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
         dims = op.mentions() & set(tracer.dim_names())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from recurra.errors import DomainError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -11,19 +13,39 @@ from recurra.lang.opaque import Opaque
 
 
 class Index(Opaque):
-    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor.
+
+    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
+    is no longer about i. Such a one is also a number or a truth value of Python.
+    """
 
     __slots__ = ("expr",)
 
-    def __init__(self, expr: Expr):
+    def __init__(self, expr: Expr | int):
         self.expr = expr
 
     def __repr__(self) -> str:
         return str(self.expr)
 
+    @property
+    def constant(self) -> int | bool | None:
+        """The number or truth value that it has folded to, if it has."""
+        if isinstance(self.expr, int):
+            return self.expr
+        return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
+
+    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__index__()
+
+    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__int__()
+
+    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return float(self.expr) if isinstance(self.expr, int) else super().__float__()
+
     def _affine(self, o: Any, f: Any) -> Any:
         if isinstance(o, Index) or type(o) is int:
-            return wrap(f(self.expr, unwrap(o)))
+            return Index(f(self.expr, unwrap(o)))
         return NotImplemented
 
     def __add__(self, o: Any) -> Any:
@@ -42,7 +64,7 @@ class Index(Opaque):
 
     def __rsub__(self, o: Any) -> Any:
         if _is_int(o):
-            return wrap(ex.lin([(unwrap(o), 1), (self.expr, -1)]))
+            return Index(ex.lin([(unwrap(o), 1), (self.expr, -1)]))
         return self._read(o, lambda a, b: b - a)
 
     def __mul__(self, o: Any) -> Any:
@@ -51,7 +73,7 @@ class Index(Opaque):
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Any:
-        return wrap(-self.expr)
+        return Index(-self.expr)
 
     def __floordiv__(self, n: int) -> Any:
         return self._divide(n, ex.div, "//")
@@ -60,6 +82,7 @@ class Index(Opaque):
         return self._divide(n, ex.mod, "%")
 
     def _divide(self, n: Any, f: Any, sign: str) -> Any:
+        n = unwrap(n)
         if type(n) is not int or n <= 0:
             raise DomainError(
                 f"{self} {sign} {n}: the right side must be a positive constant",
@@ -67,7 +90,7 @@ class Index(Opaque):
                 hint="use a constant, or read the dim as a number: rc.value(...)",
                 loc=here(),
             )
-        return wrap(f(self.expr, n))
+        return Index(f(self.expr, n))
 
     def __truediv__(self, o: Any) -> Any:
         return self._read(o, lambda a, b: a / b)
@@ -108,23 +131,37 @@ class Index(Opaque):
         return self._compare(">=", o)
 
     def _compare(self, op: str, o: Any) -> Any:
-        return wrap(ex.compare(op, self.expr, unwrap(o))) if _is_int(o) else NotImplemented
+        return Index(ex.compare(op, self.expr, unwrap(o))) if _is_int(o) else NotImplemented
 
-    def __and__(self, o: Index) -> Index:
-        return Index(ex.both(self.expr, o.expr))
+    def _joined(self, o: Any, join: Any) -> Any:
+        mine, other = condition(self), condition(o)
+        return NotImplemented if mine is None or other is None else Index(join(mine, other))
 
-    def __or__(self, o: Index) -> Index:
-        return Index(ex.either(self.expr, o.expr))
+    def __and__(self, o: Any) -> Any:
+        return self._joined(o, ex.both)
+
+    def __or__(self, o: Any) -> Any:
+        return self._joined(o, ex.either)
+
+    __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Index:
-        return Index(ex.negate(self.expr))
+        mine = condition(self)
+        if mine is None:
+            raise DomainError(
+                f"~ of {self}, which is no condition",
+                facts="~ says where a condition does not hold",
+                hint=f"compare it first: ~({self} == 0)",
+                loc=here(),
+            )
+        return Index(ex.negate(mine))
 
     def __hash__(self) -> int:
         return hash(self.expr)
 
     def __bool__(self) -> bool:
-        if self.expr == ex.TRUE or self.expr == ex.FALSE:
-            return self.expr == ex.TRUE
+        if self.constant is not None:
+            return bool(self.constant)
         raise DomainError(
             f"{self} has no truth value while the program is written",
             facts="it stands for every point of its dims at once",
@@ -148,13 +185,18 @@ def unwrap(e: Any) -> Any:
 def minimum(*args: Any) -> Any:
     """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
     _only_indices("min", args)
-    return wrap(ex.minimum(*map(unwrap, args)))
+    return _like(args, ex.minimum(*map(unwrap, args)))
 
 
 def maximum(*args: Any) -> Any:
     """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
     _only_indices("max", args)
-    return wrap(ex.maximum(*map(unwrap, args)))
+    return _like(args, ex.maximum(*map(unwrap, args)))
+
+
+def _like(args: tuple[Any, ...], e: Expr | int) -> Any:
+    """An index if one of the operands is, else a number."""
+    return Index(e) if any(isinstance(x, Index) for x in args) else e
 
 
 def _only_indices(name: str, args: tuple[Any, ...]) -> None:
@@ -170,3 +212,11 @@ def _only_indices(name: str, args: tuple[Any, ...]) -> None:
 
 def is_condition(e: Any) -> bool:
     return isinstance(e, (ex.Cmp, ex.Logic))
+
+
+def condition(x: Any) -> Expr | None:
+    """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
+    if isinstance(x, (bool, np.bool_)):
+        return ex.TRUE if x else ex.FALSE
+    e = unwrap(x)
+    return e if is_condition(e) else None

@@ -124,7 +124,8 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     if isinstance(cond, Index) and is_condition(cond.expr):
         a, b = promote(a, b)
         tracer = current()
-        dims = {r.dim for x in (a, b, as_tensor(cond)) for r in x.domain}
+        dims = {r.dim for x in (a, b) for r in x.domain}
+        dims |= symbols(cond.expr) & set(tracer.dim_names())
         longest = a if len(a.shape) >= len(b.shape) else b
         node = tracer.declare("where", tracer.domain(dims), longest.type)
         out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
@@ -145,7 +146,7 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
 
 
 def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
-    axis = axis % len(xs[0].shape)
+    (axis,) = xs[0]._axes(axis)  # pyright: ignore[reportPrivateUsage]
     return xs[0].apply(movement.Concat(axis=axis), *xs)
 
 
@@ -176,6 +177,7 @@ def uniform(
     """
     tracer = current()
     box = domain if isinstance(domain, Domain) else dims_of(domain)
+    box = box if len(box) else tracer.domain(set(tracer.members))
     tracer.draws += 1
     dims: list[Any] = list(box.identity)
     room = 1 if prod(shape) > 1 or shape else 2

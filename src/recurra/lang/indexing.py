@@ -11,7 +11,7 @@ from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.lang.affine import quasi_affine
 from recurra.lang.build import assigned
-from recurra.lang.dims import is_condition, unwrap
+from recurra.lang.dims import condition, is_condition, unwrap
 from recurra.lang.read import Read, tensor
 from recurra.ops import movement
 from recurra.sets import isl
@@ -67,6 +67,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         raise ShapeError(
             f"{len(keys)} expressions index {len(x.shape)} axes",
             facts=f"{x.name} is {x!r}",
+            hint="" if x.domain else _over(x, keys),
             loc=here(),
         )
     for k in keys:
@@ -79,6 +80,24 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         else:
             out = out.index(k, axis=axis)
     return out
+
+
+def _over(x: Any, keys: tuple[Any, ...]) -> str:
+    """How a value without dims, such as T, is had at every point of those that brackets mention."""
+    read = ", ".join(map(_written, keys))
+    mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
+    dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
+    if len(dims) != len(keys) or x.shape:
+        return ""
+    place = ", ".join(r.dim for r in dims)
+    box = f"({place}{',' if len(dims) == 1 else ''})"
+    return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
+
+
+def _parts(key: Any) -> list[Any]:
+    """The index expressions of a key."""
+    every = (key.start, key.stop) if isinstance(key, slice) else (key,)
+    return [e for k in every if isinstance(e := unwrap(k), Expr)]
 
 
 def cut(x: Any, k: slice, axis: int) -> Any:
@@ -113,8 +132,8 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     node = x.graph[x.name]
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
     value = assigned(x.name, value, node.type).broadcast_to(node.type.shape)
-    conditions: list[Expr] = [e for k in keys if is_condition(e := unwrap(k))]
-    places = [unwrap(k) for k in keys if not is_condition(unwrap(k))] or list(node.domain.identity)
+    conditions = [c for k in keys if (c := condition(k)) is not None]
+    places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
     if len(places) != len(node.domain):
         raise DomainError(
             f"{x.name} is defined at {len(places)} expressions",
@@ -135,7 +154,8 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     where += [ex.substitute(e, back) for e in conditions]
     for r in node.domain:
         where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(back))
+    folded = ex.TRUE in conditions
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
 
 
 def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
 from recurra.ir.expr import (
     TRUE,
@@ -18,9 +20,10 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.types import Domain, Range, Type, is_shift
+from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
 from recurra.lang.proof import Point
 from recurra.ops.control import Merge
+from recurra.ops.source import Value
 
 
 def line_of(node: Node, k: int = -1) -> Loc | None:
@@ -189,6 +192,20 @@ def pick(
         ),
         hint=f"index within 0:{n}, or guard it with rc.where",
         loc=node.loc,
+    )
+
+
+def too_narrow(
+    node: Node, k: int, op: Value, number: int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An index expression whose value is not among those of its type."""
+    spot = at(point, bounds, symbols(op.expr))
+    ends = np.iinfo(NUMPY_NAME[op.dtype])
+    return ShapeError(
+        f"{op.expr} has a value that {op.dtype} cannot hold",
+        facts=f"{spot}it is {number}; {op.dtype} holds whole numbers from {ends.min} to {ends.max}",
+        hint=f'rc.value({op.expr}, "i32") holds it; what is to be cut off: .cast("{op.dtype}")',
+        loc=line_of(node, k),
     )
 
 

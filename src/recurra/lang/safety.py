@@ -15,6 +15,8 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from recurra.analysis.demand import demanded
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import (
@@ -32,7 +34,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.types import Tuple, Type
+from recurra.ir.types import NUMPY_NAME, Tuple, Type, is_float
 from recurra.lang import refusal
 from recurra.lang.affine import product, quasi_affine
 from recurra.lang.cycles import same_point_cycle
@@ -83,6 +85,7 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
             _covers(proof, node)
             _reads(proof, node)
             _sizes(proof, node)
+            _numbers(proof, node)
         except Unprovable as e:
             raise product(f"a size of {node.name}", e.expr, node.loc) from None
         except RecurraError as e:
@@ -191,6 +194,42 @@ def _reads(proof: Proof, node: Node) -> None:
         ends_of = zip(ref.index, source.values(), strict=True)
         if not all(_within(proof, e, small, ends) for e, ends in ends_of):
             _inside(proof, node, k, ref, where)
+
+
+def _numbers(proof: Proof, node: Node) -> None:
+    """Index expressions have values that their type holds, wherever these are read or put out."""
+    box = proof.box(node.domain)
+    if node.name in proof.graph.outputs and isinstance(node.op, Value):
+        _fits(proof, node, -1, node.op, node.op.expr, box, proof.edges(node.domain))
+    for k, ref in enumerate(node.args):
+        source = proof.graph[ref.name]
+        if not isinstance(source.op, Value) or not _is_narrow(source.op.dtype):
+            continue
+        when = merge_condition(node, k)
+        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+        by, wide = dict[str, Any](), dict(box)
+        for r, e in zip(source.domain, ref.index, strict=True):
+            by[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
+            if isinstance(e, Slice):
+                lo, hi = (span(proof.at(x), {**box, **proof.unknown}) for x in (e.lo, e.hi))
+                wide[f"{r.dim}'"] = (lo[0], hi[1] - 1)
+        _fits(proof, node, k, source.op, substitute(source.op.expr, by), wide, where)
+
+
+def _is_narrow(dtype: str) -> bool:
+    """Is it a type of integers that may be too narrow for an index?"""
+    return dtype != "bool" and not is_float(dtype) and dtype not in ("i32", "i64")
+
+
+def _fits(proof: Proof, node: Node, k: int, op: Value, e: Any, box: Box, where: Expr) -> None:
+    if not _is_narrow(op.dtype):
+        return
+    ends = np.iinfo(NUMPY_NAME[op.dtype])
+    found = proof.below(e, int(ends.min), box, where)
+    found = proof.below(int(ends.max) - e, 0, box, where) if found is None else found
+    if found is not None:
+        number = evaluate(proof.at(e), found)
+        raise refusal.too_narrow(node, k, op, number, found, proof.told(found))
 
 
 def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.dims import Dim
-from recurra.ir.expr import TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
+from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, bound_names, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
@@ -33,6 +34,7 @@ class Branch:
     value: Ref
     loc: Loc | None
     gradients: int = 0  # how many had been taken when it was written
+    folded: bool = False  # Python made True of one of its conditions: i % n == 0 where n is 1
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Tracer:
     dims: list[Dim] = field(default_factory=list[Dim])
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
+    nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that name no point
     outputs: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
@@ -54,6 +57,7 @@ class Tracer:
     )  # what steps, and along which dims
     final: set[str] = field(default_factory=set[str])  # names that the user gave to inputs
     draws: int = 0
+    members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
     gradients: int = 0  # that were taken
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
     line: Loc | None = None  # whose gradient is being written, if one is
@@ -93,6 +97,15 @@ class Tracer:
             k += 1
             key = f"{stem} {k}"
         return cast(R, self.resources[key])
+
+    @contextmanager
+    def drawing_over(self, dims: tuple[str, ...]) -> Generator[None]:
+        """Within, what is drawn over no dims is drawn at every point of these."""
+        before, self.members = self.members, dims
+        try:
+            yield
+        finally:
+            self.members = before
 
     def fresh(self, stem: str) -> str:
         if stem not in self.nodes:
@@ -134,8 +147,11 @@ class Tracer:
         self.branches[node.name] = []
         return node
 
-    def define(self, name: str, when: Expr, value: Ref) -> None:
-        """Adds a branch. The first true one wins: later ones hold where no earlier one does."""
+    def define(self, name: str, when: Expr, value: Ref, folded: bool = False) -> None:
+        """Adds a branch. The first true one wins: later ones hold where no earlier one does.
+
+        One whose condition is plainly False, such as i % n == 1 where n is 1, names no point.
+        """
         if name not in self.branches:
             raise DomainError(
                 f"{name} already has its equation",
@@ -151,12 +167,21 @@ class Tracer:
                 hint="cast or reshape it",
                 loc=here(),
             )
+        if when == FALSE:
+            self.nowhere.setdefault(name, here())
+            return
         self._expect_seen(name, when)
-        self.branches[name].append(Branch(when, value, here(), self.gradients))
+        self.branches[name].append(Branch(when, value, here(), self.gradients, folded))
 
     def _expect_seen(self, name: str, when: Expr) -> None:
-        """Raises DomainError if earlier branches hold wherever this one does, for any bounds."""
-        domain, earlier = self.nodes[name].domain, self.branches[name]
+        """Raises DomainError if earlier branches hold wherever this one does, for any bounds.
+
+        Parameters of the program may leave nothing to some: a condition that Python has folded
+        hides none, and what is left is for the rest, x[t] = .., which only another such hides.
+        """
+        domain = self.nodes[name].domain
+        earlier = [b for b in self.branches[name] if not b.folded]
+        earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
         if not earlier or any(isinstance(e, Prod) for b in earlier for e in walk(b.when)):
             return
         mine = both(when, *(c for r in domain for c in r.edges))
@@ -184,6 +209,7 @@ class Tracer:
 
         self.nodes = renamed(self.nodes, names)
         self.branches = {new(k): bs for k, bs in self.branches.items()}
+        self.nowhere = {new(k): loc for k, loc in self.nowhere.items()}
         for branches in self.branches.values():
             for b in branches:
                 if b.value.name in names:
@@ -221,13 +247,7 @@ class Tracer:
         nodes = dict(self.nodes)
         for name, branches in self._every_point().items():
             if not branches:
-                node = nodes[name]
-                raise DomainError(
-                    f"{name} is declared but never defined",
-                    facts=f"its domain is {node.domain}",
-                    hint=f"write {name}[...] = ...",
-                    loc=node.loc,
-                )
+                raise self._never_defined(nodes[name])
             nodes[name] = replace(
                 nodes[name],
                 op=Merge(when=disjoint([b.when for b in branches])),
@@ -246,6 +266,24 @@ class Tracer:
         for check in self.checks:
             check(graph)
         return graph
+
+    def _never_defined(self, node: Node) -> DomainError:
+        name, at = node.name, ", ".join(node.domain.dims)
+        facts = f"its domain is {node.domain}"
+        if name not in self.nowhere:
+            return DomainError(
+                f"{name} is declared but never defined",
+                facts=facts,
+                hint=f"write {name}[...] = ...",
+                loc=node.loc,
+            )
+        return DomainError(
+            f"{name} is defined at no point",
+            facts=f"{facts}; the condition of its branch is False, as i % n == 1 is where n is 1, "
+            "and names none of them",
+            hint=f"define the rest after it: {name}[{at}] = ...",
+            loc=self.nowhere[name],
+        )
 
     def _every_point(self) -> dict[str, list[Branch]]:
         """The branches; a parameter that nothing trains keeps its first value."""

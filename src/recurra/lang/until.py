@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recurra.errors import DomainError, Loc, here
-from recurra.ir.expr import Expr
-from recurra.lang.dims import is_condition, unwrap
+from recurra.ir.expr import Expr, evaluate, symbols
+from recurra.lang.dims import Index, is_condition, unwrap
 from recurra.lang.read import Read
 
 NEVER = 2**30 - 35  # more points than any run has; prime, and with room above it in an i32
@@ -87,6 +88,31 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             loc=here(),
         )
     return Until(done, first, most, here(), asks)
+
+
+def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounds, with numbers for those that are made of others: {B: 2, T: 3, N: B * T}.
+
+    Raises DomainError where what one is made of has no number.
+    """
+    out = {name: v for name, v in given.items() if not isinstance(v, Index)}
+    numbers = {name: n for name, v in out.items() if (n := _whole(v)) > 0}
+    left = {name: v.expr for name, v in given.items() if isinstance(v, Index)}
+    while ready := [name for name, e in left.items() if symbols(e) <= numbers.keys()]:
+        for name in ready:
+            out[name] = numbers[name] = evaluate(left.pop(name), numbers)
+    for name, e in left.items():
+        lacking = sorted(symbols(e) - numbers.keys())
+        ended = [x for x in lacking if isinstance(given.get(x), Until)]
+        raise DomainError(
+            f"the bound {name} is {e}, and {', '.join(lacking)} has no number",
+            facts=f"the data set {ended[0]}, row by row, while the program runs"
+            if ended
+            else f"the numbers are {', '.join(f'{n}={v}' for n, v in numbers.items()) or 'none'}",
+            hint=f"give it a number itself: {name}: 10",
+            loc=here(),
+        )
+    return {name: out[name] for name in given}
 
 
 def _whole(x: Any) -> int:

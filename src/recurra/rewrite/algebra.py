@@ -20,6 +20,7 @@ from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction, Sum
 from recurra.ops.source import Const, Value
 from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, sub_itself
+from recurra.rewrite.extremes import extremes
 from recurra.rewrite.rule import Rewriting, is_const, rule
 
 
@@ -297,6 +298,18 @@ def square_power(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
+@rule(el.Maximum, el.Minimum)
+def clamp_inside(n: Node, g: Rewriting) -> Ref | None:
+    """max(k, c) → k where k is never below c, min(k, c) → k where never above (integers)"""
+    if not isinstance(n.type, Type) or is_float(n.type.dtype):
+        return None
+    for k in (0, 1):
+        (lo, hi), (least, most) = extremes(g, n.args[k]), extremes(g, n.args[1 - k])
+        if lo >= most if isinstance(n.op, el.Maximum) else hi <= least:
+            return _same(n, g, k)
+    return None
+
+
 FINITE = (mul_zero, sub_itself, div_itself, equal_itself)  # laws that hold for finite numbers only
 ALGEBRA = (
     plain_merge,
@@ -310,6 +323,7 @@ ALGEBRA = (
     neg_neg,
     cast_same,
     factor_difference,
+    clamp_inside,
     *EQUAL,
     sum_nothing,
     sum_one_hot,

@@ -13,7 +13,7 @@ reads that. In an index T is the length of the row that is read, in a value that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recurra.ir.expr import (
     TRUE,
@@ -23,13 +23,13 @@ from recurra.ir.expr import (
     either,
     negate,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
-from recurra.ops.indexing import Pick, Take
+from recurra.ops.indexing import OneHot, Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
@@ -49,6 +49,8 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
 
 @dataclass
 class _Program(Reads):
+    early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
+
     def rewritten(self, keep: Sequence[str]) -> Graph:
         self.begin()
         for n in self._order():
@@ -60,14 +62,22 @@ class _Program(Reads):
         return replace(Graph(self.g.nodes, every, self.g.dims).live(), outputs=outputs)
 
     def _order(self) -> list[Node]:
-        """Operands first; recurrences are cut at their merges, whose types are known."""
+        """Operands first; recurrences are cut at their merges, whose types are known.
+
+        What no merge leads to is first of all: it may come to vary with rows, and who reads it has
+        to know.
+        """
 
         def before(name: str) -> list[str]:
             n = self.graph[name]
             return [] if isinstance(n.op, Merge) else [a.name for a in n.args]
 
         parts = components(self.graph.nodes, before)
-        return [self.graph[name] for part in parts for name in part]
+        order = [self.graph[name] for part in parts for name in part]
+        for n in order:
+            if not isinstance(n.op, Merge) and all(a.name in self.early for a in n.args):
+                self.early.add(n.name)
+        return sorted(order, key=lambda n: n.name not in self.early)
 
     # ---- one equation
 
@@ -150,9 +160,7 @@ class _Program(Reads):
         op = Merge(when=tuple(map(self.plain, op.when)))
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
-        if any(a.name in self.grown for a in n.args):
-            self._rowless("the rows")
-        xs = [self.operand(n, k) for k in range(len(n.args))]
+        xs = [self._of_row(n, a, self.operand(n, k)) for k, a in enumerate(n.args)]
         self.axes[n.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
         if not ended:
             self.put(n, op, [x.ref for x in xs])
@@ -171,6 +179,18 @@ class _Program(Reads):
             Merge(when=(*(op.when[k] for k in fixed), rest)),
             [*(xs[k].ref for k in fixed), made],
         )
+
+    def _of_row(self, n: Node, a: Ref, x: Operand) -> Operand:
+        """The operand of a branch: of the row of its point, if it came to vary with rows."""
+        if a.name not in self.grown:
+            return x
+        domain, read = self.grown[a.name], self.graph[a.name].domain.dims
+        missing = [d for d in domain.dims if d not in read and d not in n.domain]
+        if missing:
+            self._rowless(", ".join(missing))
+        own: dict[str, Index] = {r.dim: r.sym for r in domain}
+        index = own | dict(zip(read, a.index, strict=True))
+        return replace(x, ref=Ref(a.name, tuple(index[d] for d in domain.dims)), whole=None)
 
     def _value(self, n: Node, op: Value) -> None:
         """A number made of T: of its row, or counted over the rows that it is multiplied with."""
@@ -217,8 +237,8 @@ class _Program(Reads):
             if pointwise:
                 labels[k] = lead + ins[k]
         if more:
-            known = all(self._plain(a) for a in n.args)
-            if not known or not pointwise:
+            numbers = pointwise and all(self._plain(a) for a in n.args)
+            if not numbers and not self._is_position(n):
                 self._rowless(", ".join(sorted(more)))
             dims = {*n.domain.dims, *more}
             self.grown[n.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
@@ -227,6 +247,13 @@ class _Program(Reads):
     def _plain(self, a: Ref) -> bool:
         """Is it made of nothing but numbers?"""
         return a.name in self.grown or not self.graph[a.name].args
+
+    def _is_position(self, n: Node) -> bool:
+        """Does it say where along an axis something is, which each row counts for itself?"""
+        if n.name in self.graph.outputs or n.name not in self.early:
+            return False
+        readers = [r for r, _ in self.graph.readers[n.name]]
+        return isinstance(n.op, OneHot) or (bool(readers) and all(map(self._is_position, readers)))
 
     def _row_axis(self, r: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""

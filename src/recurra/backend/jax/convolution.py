@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recurra.backend.jax.function import refused
+from recurra.backend.jax.function import number, refused
 from recurra.ir.op import LETTERS
 from recurra.lang.tensor import RecurrentTensor
 from recurra.ops.contraction import Einsum
@@ -28,17 +28,19 @@ def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) ->
     x, w = x.transpose(*spec.lhs_spec), w.transpose(*spec.rhs_spec)  # [N, C, ..], [O, C / G, ..]
     batch, channels, *image = x.shape
     outputs, inputs, *sizes = w.shape
-    assert isinstance(channels, int)
-    assert isinstance(outputs, int)
+    name, kind = p["refuse"], "a convolution"
+    channels, outputs = number(channels, name, kind), number(outputs, name, kind)
+    sizes = [number(n, name, kind) for n in sizes]
     x = x.reshape(batch, groups, channels // groups, *image)
     w = w.reshape(groups, outputs // groups, inputs, *sizes)
     for k, apart in enumerate(p["lhs_dilation"], 3):
+        number(x.shape[k], name, kind)
         x = _dilated(x, k, apart)
     for k, (before, after) in enumerate(p["padding"], 3):
         x = _padded(x, k, before, after)
     windows = Windows(
         axis=3,
-        sizes=tuple(n for n in sizes if isinstance(n, int)),
+        sizes=tuple(sizes),
         strides=tuple(p["window_strides"]),
         gaps=tuple(p["rhs_dilation"]),
     )

@@ -12,7 +12,9 @@ from typing import Any, NoReturn, cast
 import jax
 import numpy as np
 
+from recurra.backend.jax.sizes import Sizes
 from recurra.errors import RecurraError, here
+from recurra.ir.expr import Expr
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
 
 
@@ -26,12 +28,27 @@ def refused(name: str, what: str, facts: str) -> NoReturn:
     )
 
 
+def number(n: Expr | int, name: str, kind: str) -> int:
+    """A size that a primitive needs as a number; refused if it comes with compile."""
+    if isinstance(n, int):
+        return n
+    refused(name, f"{kind} along an axis of size {n}", f"{n} comes when the program is compiled")
+
+
 def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:
     """A function that JAX cannot trace; `taker` is what it was given to."""
+    given = f"it was given {', '.join(map(str, types))}"
+    hint = f"{taker} takes a pure function of jax arrays; for others use rc.call"
+    late = [n for x in types for n in x.shape if not isinstance(n, int)]
+    if late:
+        given += f", and {late[0]} is a number only when the program is compiled"
+        hint = (
+            "let it not ask for that number, or read a range of as many points as you say: x[0:8]"
+        )
     return RecurraError(
         f"{name} cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}",
-        facts=f"it was given {', '.join(map(str, types))}",
-        hint=f"{taker} takes a pure function of jax arrays; for others use rc.call",
+        facts=given,
+        hint=hint,
         loc=here(),
     )
 
@@ -88,7 +105,7 @@ class Traced:
 
     def text(self, xs: Sequence[Type]) -> str:
         """All that it computes on arrays of these types: equal texts are one function."""
-        avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
+        avals = Sizes(xs).avals(xs)
         with self.bits(avals):
             closed = jax.make_jaxpr(self.fn)(*avals)
         digest = hashlib.sha256()
@@ -110,11 +127,13 @@ class Traced:
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
-        avals = [jax.ShapeDtypeStruct(x.shape, NUMPY_NAME[x.dtype]) for x in xs]
+        sizes = Sizes(xs)
+        avals = sizes.avals(xs)
         with self.bits(avals):
             out = jax.eval_shape(self.fn, *avals)
         leaves, tree = jax.tree.flatten(out)
-        return tuple(Type(SHORT_NAME[y.dtype.name], tuple(y.shape)) for y in leaves), tree
+        types = [Type(SHORT_NAME[y.dtype.name], sizes.ours_of(tuple(y.shape))) for y in leaves]
+        return tuple(types), tree
 
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
         """Results in the tree that the function gave them in."""

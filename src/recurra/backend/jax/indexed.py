@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import is_float
+from recurra.lang.dims import wrap
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import Take
@@ -37,12 +39,11 @@ def sliced(p: Params, x: RecurrentTensor) -> RecurrentTensor:
 def dynamic_slice(p: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> RecurrentTensor:
     """Some elements of each axis from a start by data on, which is moved to where they fit."""
     for k, (start, size) in enumerate(zip(starts, p["slice_sizes"], strict=True)):
-        have = _length(x, k)
+        have = x.shape[k]
         if size == have:
             continue
         first = _inside(start, have - size).reshape(1)
-        places = as_tensor(np.arange(size), "i32")
-        x = x.take(places + first if size > 1 else first, axis=k)
+        x = x.take(iota((size,), 0) + first if size != 1 else first, axis=k)
     return x
 
 
@@ -54,13 +55,13 @@ def gather(p: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor
     """
     d, sizes, rank = p["dimension_numbers"], p["slice_sizes"], len(i.shape) - 1
     starts = {k: i.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
-    moves = [k for k in starts if sizes[k] != _length(x, k)] or list(starts)[:1]
+    moves = [k for k in starts if sizes[k] != x.shape[k]] or list(starts)[:1]
     rows = list(d.operand_batching_dims)
     whole = [k for k in range(len(x.shape)) if k not in (*moves, *rows)]
     parts = [k for k in range(len(x.shape)) if k in moves and k not in d.collapsed_slice_dims]
     inner = [k for k in whole if k not in d.collapsed_slice_dims]
     flat = x.transpose(*moves, *rows, *whole).reshape(
-        prod(_length(x, k) for k in moves), *(_length(x, k) for k in (*rows, *inner))
+        prod(x.shape[k] for k in moves), *(x.shape[k] for k in (*rows, *inner))
     )
     at = _places(x, starts, moves, parts, sizes)
 
@@ -77,9 +78,7 @@ def gather(p: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor
     y = flat.apply(Take(labels=f"{lx},{li}->{out}", axis=lx[0]), flat, at)
     if "FILL" not in str(p["mode"]):
         return y
-    there = reduce(
-        lambda a, b: a & b, [_on(s, _length(x, k) - sizes[k]) for k, s in starts.items()]
-    )
+    there = reduce(lambda a, b: a & b, [_on(s, x.shape[k] - sizes[k]) for k, s in starts.items()])
     where = el.Where(labels=join_labels(("".join(batch), out, ""), out))
     return y.apply(where, there, y, as_tensor(_missing(p["fill_value"], y.dtype), y.dtype))
 
@@ -89,38 +88,42 @@ def _places(
     starts: Mapping[int, RecurrentTensor],
     moves: Sequence[int],
     parts: Sequence[int],
-    sizes: Sequence[int],
+    sizes: Sequence[Expr | int],
 ) -> RecurrentTensor:
     """Where on the indexed axes, taken as one, each element is: [*batch, *parts]."""
     shape = tuple(sizes[k] for k in parts)
     total: RecurrentTensor | None = None
     for k in moves:
-        place = _inside(starts[k], _length(x, k) - sizes[k])
+        place = _inside(starts[k], x.shape[k] - sizes[k])
         for n in shape:
             place = place.expand(n, axis=len(place.shape))
-        if k in parts and sizes[k] > 1:
-            along = [-1 if j == k else 1 for j in parts]
-            steps = np.broadcast_to(np.arange(sizes[k]).reshape(along), shape)
-            place = place + as_tensor(steps, "i32")
-        total = place if total is None else total * _length(x, k) + place
+        if k in parts and sizes[k] != 1:
+            place = place + iota(shape, parts.index(k))
+        total = place if total is None else total * wrap(x.shape[k]) + place
     assert total is not None, "a gather has an index"
     return total
 
 
-def _length(x: RecurrentTensor, axis: int) -> int:
-    n = x.shape[axis]
-    assert isinstance(n, int)  # of a jaxpr
-    return n
+def iota(shape: Sequence[Expr | int], axis: int, dtype: str = "i32") -> RecurrentTensor:
+    """The place along one axis, of each element of a shape."""
+    sizes = [n for n in shape if isinstance(n, int)]
+    if len(sizes) == len(shape):
+        along = np.arange(sizes[axis]).reshape([-1 if k == axis else 1 for k in range(len(sizes))])
+        return as_tensor(np.broadcast_to(along, sizes), dtype)
+    place = as_tensor(1, "i32").expand(shape[axis]).cumsum() - 1
+    for k in (k for k in range(len(shape)) if k != axis):
+        place = place.expand(shape[k], axis=k)
+    return place.cast(dtype)
 
 
-def _inside(i: RecurrentTensor, last: int) -> RecurrentTensor:
-    return i.cast("i32").clip(0, last)
+def _inside(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
+    return i.cast("i32").clip(0, wrap(last))
 
 
-def _on(i: RecurrentTensor, last: int) -> RecurrentTensor:
+def _on(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
     """Is a position on an axis?"""
     i = i.cast("i32")
-    return (i >= 0) & (i <= last)
+    return (i >= 0) & (i <= wrap(last))
 
 
 def _missing(fill: Any, dtype: str) -> Any:

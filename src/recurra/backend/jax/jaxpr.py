@@ -9,6 +9,7 @@ forward derivatives (jax.nn.relu): the gradient is that of their body.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -16,14 +17,18 @@ import jax
 import numpy as np
 
 from recurra.backend.jax.convolution import convolution
-from recurra.backend.jax.function import refused, untraceable
-from recurra.backend.jax.indexed import dynamic_slice, gather, sliced
+from recurra.backend.jax.function import number, refused, untraceable
+from recurra.backend.jax.indexed import dynamic_slice, gather, iota, sliced
+from recurra.backend.jax.sizes import Sizes
 from recurra.errors import ShapeError, here
+from recurra.ir.expr import symbols
 from recurra.ir.op import LETTERS, Elementwise
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, accumulator, is_float
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float
 from recurra.lang.build import elementwise, with_slope_of
+from recurra.lang.dims import wrap
 from recurra.lang.functions import concat, stack
 from recurra.lang.tensor import RecurrentTensor, as_tensor
+from recurra.lang.tracer import current
 from recurra.ops import bitwise, special
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
@@ -39,13 +44,50 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
 
     Raises RecurraError where it cannot be traced or a primitive is not known.
     """
-    avals = [jax.ShapeDtypeStruct(_sizes(x), NUMPY_NAME[x.dtype]) for x in xs]
+    types: list[Type] = [x.type for x in xs]
+    sizes = Sizes(types, current().dim_names())
     try:
         with _wide(xs):
-            closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*avals)
+            closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*sizes.avals(types))
     except Exception as e:
-        raise untraceable(name, e, [x.type for x in xs], "import_jax") from None
-    return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, xs, name))
+        raise untraceable(name, e, types, "import_jax") from None
+    return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, xs, _Source(name, sizes)))
+
+
+def expect_one_size(
+    name: str, fn: Callable[..., Any], types: Sequence[Type], dims: Sequence[str]
+) -> None:
+    """Raises ShapeError where `fn`, as one operation, is given an axis that changes with a dim."""
+    sizes = [n for x in types for n in x.shape if symbols(n) & set(dims)]
+    if not sizes:
+        return
+    raise ShapeError(
+        f"{name} is given an axis of {sizes[0]} elements, at each point another number",
+        facts=f"its operands are {', '.join(map(str, types))}; JAX compiles it for one size",
+        hint=f"take it apart, rc.import_jax({name}): equations may be of any size"
+        if _has_equations(fn, types, dims)
+        else "give it as many elements everywhere, x[0:T] or x[t:t+3], and choose among them by "
+        "what it is told besides",
+        loc=here(),
+    )
+
+
+def _has_equations(fn: Callable[..., Any], types: Sequence[Type], dims: Sequence[str]) -> bool:
+    try:
+        closed = jax.make_jaxpr(fn)(*Sizes(types, dims).avals(types))
+    except Exception:
+        return False
+    return _primitives(closed.jaxpr) <= {*PRIMITIVES, "unstack", "split"}
+
+
+def _primitives(jaxpr: Any) -> set[str]:
+    """The primitives of a jaxpr, and of those that it calls."""
+    found: set[str] = set()
+    for eqn in _live(jaxpr):
+        kind = eqn.primitive.name
+        inner = eqn.params[CALLS[kind]] if kind in CALLS else None
+        found |= {kind} if inner is None else _primitives(inner.jaxpr)
+    return found
 
 
 def flattened(args: Any) -> tuple[list[Any], Any]:
@@ -69,24 +111,20 @@ def _word(key: Any) -> str:
     return "".join(c for c in str(word) if c.isalnum() or c == "_")
 
 
-def _sizes(x: RecurrentTensor) -> tuple[int, ...]:
-    sizes = tuple(n for n in x.shape if isinstance(n, int))
-    if len(sizes) != len(x.shape):
-        raise ShapeError(
-            "an axis of symbolic size goes into a function of jax",
-            facts=f"this is {x!r}",
-            hint="let it work on one point, and read the range of its results",
-            loc=here(),
-        )
-    return sizes
-
-
 def _wide(xs: Sequence[RecurrentTensor]) -> Any:
     """Within, jax has numbers of 64 bits if an operand does."""
     return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
 
 
-def _run(closed: Any, xs: Sequence[RecurrentTensor], name: str) -> list[RecurrentTensor]:
+@dataclass(frozen=True)
+class _Source:
+    """The function that is taken apart, and the sizes of its operands."""
+
+    name: str
+    sizes: Sizes
+
+
+def _run(closed: Any, xs: Sequence[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
     """The results of a closed jaxpr."""
     jaxpr = closed.jaxpr
     env: dict[Any, RecurrentTensor] = dict(zip(jaxpr.invars, xs, strict=True))
@@ -98,7 +136,7 @@ def _run(closed: Any, xs: Sequence[RecurrentTensor], name: str) -> list[Recurren
         return _constant(np.asarray(v.val), v.aval) if literal else env[v]
 
     for eqn in _live(jaxpr):
-        found = _equation(eqn, list(map(value, eqn.invars)), name)
+        found = _equation(eqn, list(map(value, eqn.invars)), of)
         for v, y in zip(eqn.outvars, found, strict=True):
             env[v] = y.cast(SHORT_NAME[v.aval.dtype.name])
     return list(map(value, jaxpr.outvars))
@@ -108,27 +146,28 @@ def _constant(x: np.ndarray, aval: Any) -> RecurrentTensor:
     return as_tensor(x if x.ndim else x.item(), SHORT_NAME[aval.dtype.name])
 
 
-def _equation(eqn: Any, args: list[RecurrentTensor], name: str) -> list[RecurrentTensor]:
+def _equation(eqn: Any, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
     kind = eqn.primitive.name
     if kind in CALLS:
-        found = _run(eqn.params[CALLS[kind]], args, name)
-        return _with_own_slopes(eqn, args, found, name) if kind == "custom_jvp_call" else found
+        found = _run(eqn.params[CALLS[kind]], args, of)
+        return _with_own_slopes(eqn, args, found, of) if kind == "custom_jvp_call" else found
+    params = {k: of.sizes.ours_of(v) for k, v in eqn.params.items()}
     if kind == "unstack":
-        (x,), axis = args, eqn.params["axis"]
+        (x,), axis = args, params["axis"]
         return [x.index(k, axis=axis) for k in range(len(eqn.outvars))]
     if kind == "split":
-        (x,), sizes = args, [int(n) for n in eqn.params["sizes"]]
+        (x,), sizes = args, params["sizes"]
         ends = zip(sizes, accumulate(sizes), strict=True)
-        return [x.cut(end - n, end, eqn.params["axis"]) for n, end in ends]
+        return [x.cut(end - n, end, params["axis"]) for n, end in ends]
     if kind == "scan":
-        return _unrolled(eqn.params, args, name)
+        return _unrolled(params, args, of)
     if kind not in PRIMITIVES:
-        refused(name, kind, NOT_KNOWN.get(kind, FACTS))
-    return [PRIMITIVES[kind]({**eqn.params, "refuse": name}, *args)]
+        refused(of.name, kind, NOT_KNOWN.get(kind, FACTS))
+    return [PRIMITIVES[kind]({**params, "refuse": of.name}, *args)]
 
 
 def _with_own_slopes(
-    eqn: Any, args: list[RecurrentTensor], found: list[RecurrentTensor], name: str
+    eqn: Any, args: list[RecurrentTensor], found: list[RecurrentTensor], of: _Source
 ) -> list[RecurrentTensor]:
     """The results of a function that says itself which slope it has where: relu at 0.
 
@@ -152,7 +191,7 @@ def _with_own_slopes(
         e.primitive.name not in COMPARISONS for e in readers
     ):
         return found
-    slopes = _run(closed, [*(x.detach() for x in args), *args], name)
+    slopes = _run(closed, [*(x.detach() for x in args), *args], of)
     return [elementwise(el.WithGradient, y, s) for y, s in zip(found, slopes, strict=True)]
 
 
@@ -196,17 +235,17 @@ def _rest(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
     return elementwise(el.Where, (rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
 
 
-def _unrolled(p: Params, args: list[RecurrentTensor], name: str) -> list[RecurrentTensor]:
+def _unrolled(p: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
     """A scan of few steps, one after the other."""
-    n = p["length"]
+    n = number(p["length"], of.name, "scan")
     if n > MOST_STEPS:
-        refused(name, f"scan of {n} steps", f"at most {MOST_STEPS} are written out one by one")
+        refused(of.name, f"scan of {n} steps", f"at most {MOST_STEPS} are written out one by one")
     first = p["num_consts"]
     fixed, carry = args[:first], args[first : first + p["num_carry"]]
     rows = args[first + p["num_carry"] :]
     made: dict[int, list[RecurrentTensor]] = {}
     for k in reversed(range(n)) if p["reverse"] else range(n):
-        out = _run(p["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], name)
+        out = _run(p["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], of)
         carry, made[k] = out[: len(carry)], out[len(carry) :]
     ys = [stack(y) for y in zip(*(made[k] for k in range(n)), strict=True)]
     return [*carry, *ys]
@@ -245,7 +284,7 @@ def _broadcast(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     shape = p["shape"]
     full = LETTERS[: len(shape)]
     axes = zip(p["broadcast_dimensions"], x.shape, strict=True)
-    kept = [k for k, n in axes if n == shape[k]]
+    kept = [k for k, n in axes if n != 1 or shape[k] == 1]
     x = x.reshape(*(shape[k] for k in kept))
     src = "".join(full[k] for k in kept)
     sizes = tuple(n for k, n in enumerate(shape) if k not in kept)
@@ -263,9 +302,7 @@ def _rev(p: Params, x: RecurrentTensor) -> RecurrentTensor:
 
 
 def _iota(p: Params) -> RecurrentTensor:
-    shape, k = p["shape"], p["dimension"]
-    column = np.arange(shape[k]).reshape([-1 if j == k else 1 for j in range(len(shape))])
-    return as_tensor(np.broadcast_to(column, shape), SHORT_NAME[np.dtype(p["dtype"]).name])
+    return iota(p["shape"], p["dimension"], SHORT_NAME[np.dtype(p["dtype"]).name])
 
 
 def _cumsum(p: Params, x: RecurrentTensor) -> RecurrentTensor:
@@ -308,6 +345,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "cos": _pointwise(el.Cos),
     "cumsum": _cumsum,
     "div": _quotient,
+    "dim_as_value": lambda p: as_tensor(wrap(p["dim"]), "i32"),
     "dynamic_slice": dynamic_slice,
     "erf": _pointwise(special.Erf),
     "erfc": _pointwise(special.Erfc),

@@ -36,8 +36,8 @@ class MultiheadAttention(Module):
                 loc=here(),
             )
         self.heads, self.width, self.window = num_heads, embed_dim // num_heads, window
-        first = initialise.xavier_uniform()((embed_dim, 3 * embed_dim))
-        self.in_proj_weight = Parameter(first, domain, "in_proj_weight")
+        first, shape = initialise.xavier_uniform(), (embed_dim, 3 * embed_dim)
+        self.in_proj_weight = Parameter.drawn(first, shape, domain, "in_proj_weight")
         self.in_proj_bias: Parameter | None = None
         if bias:
             self.in_proj_bias = Parameter(

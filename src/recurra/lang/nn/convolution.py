@@ -56,12 +56,12 @@ class Conv2d(Module):
         self.size, self.stride, self.padding = pair(kernel_size), pair(stride), pair(padding)
         shape = (out_channels, in_channels, *self.size)
         start = init or initialise.kaiming_uniform(3**-0.5)
-        self.weight = Parameter(start(shape), domain, "weight")
+        self.weight = Parameter.drawn(start, shape, domain, "weight")
         self.bias: Parameter | None = None
         if bias:
             bound = (in_channels * prod(self.size)) ** -0.5
             first = initialise.zeros() if init else initialise.uniform(bound)
-            self.bias = Parameter(first((out_channels,)), domain, "bias")
+            self.bias = Parameter.drawn(first, (out_channels,), domain, "bias")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         seen = windows(x, self.size, self.stride, self.padding)

@@ -9,10 +9,10 @@ from os import PathLike, fspath
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.ir.expr import TRUE, symbols
+from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.graph import Ref
 from recurra.ir.types import Domain, Range, Type, is_float
-from recurra.lang.dims import Index, is_condition, wrap
+from recurra.lang.dims import Index, condition, wrap
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of
 from recurra.lang.nn import initialise
@@ -40,6 +40,17 @@ class Parameter(RecurrentTensor):
         self.initial = initial
         start(self, initial)
         tracer.params.append(self)
+
+    @classmethod
+    def drawn(
+        cls, initial: Initialiser, shape: tuple[int, ...], domain: Sequence[Any], name: str
+    ) -> Parameter:
+        """One that starts as an initialiser draws it, anew at every point of the dims that it does
+        not step along: members of an ensemble start apart."""
+        dims, steps = _dims_and_steps(name, domain)
+        with current().drawing_over(dims.without(*steps).dims):
+            first = initial(shape)
+        return cls(first, domain, name)
 
     def restart(self, initial: Any) -> None:
         """Another first value, of the same shape."""
@@ -174,8 +185,9 @@ class Module:
     def __getitem__(self, at: Any) -> Any:
         """The module with its parameters read at other points, net[i, 0, 0](o); or, given a
         condition on its dims, at the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
-        if isinstance(at, Index) and is_condition(at.expr):
-            return View(self, at)
+        when = condition(at)
+        if when is not None:
+            return View(self, when)
         index = at if isinstance(at, tuple) else (at,)
         if not all(isinstance(e, Index | int) for e in index):
             raise RecurraError(
@@ -188,7 +200,7 @@ class Module:
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
-        View(self, Index(TRUE)).checkpoint(path)
+        View(self, TRUE).checkpoint(path)
 
 
 def _read_at(module: Module, index: tuple[Any, ...]) -> Module:
@@ -210,17 +222,17 @@ def _read_at(module: Module, index: tuple[Any, ...]) -> Module:
 class View:
     """A module at some of its points."""
 
-    def __init__(self, module: Module, when: Index):
+    def __init__(self, module: Module, when: Expr):
         named = list(module.named_params())
         dims = {d for _, p in named for d in p.domain.dims}
-        stray = (symbols(when.expr) & set(current().dim_names())) - dims
+        stray = (symbols(when) & set(current().dim_names())) - dims
         if stray:
             raise RecurraError(
-                f"the condition {when!r} mentions {', '.join(sorted(stray))}",
+                f"the condition {when} mentions {', '.join(sorted(stray))}",
                 facts=f"the parameters vary with {', '.join(sorted(dims)) or 'no dim'} only",
                 loc=here(),
             )
-        self.module, self.when = module, when.expr
+        self.module, self.when = module, when
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters into the folder `path`, as they are at these points."""
@@ -244,11 +256,11 @@ class Linear(Module):
         bias: bool = True,
     ):
         start = init or initialise.kaiming_uniform(3**-0.5)
-        self.weight = Parameter(start((inputs, outputs)), domain, f"W{label}")
+        self.weight = Parameter.drawn(start, (inputs, outputs), domain, f"W{label}")
         self.bias: Parameter | None = None
         if bias:
             first = initialise.zeros() if init else initialise.uniform(inputs**-0.5)
-            self.bias = Parameter(first((outputs,)), domain, f"b{label}")
+            self.bias = Parameter.drawn(first, (outputs,), domain, f"b{label}")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         y = x @ self.weight

@@ -108,8 +108,8 @@ class Embedding(Module):
     """Row i of a table, i32 → f32[embedding_dim]; weight [num_embeddings, embedding_dim]"""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, domain: Sequence[Any]):
-        first = initialise.normal()((num_embeddings, embedding_dim))
-        self.weight = Parameter(first, domain, "weight")
+        shape = (num_embeddings, embedding_dim)
+        self.weight = Parameter.drawn(initialise.normal(), shape, domain, "weight")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         return self.weight.take(x, axis=0)

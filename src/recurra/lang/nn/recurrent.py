@@ -39,10 +39,10 @@ class Cell(Module):
         width = self.gates * hidden_size
         start = init or initialise.uniform(hidden_size**-0.5)
         bias = initialise.zeros() if init else start
-        self.weight_ih = Parameter(start((input_size, width)), domain, "weight_ih")
-        self.weight_hh = Parameter(start((hidden_size, width)), domain, "weight_hh")
-        self.bias_ih = Parameter(bias((width,)), domain, "bias_ih")
-        self.bias_hh = Parameter(bias((width,)), domain, "bias_hh")
+        self.weight_ih = Parameter.drawn(start, (input_size, width), domain, "weight_ih")
+        self.weight_hh = Parameter.drawn(start, (hidden_size, width), domain, "weight_hh")
+        self.bias_ih = Parameter.drawn(bias, (width,), domain, "bias_ih")
+        self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
 
     def of_input(self, x: RecurrentTensor) -> State:
         """What x [input_size] adds to each gate."""
