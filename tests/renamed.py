@@ -75,8 +75,6 @@ def _op(op: Op, names: Mapping[str, str], by: dict[str, Expr | int]) -> Op:
             return replace(op, times=tuple(names.get(t, t) for t in times))
         case Call(batch_dims=dims) as op:
             return replace(op, batch_dims=tuple(names.get(d, d) for d in dims))
-        case Input(along=along) as op:
-            return replace(op, along=names.get(along, along))
         case op:
             return op
 

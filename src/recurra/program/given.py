@@ -51,9 +51,9 @@ class Given:
 
     def part(self, name: str, given: Any) -> Any:
         """What is given of an input, or of the part of one that a store is."""
-        op = self.plan.graph[name].op
-        assert isinstance(op, Input)
-        return op.given(name, self.plan.graph[name].domain.dims, {op.of or name: given})
+        n = self.plan.graph[name]
+        assert isinstance(n.op, Input)
+        return n.op.given(n, self.plan.sizes, {n.op.of or name: given})
 
     def buffer(self, store: Store, given: Any) -> Any:
         """An input that lies as its store would is read where it lies."""
