@@ -42,7 +42,7 @@ from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
-from recurra.runtime.inputs import blank, expect_inputs, program_inputs
+from recurra.runtime.inputs import expect_inputs, program_inputs, with_blanks
 from recurra.runtime.summary import chart, memory_summary, store_rows
 from recurra.saving import Saver, launch_size
 
@@ -188,7 +188,7 @@ class Executable:
         native: bool = False,
     ) -> dict[str, Any]:
         """`run`, by an execution of the program: its own, or one whose launches are wrapped."""
-        saver = replace(self.saver, inputs=blank(self.inputs, inputs or {}), told=set())
+        saver = replace(self.saver, inputs=with_blanks(self.inputs, inputs or {}), told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         watch = self.watch(seed, inputs, resume) if self.check == "nan" else None

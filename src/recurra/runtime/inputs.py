@@ -88,7 +88,8 @@ def _expect_array(wanted: ProgramInput, given: Any) -> None:
         numbers(given, wanted.name, wanted.type.dtype, wanted.loc)
 
 
-def blank(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for every input: zeros for those that nothing reads and nobody gave."""
+def with_blanks(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value for every input: zeros, of one element, for those that are left out."""
     left = (x for x in inputs.values() if x.name not in given)
-    return {**given, **{x.name: np.zeros(x.shape, NUMPY_NAME[x.type.dtype]) for x in left}}
+    zeros = {x.name: np.zeros((), NUMPY_NAME[x.type.dtype]) for x in left}
+    return {**given, **{n: np.broadcast_to(zero, inputs[n].shape) for n, zero in zeros.items()}}
