@@ -91,7 +91,7 @@ class Ref:
     index: tuple[Index, ...] = ()
 
     def __str__(self) -> str:
-        return spelled(self.name) + (f"[{','.join(map(str, self.index))}]" if self.index else "")
+        return self.name + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
     @property
     def slices(self) -> tuple[Slice, ...]:
@@ -114,7 +114,8 @@ class Node:
     locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
-        args = [spelled(a.name) if identity(a) else str(a) for a in self.args]
+        named = [replace(a, name=spelled(a.name)) for a in self.args]
+        args = [x.name if identity(a) else str(x) for a, x in zip(self.args, named, strict=True)]
         body = ", ".join(args + self.op.attributes())
         return f"{spelled(self.name)}{self.domain}: {self.type} = {self.op.name}({body})"
 

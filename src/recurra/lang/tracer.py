@@ -51,7 +51,7 @@ class Tracer:
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what steps, and along which dims
-    final: set[str] = field(default_factory=set[str])  # names that the user gave to inputs
+    final: set[str] = field(default_factory=set[str])  # names that the user gave
     draws: int = 0
     gradients: int = 0  # that were taken
     bounds: list[str] = field(default_factory=list)  # that belong to no dim
@@ -100,6 +100,11 @@ class Tracer:
         while f"{stem}_{k}" in self.nodes:
             k += 1
         return f"{stem}_{k}"
+
+    def free(self, name: str) -> None:
+        """Makes room for an equation of this name: one that has it is called x_2."""
+        if name in self.nodes:
+            self.rename({name: self.fresh(name)})
 
     def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
         """The box over `dims` in declared order; `ranges` overrides the declared ones."""
@@ -188,6 +193,7 @@ class Tracer:
                 if b.value.name in names:
                     b.value = Ref(names[b.value.name], b.value.index)
         self.renamed += names.items()
+        self.final = {new(name) for name in self.final}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
         self.outputs = [new(o) for o in self.outputs]
         self.logs = {k: new(v) for k, v in self.logs.items()}
