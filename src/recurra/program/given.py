@@ -103,7 +103,7 @@ class Given:
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if given.shape != want:
             raise ShapeError(
-                f"the input {store.name} has the shape {given.shape}",
+                f"the input {source(self.plan, store.name)} has the shape {given.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
         order = [domain.dims.index(a.dim) for a in store.kept]
