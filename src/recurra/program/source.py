@@ -86,7 +86,7 @@ class _Writer:
     def spell(self, kind: str, name: str, end: str = "") -> str:
         """The name of a thing in the source: like its own, and nothing else's."""
         if (kind, name) not in self.spelt:
-            text = re.sub(r"\W", "_", f"{name}{end}")
+            text = re.sub(r"\W|^(?=\d)", "_", f"{name}{end}", flags=re.ASCII) or "_"
             while text in self.taken:
                 text += "_"
             self.taken.add(text)
