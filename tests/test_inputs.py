@@ -269,12 +269,13 @@ def test_a_name_is_any_text(backend: str) -> None:
         total = rc.constant(0.0)
         for name in TEXTS:
             w = rc.nn.Parameter(rc.constant(1.0), domain=(i,), name=f"{name}?")
+            x = rc.input(rc.f32, (i,), name=name)
+            (x * w).square().backward()
+            rc.optim.SGD([w], lr=1e-2).step()
             h = rc.like(rc.f32, (i,), name=f"{name}!")
-            h[0] = 0.0
-            h[i] = h[i - 1] + rc.input(rc.f32, (i,), name=name) * w
+            h[0] = w
+            h[i] = h[i - 1] + x * w
             total = total + h
-        total.square().backward()
-        rc.optim.SGD([w], lr=1e-3).step()
         rc.output(total=total)
     assert parse(str(ctx.graph), ctx.tracer.resources.values()) == ctx.graph
     x = np.linspace(0.0, 1.0, 4, dtype="f4")
