@@ -185,8 +185,8 @@ def test_rows_that_take_turns_read_their_own() -> None:
         rc.output(o=o, pushes=push[b, 0:T].sum())
     pushes = np.random.default_rng(3).integers(0, 2, (4, 6)).astype("i4")
     one, two = (
-        ctx.compile({B: 4, T: 6}, backend="numpy", **groups).run(inputs={"push": pushes})
-        for groups in ({}, {"groups": 2})
+        ctx.compile({B: 4, T: 6}, backend="numpy", groups=groups).run(inputs={"push": pushes})
+        for groups in (1, 2)
     )
     np.testing.assert_array_equal(two["pushes"], pushes.sum(axis=1))
     np.testing.assert_allclose(two["o"], one["o"], rtol=1e-5)
@@ -244,7 +244,7 @@ def test_an_input_that_is_dropped(program: Any, backend: str) -> None:
 
 # ---- names
 
-TEXTS = (
+TEXTS: tuple[str, ...] = (
     "a b",
     "my weights of the policy head, layer one",
     "it's",
