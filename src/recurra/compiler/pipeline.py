@@ -133,8 +133,9 @@ def _is_as_given(n: Node, written: Graph) -> bool:
     if not isinstance(n.op, Input):
         return True
     whole = written.nodes.get(n.op.of or n.name)
-    same = whole is not None and isinstance(whole.op, Input) and whole.type == n.type
-    return same and (len(n.op.at_) == len(n.domain) if n.op.of else whole.domain == n.domain)
+    if whole is None or not isinstance(whole.op, Input) or whole.type != n.type:
+        return False
+    return len(n.op.at_) == len(n.domain) if n.op.of else whole.domain == n.domain
 
 
 def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:

@@ -54,7 +54,7 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) 
     strange = [name for name in given if name not in inputs]
     missing = [x.name for x in inputs.values() if x.is_read and x.name not in given]
     if strange or missing:
-        near = [difflib.get_close_matches(n, inputs, 1) for n in strange if isinstance(n, str)]
+        near = [difflib.get_close_matches(n, inputs, 1) for n in map(str, strange)]
         close = next((names[0] for names in near if names), None)
         raise RecurraError(
             f"the program reads the inputs {', '.join(sorted(inputs)) or 'none'}",
