@@ -17,7 +17,22 @@ from recurra.ops.source import Input
 
 AWKWARD = ("e", "z", "tz", "te", "tp", "tj", "tr", "t_", "t", "b_again", "x__", "zz", "t_back")
 BOUNDS = ("tze", "t_end", "tzz", "e_", "te_", "z_from", "b_first", "tpz", "tpe", "t__", "ze", "ee")
-ENDS = ("_again", "_first", "_2", "_masked", "_part", "_so_far", "_store", "_ended")
+ENDS = (
+    "_again",
+    "_first",
+    "_2",
+    "_masked",
+    "_part",
+    "_so_far",
+    "_store",
+    "_ended",
+    " b",
+    "'s",
+    "²",
+    "\n",
+    "[t]",
+    "#",
+)
 
 
 def shuffled(names: str, seed: int) -> str:
@@ -75,8 +90,6 @@ def _op(op: Op, names: Mapping[str, str], by: dict[str, Expr | int]) -> Op:
             return replace(op, times=tuple(names.get(t, t) for t in times))
         case Call(batch_dims=dims) as op:
             return replace(op, batch_dims=tuple(names.get(d, d) for d in dims))
-        case Input(along=along) as op:
-            return replace(op, along=names.get(along, along))
         case op:
             return op
 

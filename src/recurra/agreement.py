@@ -62,27 +62,26 @@ def answers(
     sizes: Mapping[str, int],
     order: Sequence[tuple[str, ...]],
     axes: Sequence[Axes],
+    inputs: Mapping[str, Array],
     seed: int = 3,
 ) -> list[Array]:
     """Every output as [*order, *shape], whatever dims of it have become `axes`."""
     with np.errstate(all="ignore"):  # padding may hold 1/0
-        found = interp.run(stood_in(graph, sizes), sizes, made_up(graph, sizes), seed=seed)
+        found = interp.run(stood_in(graph, sizes), sizes, inputs, seed=seed)
     every = zip(graph.outputs, order, axes, strict=True)
     return [restored(found[o], graph, dims, a, np) for o, dims, a in every]
 
 
 def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """A value for every input, the same for every graph that has it."""
+    """A value for every input of a graph as it was written."""
     out: dict[str, Array] = {}
     for n in graph.nodes.values():
         if isinstance(n.op, Input):
             assert isinstance(n.type, Type)
-            name, along = n.op.of or n.name, n.op.along
-            lead = (n.op.points if r.dim == along else r.size(sizes) for r in n.domain)
-            shape = (*lead, *n.type.sizes(sizes))
-            rng = np.random.default_rng(list(name.encode()))
+            shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))
+            rng = np.random.default_rng(list(n.name.encode()))
             x = rng.normal(size=shape) * 2
-            out[name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
+            out[n.name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
                 NUMPY_NAME[n.type.dtype]
             )
     return out

@@ -26,23 +26,23 @@ from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost import prices
 from recurra.cost.target import Target
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, here
 from recurra.finite import Check
 from recurra.footprint.run import footprint
 from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
-from recurra.ir.types import Type
 from recurra.judged import Judged, Launches
 from recurra.lang.tracer import Tracer
 from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import Peak
-from recurra.ops.source import Input
 from recurra.program.execute import Execution, Resume, Step
+from recurra.program.given import inputs_read
 from recurra.program.islands import Island, islands
 from recurra.program.lower import ChunkLoop, HostLoop
 from recurra.report.behind import Behind
 from recurra.rewrite.granularity import restored
 from recurra.rewrite.growing_axes import longest_window
+from recurra.runtime.inputs import expect_inputs, program_inputs, with_blanks
 from recurra.runtime.summary import chart, memory_summary, store_rows
 from recurra.saving import Saver, launch_size
 
@@ -94,6 +94,8 @@ class Executable:
             self.kept, graph, lambda: compile_graph(graph, self.sizes, asked, target)
         )
         expect_room(self.compiled.plan, sizes)
+        read = inputs_read(self.compiled.program.plan)
+        self.inputs = program_inputs(tracer.nodes.values(), program.most, read)
         self.outputs = self.compiled.outputs
 
     def entry(self, graph: Graph, options: CompileOptions) -> cache.Entry | None:
@@ -131,14 +133,15 @@ class Executable:
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
         variables) of a step, beside host functions as they are; what is returned begins there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
-        any library. One that lies in memory as the program wants it is read in place (DLPack),
-        and never written to. With `native`, results are arrays of the backend, not copied.
+        any library; `program.inputs` lists them, and those that nothing reads may be left out. One
+        that lies in memory as the program wants it is read in place (DLPack), and never written
+        to. With `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown.
         `window` is how many threads run launches that do not need each other, this one included,
         while the clock says that it pays (`program.window` tells), or a `recurra.window.Executor`;
         results are the same to the last bit.
         """
-        self.expect(inputs or {})
+        expect_inputs(self.inputs, inputs or {})
         expect_seed(seed)
         options: dict[str, Any] = {"on_state": on_state, "resume": resume}
         options |= {"inputs": inputs, "native": native}
@@ -185,7 +188,7 @@ class Executable:
         native: bool = False,
     ) -> dict[str, Any]:
         """`run`, by an execution of the program: its own, or one whose launches are wrapped."""
-        saver = replace(self.saver, inputs=inputs or {}, told=set())
+        saver = replace(self.saver, inputs=with_blanks(self.inputs, inputs or {}), told=set())
         if isinstance(resume, (str, Path)):
             resume, seed = saver.load(resume)
         watch = self.watch(seed, inputs, resume) if self.check == "nan" else None
@@ -228,39 +231,12 @@ class Executable:
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long
         as compiling the program once more, and `steps` steps of it.
         """
-        self.expect(inputs or {})
+        expect_inputs(self.inputs, inputs or {})
         plan, main = self.compiled.plan, self.compiled.program.main
         if main is None:
             return []
         at = (plan, main.loop, self.backend, self.compiled.shards)
         return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=self.target.prices)
-
-    def expect(self, inputs: Mapping[str, Any]) -> None:
-        """Raises where they are not the inputs that the program reads."""
-        wanted = {n.name: n for n in self.source_graph.nodes.values() if isinstance(n.op, Input)}
-        if set(wanted) != set(inputs):
-            told = ", ".join(f"{n}: {x.type} over {x.domain}" for n, x in wanted.items())
-            raise RecurraError(
-                f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
-                facts=f"it was given {', '.join(sorted(inputs)) or 'none'}"
-                + (f"; {told}" if told else ""),
-                hint="program.run(inputs={name: array}), one array [*dims, *shape] for each",
-                loc=here(),
-            )
-        for name, x in inputs.items():
-            node = wanted[name]
-            assert isinstance(node.type, Type)
-            want = (*(r.size(self.sizes) for r in node.domain), *node.type.sizes(self.sizes))
-            plain = x if hasattr(x, "shape") else np.asarray(x)
-            strange = getattr(plain, "dtype", None) is not None and str(plain.dtype)[:2] == "<U"
-            if strange or tuple(plain.shape) != want:
-                have = f"no number: {x!r}" if strange else f"the shape {tuple(plain.shape)}"
-                raise ShapeError(
-                    f"the input {name} has {have}",
-                    facts=f"it is {node.type} over {node.domain}, here {want}",
-                    hint="give the points of its dims first, then the axes of its type",
-                    loc=here(),
-                )
 
     def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
         """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.

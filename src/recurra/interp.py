@@ -68,7 +68,7 @@ class Oracle:
         """The value of the right side at a point of the domain, which `env` holds too."""
         match node.op:
             case Input() as op:
-                given = op.given(node.name, node.domain.dims, self.inputs)
+                given = op.given(node, self.env, self.inputs)
                 given = fitted(given, op.dtype, f"the input {op.of or node.name}", loc=node.loc)
                 lows = (evaluate(r.lo, env) for r in node.domain)
                 return given[tuple(p - lo for p, lo in zip(point, lows, strict=True))]

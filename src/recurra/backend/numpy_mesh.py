@@ -93,4 +93,4 @@ def _part(x: Any, worker: int) -> Any:
     """Times are the same for all; the results of a host call are a tuple of arrays."""
     if isinstance(x, tuple):
         return tuple(_part(y, worker) for y in x)
-    return x[worker] if isinstance(x, np.ndarray) else x
+    return x[worker, ...] if isinstance(x, np.ndarray) else x

@@ -27,6 +27,7 @@ class Bounded:
     logs: dict[str, str]
     sizes: dict[str, int]
     checks: dict[str, IndexCheck]  # by the outputs that tell what they find
+    most: dict[str, int]  # every bound as a number
 
 
 def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = False) -> Bounded:
@@ -42,7 +43,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
         graph, checks = with_index_checks(graph)
     sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
     if not data:
-        return Bounded(graph, dict(tracer.logs), sizes, checks)
+        return Bounded(graph, dict(tracer.logs), sizes, checks, sizes)
     if config().check and any(u.most == NEVER for u in data.values()):
         raise DomainError(
             "RECURRA_CHECK=1 is for rows that have a limit",
@@ -62,7 +63,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     left = {n: v for n, v in sizes.items() if n not in data}
     logs = {name: shown[x] for name, x in tracer.logs.items()}
     ends = {shown[x]: replace(c, last=shown[c.last]) for x, c in checks.items()}
-    return Bounded(graph, logs, left, ends)
+    return Bounded(graph, logs, left, ends, sizes)
 
 
 def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:

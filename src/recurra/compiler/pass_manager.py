@@ -28,6 +28,7 @@ class PassManager:
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     made: dict[str, Graph] = field(default_factory=dict[str, Graph])  # the last graph of each pass
     answers: list[Any] | None = None  # the oracle's, of the first graph
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # that it was given
     alone: Mapping[str, int] | None = None  # its bounds, where rows are split over workers
     verified: Graph | None = None  # the graph that the last pass made
 
@@ -107,7 +108,9 @@ class PassManager:
             )
             return
         written = agreement.as_written(graph)
-        self.answers = agreement.answers(graph, self.oracle, _order(graph), written)
+        self.inputs = agreement.made_up(graph, self.oracle)
+        order = _order(graph)
+        self.answers = agreement.answers(graph, self.oracle, order, written, self.inputs)
 
     def compare(self, name: str, after: Graph) -> None:
         """Raises PassError where the answer is not that of the first graph."""
@@ -117,7 +120,7 @@ class PassManager:
         if self.cx.shard is not None and self.alone is None:
             self.alone = {**self.cx.sizes, SHARD: 0, SHARDS: 1}
             self.answer(first)
-        found = agreement.answers(after, self.oracle, _order(first), self.cx.axes)
+        found = agreement.answers(after, self.oracle, _order(first), self.cx.axes, self.inputs)
         wrong = agreement.difference(first, self.oracle, self.answers, found)
         if wrong is None:
             return

@@ -11,13 +11,14 @@ from recurra.compiler.pass_manager import PassManager
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
-from recurra.ir.graph import Graph
+from recurra.ir.graph import Graph, Node
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.coalesce import coalesced
 from recurra.memory.placement import Asked, in_arena
 from recurra.memory.plan import Plan, plan
 from recurra.memory.swap import Swap, moved, swap_of, worth
 from recurra.memory.validate import validate
+from recurra.ops.source import Input
 from recurra.program.apart import by_cost
 from recurra.program.lower import Program, lower
 from recurra.program.rotate import rotated
@@ -109,6 +110,8 @@ def compile_graph(
     stages.begin(graph)
     g = stages.run(PASSES, graph)
     stages.end()
+    strange = [n.name for n in g.nodes.values() if not _is_as_given(n, graph)]
+    assert not strange, f"{strange[0]} is not what the caller gives"
     s = rotated(SCHEDULERS[options.scheduler](g, cx.sizes), cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
@@ -123,6 +126,16 @@ def compile_graph(
     axes = dict(zip(graph.outputs, cx.axes, strict=True))
     rows = shards(program.plan, stages.graphs.get(SPLIT_ROWS.name), cx.shard, cx.axes)
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
+
+
+def _is_as_given(n: Node, written: Graph) -> bool:
+    """Is it no input, or one as it was written, or a part of one along the same dims?"""
+    if not isinstance(n.op, Input):
+        return True
+    whole = written.nodes.get(n.op.of or n.name)
+    if whole is None or not isinstance(whole.op, Input) or whole.type != n.type:
+        return False
+    return len(n.op.at_) == len(n.domain) if n.op.of else whole.domain == n.domain
 
 
 def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:

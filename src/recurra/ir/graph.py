@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from keyword import iskeyword
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
@@ -76,6 +77,12 @@ def index_symbols(e: Index) -> set[str]:
     return symbols(e.lo) | symbols(e.hi) if isinstance(e, Slice) else symbols(e)
 
 
+def spelled(name: str) -> str:
+    """The name of an equation in the text of a graph: a word, or in quotes, for it may be any."""
+    word = name.isascii() and name.isidentifier() and not iskeyword(name)
+    return name if word else repr(name)
+
+
 @dataclass(frozen=True)
 class Ref:
     """A read of equation `name`, one index per dim of its domain."""
@@ -107,9 +114,10 @@ class Node:
     locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
-        args = [a.name if identity(a) else str(a) for a in self.args]
+        named = [replace(a, name=spelled(a.name)) for a in self.args]
+        args = [x.name if identity(a) else str(x) for a, x in zip(self.args, named, strict=True)]
         body = ", ".join(args + self.op.attributes())
-        return f"{self.name}{self.domain}: {self.type} = {self.op.name}({body})"
+        return f"{spelled(self.name)}{self.domain}: {self.type} = {self.op.name}({body})"
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class Graph(Declarations):
     def __str__(self) -> str:
         head = [f"dims {', '.join(map(str, self.dims))}"] if self.dims else []
         body = [n.text(self.is_identity) for n in self.nodes.values()]
-        return "\n".join([*head, *body, f"return {', '.join(self.outputs)}"])
+        return "\n".join([*head, *body, f"return {', '.join(map(spelled, self.outputs))}"])
 
     def _repr_html_(self) -> str:
         return code_html(str(self))

@@ -133,6 +133,11 @@ class StatementGraph(Declarations):
     def __getitem__(self, name: str) -> Statement:
         return self.statements[name]
 
+    def running(self, name: str) -> str | None:
+        """The statement that adds up what a statement is the total of, if it is one."""
+        adds = (self.statements.get(a.name) for a in self.statements[name].args)
+        return next((s.name for s in adds if s is not None and s.accumulates), None)
+
     @cached_property
     def writers(self) -> Mapping[str, tuple[Statement, ...]]:
         """The statements that write each array."""

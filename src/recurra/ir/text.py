@@ -15,11 +15,12 @@ from recurra.ir.op import Op
 from recurra.ir.resource import Resource, by_key
 from recurra.ir.types import NUMPY_NAME, AnyType, Domain, Range, Tuple, Type
 
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _HEAD = re.compile(
-    r"(?P<name>\w+)(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
+    rf"(?P<name>\w+|{_QUOTED})(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
 )
 _MADE = re.compile(r"(?P<range>.*\S) (?P<role>\w+) of (?P<parent>\w+)")
-_COMMENT = re.compile(r"(?P<string>'[^']*'|\"[^\"]*\")|#.*")
+_COMMENT = re.compile(rf"(?P<string>{_QUOTED})|#.*")
 
 
 def parse(text: str, resources: Iterable[Resource[Any]] = ()) -> Graph:
@@ -36,7 +37,7 @@ def parse(text: str, resources: Iterable[Resource[Any]] = ()) -> Graph:
         if line.startswith("dims "):
             dims = tuple(map(_dim, _split(line[5:])))
         elif line.split(" ")[0] == "return":
-            outputs = tuple(x.strip() for x in line[6:].split(",") if x.strip())
+            outputs = tuple(map(_name, _listed(line[6:])))
         elif line:
             name, dom, type_, rhs = _equation(line)
             if name in heads:
@@ -57,7 +58,7 @@ def _equation(line: str) -> tuple[str, Domain, AnyType, ast.Call]:
     rhs = _python(m["rhs"])
     if not isinstance(rhs, ast.Call) or not isinstance(rhs.func, ast.Name):
         raise SyntaxError(f"the right side is not an op: {m['rhs']!r}")
-    return m["name"], domain(m["dom"] or ""), _type(m["type"]), rhs
+    return _name(_python(m["name"])), domain(m["dom"] or ""), _type(m["type"]), rhs
 
 
 def _python(text: str) -> ast.expr:
@@ -92,16 +93,29 @@ def _node(
 
 def _ref(e: ast.expr, domains: Mapping[str, Domain]) -> Ref:
     name, index = (e.value, e.slice) if isinstance(e, ast.Subscript) else (e, None)
-    if not isinstance(name, ast.Name):
-        raise SyntaxError(f"an operand is name or name[index], not {ast.unparse(e)!r}")
-    if name.id not in domains:
-        raise SyntaxError(f"{ast.unparse(e)} is read, but {name.id} has no equation")
+    source = _name(name, "an operand is name or name[index]")
+    if source not in domains:
+        raise SyntaxError(f"{ast.unparse(e)} is read, but {source} has no equation")
     if index is None:
-        return Ref(name.id, domains[name.id].identity)
+        return Ref(source, domains[source].identity)
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    if len(parts) != len(domains[name.id]):
-        raise SyntaxError(f"{ast.unparse(e)}: the domain of {name.id} is {domains[name.id]}")
-    return Ref(name.id, tuple(map(_index, parts)))
+    if len(parts) != len(domains[source]):
+        raise SyntaxError(f"{ast.unparse(e)}: the domain of {source} is {domains[source]}")
+    return Ref(source, tuple(map(_index, parts)))
+
+
+def _name(e: ast.expr, law: str = "an equation has a name") -> str:
+    """The inverse of `spelled`."""
+    match e:
+        case ast.Name(id=name) | ast.Constant(value=str(name)):
+            return name
+        case _:
+            raise SyntaxError(f"{law}, not {ast.unparse(e)!r}")
+
+
+def _listed(text: str) -> list[ast.expr]:
+    e = _python(f"({text},)") if text.strip() else ast.Tuple([])
+    return e.elts if isinstance(e, ast.Tuple) else [e]
 
 
 def _index(e: ast.expr) -> Index:

@@ -15,7 +15,7 @@ from recurra.ir.types import Domain, Range, Type, accumulator
 from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
 from recurra.lang.tensor import RecurrentTensor
-from recurra.lang.tracer import current
+from recurra.lang.tracer import Tracer, current
 from recurra.ops import elementwise as el
 from recurra.ops import movement
 from recurra.ops.control import Call, Foreign, Item, Traceable
@@ -68,15 +68,31 @@ def type_of(of: Type | Any) -> Type:
     return found
 
 
-def like(of: Type | Any, domain: Sequence[Any] = (), name: str = "x") -> RecurrentTensor:
+def like(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
     """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
 
     For a space of several parts it is a tree of such tensors, which is defined in the same way.
+    Without a `name` it has the variable's.
     """
     if not isinstance(of, Type) and hasattr(of, "like"):
         return of.like(domain, name)
+    return declared(of, domain, "x") if name is None else named(of, domain, name)
+
+
+def named(of: Type | Any, domain: Sequence[Any], name: str) -> RecurrentTensor:
+    """A tensor that is yet to be defined, with a name that is final; a second one is x_2."""
     tracer = current()
-    node = tracer.declare(name, dims_of(domain), type_of(of))
+    if name not in tracer.final:
+        tracer.free(name)
+    x = declared(of, domain, name)
+    tracer.final.add(x.name)
+    return x
+
+
+def declared(of: Type | Any, domain: Sequence[Any], stem: str) -> RecurrentTensor:
+    """A tensor that is yet to be defined, called like `stem` until a variable holds it."""
+    tracer = current()
+    node = tracer.declare(stem, dims_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
@@ -108,15 +124,37 @@ def value(x: Any, dtype: str = "f32") -> RecurrentTensor:
 def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
     """A tensor that the caller gives at every point of its domain.
 
-    A `name` is the one that `run(inputs=..)` is given it by; without one it has the variable's.
+    A `name`, any text, is the one that `run(inputs=..)` is given it by; without one it has the
+    variable's. Raises RecurraError if another input has it.
     """
     tracer, given = current(), type_of(of)
-    if name is not None and name in tracer.nodes and name not in tracer.final:
-        tracer.rename({name: tracer.fresh(name)})  # an equation that is called so by itself
+    if name is not None:
+        _expect_input_name(tracer, name)
+        tracer.free(name)
     op = Input(dtype=given.dtype, shape=given.shape)
-    node = tracer.emit(op, (), dims_of(domain), name or "input")
+    node = tracer.emit(op, (), dims_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _expect_input_name(tracer: Tracer, name: str) -> None:
+    """Raises RecurraError where an array could not be given by this name."""
+    if not name:
+        raise RecurraError(
+            "an input cannot be called ''",
+            facts="a run is given its array by its name",
+            hint="leave name out: it is then called as the variable that holds it",
+            loc=here(),
+        )
+    first = tracer.nodes.get(name)
+    if first is not None and isinstance(first.op, Input) and name in tracer.final:
+        raise RecurraError(
+            f"two inputs are called {name!r}",
+            facts="a run is given one array of each name"
+            + (f"\n  the first of them   --> {first.loc}" if first.loc else ""),
+            hint="give this one another name, or read the first one twice",
+            loc=here(),
+        )
 
 
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:

@@ -55,7 +55,7 @@ class Tracer:
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what steps, and along which dims
-    final: set[str] = field(default_factory=set[str])  # names that the user gave to inputs
+    final: set[str] = field(default_factory=set[str])  # names that the user gave
     draws: int = 0
     members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
     gradients: int = 0  # that were taken
@@ -114,6 +114,11 @@ class Tracer:
         while f"{stem}_{k}" in self.nodes:
             k += 1
         return f"{stem}_{k}"
+
+    def free(self, name: str) -> None:
+        """Makes room for an equation of this name: one that has it is called x_2."""
+        if name in self.nodes:
+            self.rename({name: self.fresh(name)})
 
     def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
         """The box over `dims` in declared order; `ranges` overrides the declared ones."""
@@ -215,6 +220,7 @@ class Tracer:
                 if b.value.name in names:
                     b.value = Ref(names[b.value.name], b.value.index)
         self.renamed += names.items()
+        self.final = {new(name) for name in self.final}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
         self.outputs = [new(o) for o in self.outputs]
         self.logs = {k: new(v) for k, v in self.logs.items()}

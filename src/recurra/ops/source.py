@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import numpy as np
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op, Symbolic
 from recurra.ir.resource import ArrayResource
-from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Range, Type
 
 
 class Const(Symbolic):
@@ -51,29 +51,31 @@ class Data(Op):
 class Input(Op):
     """y is given by the caller, at every point of its domain
 
-    Or it is a part of what is given as `of`: along `along`, every n-th of its `points`, from
-    `first` on.
+    Or it is a part of the input `of`: what that is `at` these points, steps along the same dims.
     """
 
     dtype: str
     shape: tuple[Expr | int, ...] = ()
     of: str = ""
-    along: str = ""
-    first: int = 0
-    every: int = 1
-    points: int = 0
+    at_: tuple[Expr | int, ...] = ()
 
-    def given(self, name: str, axes: Sequence[str], arrays: Mapping[str, Any]) -> Any:
-        """What the caller gave of it, [*axes, *shape]."""
-        whole = arrays[self.of or name]
+    def given(self, n: Any, env: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+        """Return what the caller gave of the equation `n`, [*dims, *shape]: a view of his array."""
+        whole = arrays[self.of or n.name]
         if not self.of:
             return whole
-        part = slice(self.first, None, self.every)
         whole = whole if hasattr(whole, "shape") else np.asarray(whole)
-        return whole[tuple(part if d == self.along else slice(None) for d in axes)]
+        pairs = zip(self.at_, n.domain, strict=True)
+        return whole[tuple(_steps(e, r, env) for e, r in pairs)]
 
     def infer(self) -> Type:
         return Type(self.dtype, self.shape)
+
+
+def _steps(e: Expr | int, r: Range, env: Mapping[str, Any]) -> slice:
+    """The values of an expression at the points of a range: it grows with the dim, in steps."""
+    first, second = (evaluate(e, {**env, r.dim: evaluate(r.lo, env) + k}) for k in (0, 1))
+    return slice(first, first + (second - first) * r.size(env), second - first)
 
 
 class Value(Symbolic):

@@ -16,7 +16,7 @@ from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store, store_key
 from recurra.program.called import called
-from recurra.program.given import Given, source
+from recurra.program.given import Given, inputs_read
 from recurra.program.lower import Program
 from recurra.program.machine import Machine
 from recurra.program.placed import placed
@@ -238,14 +238,12 @@ class _Run:
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
         self.around, self.seed = execution.around, seed
-        wanted = {source(self.plan, n) for n, s in self.plan.stores.items() if s.given}
-        if wanted != set(inputs):
+        missing = inputs_read(self.plan) - inputs.keys()
+        if missing:
             raise RecurraError(
-                f"the program reads the inputs {', '.join(sorted(wanted)) or 'none'}",
+                f"the program reads the inputs {', '.join(sorted(missing))}",
                 facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
-                hint=(
-                    "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
-                ),
+                hint="steps(inputs={name: array}), one array [*dims, *shape] for each rc.input",
             )
         self.walk, self.mover = Walk(self.plan, execution.backend.machine), Mover()
         self.swap = execution.program.swap

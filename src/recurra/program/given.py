@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recurra.errors import ShapeError
+from recurra.errors import Loc, ShapeError
 from recurra.ir.types import NUMPY_NAME
 from recurra.ir.values import fitted
 from recurra.memory.plan import Plan
@@ -24,6 +24,11 @@ def source(plan: Plan, name: str) -> str:
     """The input that a given store is, or is a part of."""
     op = plan.graph[name].op
     return op.of or name if isinstance(op, Input) else name
+
+
+def inputs_read(plan: Plan) -> set[str]:
+    """The inputs that a program reads, by the names that the user gave them."""
+    return {source(plan, n) for n, s in plan.stores.items() if s.given}
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,9 @@ class Given:
 
     def part(self, name: str, given: Any) -> Any:
         """What is given of an input, or of the part of one that a store is."""
-        op = self.plan.graph[name].op
-        assert isinstance(op, Input)
-        return op.given(name, self.plan.graph[name].domain.dims, {op.of or name: given})
+        n = self.plan.graph[name]
+        assert isinstance(n.op, Input)
+        return n.op.given(n, self.plan.sizes, {n.op.of or name: given})
 
     def buffer(self, store: Store, given: Any) -> Any:
         """An input that lies as its store would is read where it lies."""
@@ -98,7 +103,7 @@ class Given:
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if given.shape != want:
             raise ShapeError(
-                f"the input {store.name} has the shape {given.shape}",
+                f"the input {source(self.plan, store.name)} has the shape {given.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
         order = [domain.dims.index(a.dim) for a in store.kept]
@@ -108,10 +113,14 @@ class Given:
 
     def given(self, store: Store, given: Any) -> np.ndarray:
         """An input as a NumPy array."""
-        name, dtype = source(self.plan, store.name), store.type.dtype
-        hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
-        loc = self.plan.graph[store.name].loc
-        return fitted(_detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
+        name, loc = source(self.plan, store.name), self.plan.graph[store.name].loc
+        return numbers(given, name, store.type.dtype, loc)
+
+
+def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
+    """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
+    hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
+    return fitted(_detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
 
 
 def _detached(given: Any) -> Any:

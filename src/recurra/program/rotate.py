@@ -25,7 +25,6 @@ from recurra.program.ahead import ahead
 from recurra.program.ended import endings
 from recurra.program.steps import calls_host, members
 from recurra.schedule.dependences import dependences
-from recurra.schedule.lower_values import SUM
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
 from recurra.sets.extent import varies
 
@@ -87,8 +86,8 @@ def from_call(
     if not host or host[0] == 0 or host[-1] == len(body) - 1:
         return body, frozenset()
     lead, rest = body[: host[0]], body[host[0] :]
-    sums = {SUM + s for s in members(rest)} & set(members(lead))
-    ends = tuple(it for it in rest if isinstance(it, Exec) and SUM + it.name in sums)
+    sums = {graph.running(s) for s in members(rest)} & set(members(lead))
+    ends = tuple(it for it in rest if isinstance(it, Exec) and graph.running(it.name) in sums)
     if len(ends) < len(sums):
         return body, frozenset()
     rest = tuple(it for it in rest if it not in ends)

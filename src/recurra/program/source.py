@@ -34,7 +34,9 @@ from recurra.program.steps import members
 from recurra.schedule.tree import Loop
 
 WIDTH = 100
-_GLUE = "\N{NO-BREAK SPACE}"  # outside brackets a line cannot be broken
+_GLUE = "\N{NO-BREAK SPACE}"  # outside brackets, and inside of strings, a line cannot be broken
+_PARTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.DOTALL)  # strings whole
+_QUOTES = ("'", '"')
 _TAKEN = {"run", "seed", "copy", "range"}
 _CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
@@ -84,7 +86,7 @@ class _Writer:
     def spell(self, kind: str, name: str, end: str = "") -> str:
         """The name of a thing in the source: like its own, and nothing else's."""
         if (kind, name) not in self.spelt:
-            text = re.sub(r"\W", "_", f"{name}{end}")
+            text = re.sub(r"\W|^(?=\d)", "_", f"{name}{end}", flags=re.ASCII) or "_"
             while text in self.taken:
                 text += "_"
             self.taken.add(text)
@@ -116,9 +118,9 @@ class _Writer:
     def line(self, text: str) -> None:
         """One statement; a long one is folded inside its brackets."""
         pad, depth, glued = "    " * self.depth, 0, ""
-        for c in text:
-            depth += (c in "([{") - (c in ")]}")
-            glued += _GLUE if c == " " and depth == 0 else c
+        for part in _PARTS.findall(text):
+            depth += (part in "([{") - (part in ")]}")
+            glued += part.replace(" ", _GLUE) if depth == 0 or part[0] in _QUOTES else part
         folded = wrap(
             glued,
             WIDTH - len(pad),

@@ -21,7 +21,7 @@ from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.tile import Tile, split_dim, tile, untiled
+from recurra.rewrite.tile import Tile, made_over, split_dim, tile, untiled
 
 HINT = "leave groups out"
 
@@ -80,7 +80,7 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
     total = r.size(sizes)
     if r.lo != 0 or total % count:
         raise _refusal(calls[0], f"{count} does not divide {r.hi} = {total}")
-    members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
+    members = frozenset(made_over(graph, dim))
     rows = total // count
     halves = split_dim(graph, dim, rows, sizes, Role.GROUPS)
     g = Groups(r, count, Tile(dim, rows, members, halves), _strings(graph, calls, dim))
@@ -115,7 +115,7 @@ def _expect(graph: Graph, g: Groups, sizes: Mapping[str, int]) -> None:
             if reader.name not in g.strings and not _own_row(reader, k, g.of.dim):
                 raise _refusal(reader, f"{reader.name} reads all rows of {name} at once")
         for a in n.args:
-            if a.name in g.tile.members and not _whole(graph, n, a, g, sizes):
+            if g.of.dim in graph[a.name].domain and not _whole(graph, n, a, g, sizes):
                 raise _refusal(n, f"{name} reads {a}")
     bad = untiled(graph, g.tile, sizes, but=g.strings)
     if bad is not None:
@@ -182,7 +182,7 @@ def _turn(graph: Graph, g: Groups, n: Node) -> Node:
         index: list[Index] = list(a.index)
         if a.name in g.strings:
             index.append(Sym(g.dim))
-        elif a.name in g.tile.members:
+        elif g.of.dim in graph[a.name].domain:
             (k,) = [k for k, r in enumerate(graph[a.name].domain) if r.dim == g.of.dim]
             index[k] = g.tile.one
         args.append(Ref(a.name, tuple(index)))

@@ -116,7 +116,7 @@ class _Rounds:
     def plain(self, n: Node) -> bool:
         """Can an equation be said turn by turn?"""
         mine = [x for x in n.domain if x.dim == self.r.dim]
-        apart = isinstance(n.op, (Call, Going)) or (isinstance(n.op, Input) and n.op.of)
+        apart = isinstance(n.op, (Call, Going))
         if any(x.mentions() - self.sizes.keys() for x in mine) or (mine and apart):
             return False
         every = range(self.n) if mine else (0,)
@@ -174,8 +174,8 @@ class _Rounds:
         args = tuple(self.read(a, turn) for a in n.args)
         op, locs = n.op.at(by), n.locs
         if isinstance(op, Input) and by:
-            points = self.r.size(self.sizes)
-            op = replace(op, of=n.name, along=self.dim, first=turn, every=self.n, points=points)
+            at = op.at_ or tuple(substitute(x.sym, by) for x in n.domain)
+            op = replace(op, of=op.of or n.name, at_=at)
         if isinstance(op, Merge) and by:
             when = [reduced(c) for c in op.when]
             kept = [k for k, c in enumerate(when) if happens(domain, c)]

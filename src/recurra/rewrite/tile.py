@@ -3,6 +3,7 @@
     d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
     G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))
 
+What the caller gives lies as he gives it: an input is never a member, and is read at 5*tz+te.
 Only the split is made here; granularity then turns te into an axis. A tile has one static size, so
 it divides the range.
 """
@@ -23,6 +24,7 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
+from recurra.ops.source import Input
 from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
@@ -79,6 +81,12 @@ def split_dim(
     return outer, inner
 
 
+def made_over(graph: Graph, dim: str) -> list[str]:
+    """The equations over a dim, but not what the caller gives."""
+    every = graph.nodes.values()
+    return [n.name for n in every if dim in n.domain and not isinstance(n.op, Input)]
+
+
 def outer_dims(graph: Graph) -> set[str]:
     """The dims that count tiles, chunks or groups."""
     return {d.name for d in graph.dims if graph.points_of(d.name) is not None}
@@ -100,7 +108,8 @@ def tiles(
     """
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
-        groups.setdefault(phase, []).append(name)
+        if not isinstance(graph[name].op, Input):
+            groups.setdefault(phase, []).append(name)
     out: list[tuple[str, int, list[str]]] = []
     for phase, names in groups.items():
         alone = not any(p != phase and p[:-1] == phase[:-1] for p in groups)
@@ -133,7 +142,7 @@ def blocks(
 
 
 def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
-    members = {n.name for n in graph.nodes.values() if dim in n.domain}
+    members = set(made_over(graph, dim))
     products = [n.type for n in map(graph.__getitem__, members) if _wide(graph, n, dim, sizes)]
     if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
         return None
@@ -346,6 +355,8 @@ def read_by_points(
     for ref in (a for name in t.members for a in graph[name].args):
         of = graph[ref.name]
         if ref.name in t.members or t.dim not in of.domain or len(of.domain) < 2:
+            continue
+        if isinstance(of.op, Input):  # what the caller gives is not swapped
             continue
         points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)
         if isinstance(of.type, Type) and offloads(ref.name, points * of.type.nbytes(sizes)):

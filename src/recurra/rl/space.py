@@ -48,12 +48,11 @@ class Parts:
     def actions(self) -> None:
         return None
 
-    def like(self, domain: Sequence[Any], name: str) -> Tree:
+    def like(self, domain: Sequence[Any], name: str | None = None) -> Tree:
         """A tree of tensors yet to be defined: what rc.like gives for this space."""
-        return tree_of(
-            self,
-            [functions.like(s.type, domain, "_".join([name, *path])) for path, s in leaves(self)],
-        )
+        made, stem = (functions.declared, "x") if name is None else (functions.named, name)
+        parts = [made(s.type, domain, "_".join([stem, *path])) for path, s in leaves(self)]
+        return tree_of(self, parts)
 
     def __str__(self) -> str:
         if isinstance(self.parts, tuple):

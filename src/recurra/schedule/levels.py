@@ -26,7 +26,7 @@ from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.guards import guards
 from recurra.schedule.late import Placement
-from recurra.schedule.lower_values import SUM, Cut, Cuts, lower_values
+from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets.extent import varies
@@ -135,7 +135,8 @@ def stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
         if isinstance(n.op, Fold):
             (a,) = n.args
             mine = [x for x in paths[n.name] if x[1] is not None]
-            together = mine == list(paths[SUM + n.name][: len(mine)])
+            adds = schedule.statements.running(n.name)
+            together = adds is not None and mine == list(paths[adds][: len(mine)])
             if not together or not streams(n, a, graph[a.name], sizes):
                 out.append(n)
     return out

@@ -51,10 +51,10 @@ def lower_values(
         array = Array(n.name, n.domain, n.type, n.loc)
         made: Iterable[Statement] = (_whole(n, n.op, n.args),)
         if isinstance(n.op, Fold):
-            arrays.append(replace(array, name=SUM + n.name))
             made = _fold(graph, n)
+            arrays.append(replace(array, name=made[0].name))
         elif n.name in cuts:
-            made = _pieces(n, cuts[n.name], sizes)
+            made = _pieces(graph, n, cuts[n.name], sizes)
         if n.name in guards:
             made = (replace(s, where=both(s.where, guards[n.name])) for s in made)
         statements += made
@@ -72,7 +72,7 @@ def _whole(n: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
 
 def _fold(graph: Graph, n: Node) -> tuple[Statement, Statement]:
     """The statement that adds up over the domain of the operand, and the one with the total."""
-    total = Ref(SUM + n.name, n.domain.identity)
+    total = Ref(graph.fresh(SUM + n.name), n.domain.identity)
     source = graph.read(n.args[0].name)
     domain = graph[source.name].domain
     step = Statement(
@@ -81,7 +81,9 @@ def _fold(graph: Graph, n: Node) -> tuple[Statement, Statement]:
     return step, _whole(n, COPY, (total,))
 
 
-def _pieces(n: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]) -> Iterator[Statement]:
+def _pieces(
+    graph: Graph, n: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]
+) -> Iterator[Statement]:
     """A statement for each box of a branch between cuts, in the order of the branches."""
     whole, found = _whole(n, n.op, n.args), list[Statement]()
     branches = [(TRUE, whole)]
@@ -95,7 +97,7 @@ def _pieces(n: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]) -> Iterator[
         for when, s in branches:
             found += [_inside(s, box) for box in split_boxes(n.domain, both(when, *sides), sizes)]
     for k, s in enumerate(found):
-        yield replace(s, name=f"{n.name}.{k}") if len(found) > 1 else s
+        yield replace(s, name=graph.fresh(f"{n.name}.{k}")) if len(found) > 1 else s
 
 
 def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:

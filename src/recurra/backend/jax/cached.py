@@ -13,6 +13,7 @@ import jax
 import jax.monitoring
 from jax.experimental import serialize_executable
 
+from recurra.backend.jax.devices import devices
 from recurra.backend.jax.region import JaxBackend, bits, in_its_bits
 from recurra.backend.region_cache import RegionCache
 from recurra.memory.plan import Plan
@@ -65,7 +66,7 @@ class CachedJax(JaxBackend):
 
 def place() -> str:
     """What JAX compiles for, and how it is set: a name of its own."""
-    device = jax.devices()[0]
+    device = devices()[0]
     told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
     config: Any = jax.config
     told += [config.jax_enable_x64, config.jax_default_matmul_precision]

@@ -21,6 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from recurra.backend.jax.devices import devices
 from recurra.backend.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
@@ -47,11 +48,14 @@ class JaxMesh(JaxBackend):
 
     def __init__(self, workers: int):
         super().__init__()
-        self.workers, devices = workers, devices_for(workers)
-        self.processes = jax.process_count()
+        self.workers = workers
         self.mesh = jax.make_mesh(
-            (workers,), (AXIS,), devices=devices, axis_types=(jax.sharding.AxisType.Auto,)
+            (workers,),
+            (AXIS,),
+            devices=devices_for(workers),
+            axis_types=(jax.sharding.AxisType.Auto,),
         )
+        self.processes = jax.process_count()
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
 
     @property
@@ -138,22 +142,22 @@ def devices_for(workers: int) -> list[Any]:
     with suppress(RuntimeError):  # JAX has begun: with what it has
         if not apart:
             jax.config.update("jax_num_cpu_devices", workers)
-    devices = jax.devices()
-    if apart and len(devices) != workers:
+    found = devices()
+    if apart and len(found) != workers:
         raise RecurraError(
-            f"the processes have {len(devices)} devices for {workers} workers",
+            f"the processes have {len(found)} devices for {workers} workers",
             facts="each worker is one device, and each device a worker",
-            hint=f"workers={len(devices)}",
+            hint=f"workers={len(found)}",
             loc=here(),
         )
-    if len(devices) < workers:
+    if len(found) < workers:
         raise RecurraError(
             f"there are no {workers} devices for {workers} workers",
-            facts=f"JAX has begun with {len(devices)}",
+            facts=f"JAX has begun with {len(found)}",
             hint="compile for workers before anything else of this process uses JAX",
             loc=here(),
         )
-    return devices[:workers]
+    return found[:workers]
 
 
 def _expect_no_calls(plan: Plan) -> None:

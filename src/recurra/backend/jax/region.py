@@ -15,6 +15,7 @@ from jax import lax
 
 from recurra import processor
 from recurra.backend.jax.attention import attention
+from recurra.backend.jax.devices import devices
 from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
@@ -174,7 +175,7 @@ class JaxBackend:
         XLA has threads of its own: what is to run behind a host call needs a core that the host is
         not on. Where steps are `enough`, a tile of them would be turned first, [te,f,b] → [f,te,b].
         """
-        cpu = jax.default_backend() == "cpu"
+        cpu = devices()[0].platform == "cpu"
         return Target(
             enough=20e3,
             asking=0.0 if cpu else 1.0,
@@ -283,7 +284,7 @@ class JaxBackend:
 
 def _memory(kind: str) -> jax.sharding.Sharding:
     """Of the device that launches run on."""
-    return jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind=kind)
+    return jax.sharding.SingleDeviceSharding(devices()[0], memory_kind=kind)
 
 
 @jax.jit

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from recurra.backend.jax.devices import devices
 from recurra.backend.jax.names import Names
 from recurra.backend.jax.region import JaxBackend
 
@@ -33,7 +34,7 @@ class TunedJax(JaxBackend):
         super().__init__()
         self.choices: list[Any] = []
         self.door = door
-        if jax.default_backend() == "cpu":
+        if devices()[0].platform == "cpu":
             self.machine.xp = _Asking(self)
         self.contraction = cache(self._contraction)
 

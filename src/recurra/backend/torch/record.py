@@ -97,7 +97,7 @@ class Recorder(TorchFunctionMode):
 
     def named(self, wanted: str) -> str:
         """A free name like the wanted one."""
-        stem = re.sub(r"\W", "_", wanted)
+        stem = re.sub(r"\W|^(?=\d)", "_", wanted, flags=re.ASCII)
         while stem in self.taken or not stem.isidentifier():
             stem += "_"
         self.taken.add(stem)

@@ -10,11 +10,10 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, Expr, symbols
-from recurra.ir.graph import Ref
 from recurra.ir.types import Domain, Range, Type, is_float
 from recurra.lang.dims import Index, condition, wrap
 from recurra.lang.effects import Checkpoint
-from recurra.lang.functions import dims_of
+from recurra.lang.functions import dims_of, named
 from recurra.lang.nn import initialise
 from recurra.lang.nn.distributions import Categorical, Gaussian
 from recurra.lang.nn.initialise import Initialiser
@@ -34,9 +33,9 @@ class Parameter(RecurrentTensor):
     def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str):
         tracer = current()
         dims, steps = _dims_and_steps(name, domain)
-        node = tracer.declare(name, dims, initial.type)
-        tracer.clocks[node.name] = steps
-        super().__init__(tracer, Ref(node.name, node.domain.identity))
+        x = named(initial.type, dims.dims, name)
+        tracer.clocks[x.name] = steps
+        super().__init__(tracer, x.ref)
         self.initial = initial
         start(self, initial)
         tracer.params.append(self)

@@ -1,0 +1,95 @@
+"""Inputs: what a program is given, as its user wrote it, whatever the compiler made of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import Loc, RecurraError, ShapeError, here
+from recurra.ir.graph import Node
+from recurra.ir.types import NUMPY_NAME, Domain, Type
+from recurra.ops.source import Input
+from recurra.program.given import numbers
+
+HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
+
+
+@dataclass(frozen=True)
+class ProgramInput:
+    """One rc.input of a program: its array is [*dims, *shape], here of the shape `shape`.
+
+    One that is not read may be left out: the program gives the same without it.
+    """
+
+    name: str
+    type: Type
+    domain: Domain
+    shape: tuple[int, ...]
+    is_read: bool
+    loc: Loc | None = None
+
+    def __str__(self) -> str:
+        over = f" over {self.domain}" if self.domain.dims else ""
+        return f"{self.name}: {self.type}{over}{'' if self.is_read else ', which nothing reads'}"
+
+
+def program_inputs(
+    nodes: Iterable[Node], sizes: Mapping[str, int], read: Iterable[str]
+) -> dict[str, ProgramInput]:
+    """Return the inputs among equations as they were written, by name; some of them are read."""
+    out: dict[str, ProgramInput] = {}
+    for n in nodes:
+        if isinstance(n.op, Input) and isinstance(n.type, Type):
+            shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))
+            out[n.name] = ProgramInput(n.name, n.type, n.domain, shape, n.name in read, n.loc)
+    return out
+
+
+def expect_inputs(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> None:
+    """Raises RecurraError if a run is not given what the program reads, or something else."""
+    strange = [name for name in given if name not in inputs]
+    missing = [x.name for x in inputs.values() if x.is_read and x.name not in given]
+    if strange or missing:
+        near = [difflib.get_close_matches(n, inputs, 1) for n in map(str, strange)]
+        close = next((names[0] for names in near if names), None)
+        raise RecurraError(
+            f"the program reads the inputs {', '.join(sorted(inputs)) or 'none'}",
+            facts="\n  ".join(
+                [f"it was given {', '.join(sorted(map(str, given))) or 'none'}"]
+                + [str(x) for x in inputs.values()]
+            ),
+            hint=f"perhaps you meant {close}" if close and not missing else HINT,
+            loc=here(),
+        )
+    for name, x in given.items():
+        _expect_array(inputs[name], x)
+
+
+def _expect_array(wanted: ProgramInput, given: Any) -> None:
+    """Raises ShapeError if an array has not the shape of an input.
+
+    Those that are read are made numbers of their type where the program takes them.
+    """
+    plain = given if hasattr(given, "shape") else np.asarray(given)
+    strange = getattr(plain, "dtype", None) is not None and str(plain.dtype)[:2] == "<U"
+    if strange or tuple(plain.shape) != wanted.shape:
+        have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"
+        raise ShapeError(
+            f"the input {wanted.name} has {have}",
+            facts=f"it is {wanted.type} over {wanted.domain}, here {wanted.shape}",
+            hint="give the points of its dims first, then the axes of its type",
+            loc=here(),
+        )
+    if not wanted.is_read:
+        numbers(given, wanted.name, wanted.type.dtype, wanted.loc)
+
+
+def with_blanks(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value for every input: zeros, of one element, for those that are left out."""
+    left = (x for x in inputs.values() if x.name not in given)
+    zeros = {x.name: np.zeros((), NUMPY_NAME[x.type.dtype]) for x in left}
+    return {**given, **{n: np.broadcast_to(zero, inputs[n].shape) for n, zero in zeros.items()}}
