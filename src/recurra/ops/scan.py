@@ -49,9 +49,11 @@ class CumProd(Axis):
         zeros = zero.cast("i32")
         passed = zeros.apply(CumSum(axis=self.axis), zeros)
         first = zero & (passed == 1)
-        rest = x.apply(Where(), first, x.apply(one_like(x)), x)
+        one = x.apply(one_like(x))
+        rest = x.apply(Where(), first, one, x)
         after = _from_here(g * rest.apply(self, rest), self.axis)
-        before, _ = select(passed == 0, _from_here(g * y, self.axis) / rest)
+        divisor = x.apply(Where(), zero, one, x)
+        before, _ = select(passed == 0, _from_here(g * y, self.axis) / divisor)
         return (g.apply(Where(), first, after, before),)
 
 

@@ -145,7 +145,7 @@ class Names:
         return torch.argsort(x, dim=axis, stable=stable)
 
     def sort(self, x: Tensor, axis: int) -> Tensor:
-        return torch.sort(x, dim=axis).values
+        return torch.sort(x, dim=axis)[0]
 
     def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
         return torch.cumsum(x, axis, dtype=dtype_of(dtype))
@@ -154,7 +154,7 @@ class Names:
         return torch.cumprod(x, axis, dtype=dtype_of(dtype))
 
     def cummax(self, x: Tensor, axis: int) -> Tensor:
-        return torch.cummax(x, axis).values
+        return torch.cummax(x, axis)[0]
 
     def joined_at(self, join: str, x: Tensor, i: Tensor, v: Tensor, axis: int) -> Tensor:
         how = {"add": "sum", "maximum": "amax"}[join]
