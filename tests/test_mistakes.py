@@ -193,10 +193,10 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
         "y cannot be defined at 2*t",
         "must be t, t+c, or free of dims",
     ),
-    "defined over a range": (
+    "defined over a range that moves": (
         DomainError,
-        define((b_, slice(0, T)), lambda: 1.0),
-        "y cannot be defined at 0:T",
+        define((b_, slice(t_, T)), lambda: 1.0),
+        "y cannot be defined at t:T",
         "must be t, t+c, or free of dims",
     ),
     "defined at data": (
