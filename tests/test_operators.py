@@ -283,7 +283,7 @@ def test_values_and_gradients(part: int, backend: str) -> None:
         y, slopes = found[f"y{j}"], [found.get(f"g{j}_{k}") for k in range(len(xs))]
         told = f"row {part * SIZE + j}, {row.key} of {' '.join(row.operands)}, on {backend}"
         floats = all(x.dtype.kind == "f" for x in xs)
-        close = {"rtol": 1e-9, "atol": 1e-12} if floats else {"rtol": 2e-6, "atol": 2e-6}
+        close: Any = {"rtol": 1e-9, "atol": 1e-12} if floats else {"rtol": 2e-6, "atol": 2e-6}
         for point in range(POINTS):
             mine = [x[point] for x in xs]
             if row.numpy is not None:
@@ -401,11 +401,59 @@ def test_ranges_that_grow(name: str) -> None:
         rc.output(so_far=so_far, rest=rest)
         if name not in ("argsort", "any", "round"):
             (so_far[0:T] + rest[0:T]).sum().backward(wrt=[given])
+            assert given.grad is not None
             rc.output(slope=given.grad)
     found = everywhere(ctx, {T: len(x)}, {"x": x})
     for backend in BACKENDS:
         for part, want in found["interpreter"].items():
             np.testing.assert_allclose(found[backend][part], want, rtol=1e-9, err_msg=backend)
+
+
+ROWS_THAT_END = [
+    "prod",
+    "cumprod",
+    "cummax",
+    "sort",
+    "argsort",
+    "std",
+    "norm",
+    "logsumexp",
+    "round",
+]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is hidden then
+@pytest.mark.parametrize("name", ROWS_THAT_END)
+def test_rows_that_end(name: str) -> None:
+    """A row that the data end has the results of a row of its length."""
+    f, ends, longest = GROWING[name], np.array([2, 4, 1], np.int32), 5
+    x = np.random.default_rng(11).normal(size=(3, longest))
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        given = rc.input(rc.f64, (b, t), name="x")
+        last = rc.input(rc.i32, (b,), name="ends")
+        rc.output(y=f(given[b, 0:T]))
+        end = rc.until(rc.value(t, "i32") + 1 >= last, max=longest)
+    for backend in BACKENDS:
+        inputs = {"x": x, "ends": ends}
+        found = ctx.run({B: 3, T: end}, inputs=inputs, backend=backend)["y"]
+        for row, n in enumerate(ends):
+            one = rc.Context(num_dims=0)
+            with one:
+                rc.output(y=f(rc.constant(x[row, :n], rc.f64)))
+            np.testing.assert_allclose(
+                found[row], one.run({}, backend="numpy")["y"], rtol=1e-9, err_msg=backend
+            )
+
+
+def test_workers_join_products() -> None:
+    ctx = rc.Context(dims="b i")
+    with ctx as ((b, B), (i, I)):
+        x = rc.uniform((b, i)) + 0.5
+        rc.log(all=x[0:B, i].prod())
+    one = ctx.run({B: 4, I: 3}, backend="numpy")["all"]
+    two = ctx.run({B: 4, I: 3}, backend="numpy", workers=2)["all"]
+    np.testing.assert_allclose(two, one, rtol=1e-6)
 
 
 HALVES = {

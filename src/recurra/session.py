@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -64,9 +64,9 @@ class Context:
 
     def __enter__(self) -> Any:
         targets = _targets_in_source(caller())
-        is_pair = self.num_dims == 1 and targets is not None and _is_pair(targets)
-        if is_pair:
-            targets = [ast.Tuple(targets)]
+        is_pair = False
+        if self.num_dims == 1 and targets is not None and _is_pair(targets):
+            is_pair, targets = True, [ast.Tuple(list(targets))]
         names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
         if targets is not None:
             _expect_pairs(targets, names, self.names is not None)
@@ -230,7 +230,7 @@ def _bound(dim: str) -> str:
     return dim.upper() if dim.upper() != dim else dim + "_n"
 
 
-def _targets_in_source(frame: FrameType) -> list[ast.expr] | None:
+def _targets_in_source(frame: FrameType) -> Sequence[ast.expr] | None:
     """The targets (b, B), .. of `with ctx as ((b, B), ..)`, read from the source line."""
     lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
     for k in range(1, len(lines) + 1):
@@ -277,12 +277,14 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     )
 
 
-def _is_pair(targets: list[ast.expr]) -> bool:
+def _is_pair(targets: Sequence[ast.expr]) -> bool:
     """`as (t, T)`, for a context of one dim."""
     return len(targets) == 2 and all(isinstance(x, ast.Name) for x in targets)
 
 
-def _expect_pairs(targets: list[ast.expr], dims: list[tuple[str, str]], are_given: bool) -> None:
+def _expect_pairs(
+    targets: Sequence[ast.expr], dims: list[tuple[str, str]], are_given: bool
+) -> None:
     """There must be as many pairs as dims."""
     n = len(dims)
     if len(targets) == n or any(isinstance(x, ast.Starred) for x in targets):
@@ -301,7 +303,7 @@ def _expect_pairs(targets: list[ast.expr], dims: list[tuple[str, str]], are_give
     )
 
 
-def _pairs(targets: list[ast.expr], n: int) -> list[tuple[str, str]] | None:
+def _pairs(targets: Sequence[ast.expr], n: int) -> list[tuple[str, str]] | None:
     """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
     found: list[list[str]] = [
         [e.id if isinstance(e, ast.Name) else "" for e in p.elts]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Expr
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
@@ -32,7 +34,7 @@ i64, i32, i8, u32, u8 = (Dtype(n) for n in ("i64", "i32", "i8", "u32", "u8"))
 boolean = Dtype("bool")
 
 
-def dtype_name(of: str | Dtype) -> str:
+def dtype_name(of: Any) -> str:
     """The name of an element type, "f32", given as that or as rc.f32.
 
     Raises RecurraError for anything else.

@@ -189,7 +189,8 @@ def uniform(
     """
     tracer = current()
     box = domain if isinstance(domain, Domain) else dims_of(domain)
-    if not all(isinstance(n, int) for n in shape):
+    sizes: tuple[Any, ...] = shape
+    if not all(isinstance(n, int) for n in sizes):
         raise ShapeError(
             f"a draw cannot have the shape {shape}",
             facts="its sizes are numbers, also when the bounds are not known",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import pi
 from typing import Any, Literal
 
+from recurra.errors import RecurraError, here
 from recurra.ir.op import Elementwise
 from recurra.ir.types import is_float
 from recurra.lang import indexing as brackets
@@ -289,6 +290,13 @@ class RecurrentTensor(Read, OpaqueTensor):
         """x Φ(x), Φ the distribution of normal draws; with "tanh" nearly so, as in GPT-2."""
         if approximate == "none":
             return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
+        if approximate != "tanh":
+            raise RecurraError(
+                f"gelu cannot be approximated by {approximate!r}",
+                facts='it is "none", the exact one, or "tanh"',
+                hint='write x.gelu("tanh")',
+                loc=here(),
+            )
         inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
         return self * (inner.tanh() + 1.0) * 0.5
 
