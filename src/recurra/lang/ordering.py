@@ -133,9 +133,8 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
             loc=here(),
         )
     axis, i = axis_of(x, axis), as_tensor(index)
-    if [n for k, n in enumerate(x.shape) if k != axis] != [
-        n for k, n in enumerate(i.shape) if k != axis
-    ]:
+    sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (x, i)]
+    if len(x.shape) != len(i.shape) or sizes[0] != sizes[1]:
         raise ShapeError(
             f"the places {i.type} do not fit {x.type}",
             facts=f"off axis {axis} each element has places of its own, so the sizes are the same",

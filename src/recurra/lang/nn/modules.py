@@ -315,7 +315,7 @@ class SiLU(Module):
     """y = x / (1 + e⁻ˣ)"""
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
-        return x * x.sigmoid()
+        return x.silu()
 
 
 class Sequential(Module):
