@@ -44,6 +44,9 @@ def test_a_context_of_one_dim_gives_its_pair_both_ways():
             rc.output(y=rc.value(t))
         found = ctx.run({T: 2}, backend="numpy")
         np.testing.assert_array_equal(found["x"], found["y"])
+    scope = {"rc": rc}
+    exec("with rc.Context(dims='t') as (t, T): pass", scope)  # of which there is no source
+    assert str(scope["T"]) == "T"
     with rc.Context(num_dims=1) as (time, N):
         assert (str(time), str(N)) == ("time", "N")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,11 @@ class Context:
         self._graph: Graph | None = None
 
     def __enter__(self) -> Any:
-        targets = _targets_in_source(caller())
-        is_pair = False
-        if self.num_dims == 1 and targets is not None and _is_pair(targets):
-            is_pair, targets = True, [ast.Tuple(list(targets))]
+        frame = caller()
+        targets = _targets_in_source(frame)
+        is_pair = self.num_dims == 1 and _takes_two(frame)
+        if is_pair and targets is not None:
+            targets = [ast.Tuple(list(targets))]
         names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
         if targets is not None:
             _expect_pairs(targets, names, self.names is not None)
@@ -277,9 +279,11 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     )
 
 
-def _is_pair(targets: Sequence[ast.expr]) -> bool:
-    """`as (t, T)`, for a context of one dim."""
-    return len(targets) == 2 and all(isinstance(x, ast.Name) for x in targets)
+def _takes_two(frame: FrameType) -> bool:
+    """Does what calls __enter__ unpack two values: `as (t, T)`? Its code tells, source or not."""
+    after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
+    first = next(after, None)
+    return first is not None and (first.opname, first.arg) == ("UNPACK_SEQUENCE", 2)
 
 
 def _expect_pairs(
