@@ -151,7 +151,7 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Minimum, a, b)
 
 
-@operator("rc.concat([x, y], axis=0)", "np.concat", "torch.cat")
+@operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
 def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along an axis, in the type in which they meet."""
     xs = promote(*xs)
