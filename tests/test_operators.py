@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 
 import recurra as rc
@@ -98,6 +100,15 @@ def gradients(y: torch.Tensor, xs: list[torch.Tensor]) -> Iterator[np.ndarray]:
 
 def test_every_operator_has_a_row() -> None:
     assert {row.key for row in ROWS} | DRAWS == set(OPERATORS)
+
+
+def test_the_names_elsewhere_are_there() -> None:
+    modules = {"np": np, "torch": torch, "scipy": scipy}
+    for o in OPERATORS.values():
+        for name in (o.numpy, o.torch):
+            first, *rest = name.split(".")
+            if first in modules:
+                assert reduce(getattr, rest, modules[first]), name
 
 
 SECTIONS = {

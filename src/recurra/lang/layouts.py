@@ -201,7 +201,7 @@ def cut(x: Tensor, lo: Any, hi: Any, axis: int = 0) -> Tensor:
     return x.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), x)
 
 
-@operator("x.expand(size, axis)", "np.broadcast_to", "torch.expand")
+@operator("x.expand(size, axis)", "np.broadcast_to", "torch.Tensor.expand")
 def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
     """Copies along a new axis of (possibly symbolic) size."""
     full = LETTERS[: len(x.shape) + 1]
