@@ -36,15 +36,39 @@ def test_a_dtype_is_a_scalar_type():
     np.testing.assert_array_equal(found["x"], [1, 2, 4])
 
 
-def test_one_pair_is_not_two_names():
-    one, three = rc.Context(num_dims=1), rc.Context(num_dims=3)
-    hint = re.escape("hint: write `as ((t, T),):`")
-    with pytest.raises(RecurraError, match=hint):  # noqa: SIM117 — a line of the user's own
-        with one as (t, T):
-            del t, T
+def test_a_context_of_one_dim_gives_its_pair_both_ways():
+    for ctx in (rc.Context(num_dims=1), rc.Context(dims="t")):
+        with ctx as (t, T):
+            rc.output(x=rc.value(t))
+        with ctx as ((t, T),):
+            rc.output(y=rc.value(t))
+        found = ctx.run({T: 2}, backend="numpy")
+        np.testing.assert_array_equal(found["x"], found["y"])
+    scope = {"rc": rc}
+    exec("with rc.Context(dims='t') as (t, T): pass", scope)  # of which there is no source
+    assert str(scope["T"]) == "T"
+    with rc.Context(num_dims=1) as (time, N):
+        assert (str(time), str(N)) == ("time", "N")
+
+
+def test_there_are_as_many_pairs_as_dims():
+    three, named = rc.Context(num_dims=3), rc.Context(dims="b t")
     with pytest.raises(RecurraError, match="hint: write num_dims=2"):  # noqa: SIM117
         with three as ((b, B), (t, T)):
             del b, B, t, T
+    hint = re.escape("hint: write `as ((b, B), (t, T)):`")
+    with pytest.raises(RecurraError, match=hint):  # noqa: SIM117 — a line of the user's own
+        with named as ((b, B),):
+            del b, B
+
+
+def test_pairs_without_brackets_of_their_own():
+    ctx = rc.Context(num_dims=2)
+    hint = re.escape("hint: write `with ctx as ((i, I), (t, T)):`")
+    i = I = t = T = None
+    with pytest.raises(RecurraError, match=hint):  # noqa: SIM117
+        with ctx as (i, I), (t, T):  # pyright: ignore
+            del i, I, t, T
 
 
 def test_bounds_are_named_as_the_user_names_them():
@@ -179,3 +203,49 @@ def test_a_program_keeps_the_names_of_its_dims() -> None:
         pass
     with pytest.raises(RecurraError, match="called t"):
         again()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_conditions_and_ranges_in_the_places_of_dims(backend: str):
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        every_third = rc.like(rc.f32, domain=(b, t))
+        every_third[b, t % 3 == 0] = 1.0
+        every_third[b >= 1, t] = 2.0
+        every_third[b, t] = 3.0
+        ramp = rc.like(rc.f32, domain=(b, t))
+        ramp[b, 0:3] = [5.0, 6.0, 7.0]
+        ramp[b, -1:] = -1.0
+        ramp[b, t] = ramp[b, t - 1] * 10.0
+        grid = rc.like(rc.f32[2], domain=(b, t))
+        grid[0:2, ::2] = [[[1.0, 2.0]], [[3.0, 4.0]]]
+        grid[0, 1:4] = [8.0, 9.0]
+        grid[:, :] = 0.0
+        rc.output(every_third=every_third, ramp=ramp, grid=grid)
+    assert oracle(ctx, {"B": 2, "T": 5}).keys() == {"every_third", "ramp", "grid"}
+    want = np.zeros((2, 5, 2))
+    want[0, 1:4] = [8, 9]
+    want[:, ::2] = [[[1, 2]], [[3, 4]]]
+    found = ctx.run({B: 2, T: 5}, backend=backend)
+    np.testing.assert_array_equal(found["every_third"], [[1, 3, 3, 1, 3], [1, 2, 2, 1, 2]])
+    np.testing.assert_array_equal(found["ramp"], [[5, 6, 7, 70, -1]] * 2)
+    np.testing.assert_array_equal(found["grid"], want)
+    short = ctx.run({B: 2, T: 2}, backend=backend)
+    np.testing.assert_array_equal(short["ramp"], [[5, 6]] * 2)
+    if backend == "numpy":
+        with ctx, pytest.raises(DomainError, match="t\\+1"):
+            rc.like(rc.f32, domain=(b, t))[b, t : t + 1] = 1.0
+
+
+def test_what_is_made_prints_what_it_is():
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t) * rc.zeros(3)
+        rc.output(x=x)
+        assert [repr(v) for v in (rc.f32, rc.boolean, rc.f32[4, T], rc.i32[()])] == [
+            "rc.f32", "rc.boolean", "rc.f32[4,T]", "rc.i32[()]",
+        ]  # fmt: skip
+        assert [repr(v) for v in (b, T, t + 1, x)] == ["b", "T", "t+1", "f32[3] over (t)"]
+    assert repr(ctx) == 'rc.Context(dims="b t") of 4 equations, gives x'
+    program = ctx.compile({B: 2, T: 3}, backend="numpy")
+    assert repr(program).startswith("program for B=2, T=3\n")

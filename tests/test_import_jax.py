@@ -82,6 +82,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "a scalar choice": (lambda x: lax.select(x[0, 0] > 0, x, 2 * x), (X,)),
     "sums": (lambda x: x.sum(axis=0) + x.mean() + jnp.cumsum(x, axis=1)[-1], (X,)),
     "a sum from behind": (lambda x: lax.cumsum(x, axis=0, reverse=True), (X,)),
+    "a product": (lambda x: x.prod(axis=0) + jnp.flip(x).prod(), (X,)),
     "products": (lambda x, y: x @ y + jnp.dot(x[0], y)[None], (X, Y)),
     "a batched product": (
         lambda x, y: jnp.einsum("abc,bcd->bad", x, y),

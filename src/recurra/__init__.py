@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from recurra.imported import import_jax
     from recurra.ir.types import Type
     from recurra.lang import nn
+    from recurra.lang.creation import arange, bernoulli, full, ones, randint, zeros
     from recurra.lang.dims import maximum as max
     from recurra.lang.dims import minimum as min
     from recurra.lang.dtypes import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
@@ -46,6 +47,7 @@ _HOME = {
     "recurra.imported": "import_jax",
     "recurra.ir.types": "Type",
     "recurra.lang": "nn",
+    "recurra.lang.creation": "arange bernoulli full ones randint zeros",
     "recurra.lang.dims": "max=maximum min=minimum",
     "recurra.lang.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
     "recurra.lang.functions": (
@@ -85,6 +87,8 @@ __all__ = [
     "Swap",
     "Tuning",
     "Type",
+    "arange",
+    "bernoulli",
     "bf16",
     "boolean",
     "bound",
@@ -95,6 +99,7 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "full",
     "i8",
     "i32",
     "i64",
@@ -110,9 +115,11 @@ __all__ = [
     "nest",
     "nn",
     "normal",
+    "ones",
     "optim",
     "output",
     "permutation",
+    "randint",
     "rl",
     "stack",
     "u8",
@@ -121,4 +128,5 @@ __all__ = [
     "until",
     "value",
     "where",
+    "zeros",
 ]

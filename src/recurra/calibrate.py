@@ -33,7 +33,7 @@ from recurra.session import Context
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
 POINTS = 20_000  # of a loop of numbers
-FEW, SLOW = 10, ("argsort", "pow")
+FEW, SLOW = 10, ("argsort", "pow", "sort")
 PLAIN = 4  # operators of a plain step
 RUNS = 3
 FAR, TIMES = 400, 4  # values that no cache holds
@@ -53,6 +53,7 @@ OPERATORS: Mapping[str, Equation] = {  # what else a step does keeps x in range,
     "cumsum": lambda x, t: x.cumsum(1) * 0.02,
     "uniform": lambda x, t: abs(x - uniform((t,), (ROWS, WIDTH))),
     "take": lambda x, t: x.take(constant(np.arange(ROWS, dtype=np.int32)[::-1].copy())),
+    "sort": lambda x, t: x.sort(1) * 0.9,
     "argsort": lambda x, t: x.argsort(1).cast("f32") * 0.01,
 }
 

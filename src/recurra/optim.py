@@ -24,7 +24,7 @@ from recurra.lang.optim import (
     clip_grad_norm,
     clip_grad_value,
 )
-from recurra.lang.optim.optimiser import gradient
+from recurra.lang.optim.optimiser import After, gradient, update
 from recurra.lang.tensor import RecurrentTensor
 from recurra.session import jax_fn
 
@@ -87,10 +87,11 @@ class Transformed:
                     loc=here(),
                 )
 
-    def step(self, **extra: RecurrentTensor) -> None:
+    def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
         """Writes the next value of every parameter and of the state.
 
-        `extra` goes to the transformation, e.g. step(value=loss) for reduce_on_plateau.
+        `after(p, new)` is what becomes of each next value, as in `Optimiser.step`. `extra` goes to
+        the transformation, e.g. step(value=loss) for reduce_on_plateau.
         """
         from recurra.backend.jax.transformation import transformation
 
@@ -99,10 +100,10 @@ class Transformed:
         first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
         state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
         args = (*grads, *state, *self.params, *extra.values())
-        new, after = self.via(t.step, "optax_step")(*args)
+        new, changed = self.via(t.step, "optax_step")(*args)
         for p, x in zip(self.params, new, strict=True):
-            p.update(x)
-        for s, x in zip(state, after, strict=True):
+            update(p, x, after)
+        for s, x in zip(state, changed, strict=True):
             if x.type != s.type:
                 raise ShapeError(
                     f"the transformation changes its state {s.name}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -50,7 +51,10 @@ def compiling(**options: Any) -> Generator[None]:
 
 
 class Context:
-    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — named as you name them."""
+    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — named as you name them.
+
+    Of one dim `as (t, T)` will do.
+    """
 
     def __init__(self, num_dims: int | None = None, dims: str | None = None):
         if num_dims is None and dims is None:
@@ -61,25 +65,30 @@ class Context:
         self.pairs: Pairs = ()
         self._graph: Graph | None = None
 
-    def __enter__(self) -> Pairs:
+    def __enter__(self) -> Any:
         frame = caller()
-        given = self.names or _DEFAULT[self.num_dims]
-        names = [(d, _bound(d)) for d in given]
-        if self.names is None:
-            names = _names_in_source(frame, self.num_dims) or names
+        targets = _targets_in_source(frame)
+        is_pair = self.num_dims == 1 and _takes_two(frame)
+        if is_pair and targets is not None:
+            targets = [ast.Tuple(list(targets))]
+        names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
+        if targets is not None:
+            _expect_pairs(targets, names, self.names is not None)
+        if self.names is None and targets is not None:
+            names = _pairs(targets, self.num_dims) or names
         if self.pairs:
-            self._expect_same(frame, names)
+            self._expect_same(names, targets is not None)
         else:
             _expect_names([x for pair in names for x in pair])
             self.tracer.dims = [Dim(Range(d, Sym(n))) for d, n in names]
             self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
         enter(self.tracer)
-        return self.pairs
+        return self.pairs[0] if is_pair else self.pairs
 
-    def _expect_same(self, frame: FrameType, names: list[tuple[str, str]]) -> None:
+    def _expect_same(self, names: list[tuple[str, str]], are_read: bool) -> None:
         """A program may be written in several blocks, with the names of the first."""
         mine = [(str(d), str(n)) for d, n in self.pairs]
-        if names != mine and _names_in_source(frame, self.num_dims) is not None:
+        if names != mine and are_read:
             raise RecurraError(
                 f"the dims of this context are called {', '.join(d for d, _ in mine)}",
                 facts=f"this block calls them {', '.join(d for d, _ in names)}",
@@ -207,6 +216,11 @@ class Context:
         )
         return program.run(seed=seed, inputs=inputs, folder=folder, native=native)
 
+    def __repr__(self) -> str:
+        dims = " ".join(d.name for d in self.tracer.dims)
+        names = ", ".join(self.tracer.logs) or "nothing"
+        return f'rc.Context(dims="{dims}") of {len(self.tracer.nodes)} equations, gives {names}'
+
     def _repr_html_(self) -> str:
         return code_html(str(self.graph))
 
@@ -225,8 +239,8 @@ def _bound(dim: str) -> str:
     return dim.upper() if dim.upper() != dim else dim + "_n"
 
 
-def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
-    """The names in `with ctx as ((b, B), ...)`, read from the source line."""
+def _targets_in_source(frame: FrameType) -> Sequence[ast.expr] | None:
+    """The targets (b, B), .. of `with ctx as ((b, B), ..)`, read from the source line."""
     lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
     for k in range(1, len(lines) + 1):
         try:
@@ -235,8 +249,10 @@ def _names_in_source(frame: FrameType, n: int) -> list[tuple[str, str]] | None:
             continue
         match tree.body:
             case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=targets))])]:
-                _expect_pairs(targets, n)
-                return _pairs(targets, n)
+                return targets
+            case [ast.With(items=[ast.withitem(ctx, ast.Tuple() as first), *more])]:
+                _expect_brackets(ctx, first, [x.context_expr for x in more])
+                return None
             case _:
                 return None
     return None
@@ -257,23 +273,48 @@ def _expect_names(names: list[str]) -> None:
         )
 
 
-def _expect_pairs(targets: list[ast.expr], n: int) -> None:
-    """There must be as many pairs as dims; in `as (t, T)` there are two."""
+def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> None:
+    """`with ctx as (b, B), (t, T):` has two context managers, ctx and (t, T)."""
+    if not all(isinstance(x, ast.Tuple) for x in more):
+        return
+    pairs = ", ".join(map(ast.unparse, (first, *more)))
+    raise RecurraError(
+        "the pairs of dims stand in brackets of their own",
+        facts=f"to Python {ast.unparse(more[0])} is another context manager, behind the comma",
+        hint=f"write `with {ast.unparse(ctx)} as ({pairs}):`",
+        loc=here(),
+    )
+
+
+def _takes_two(frame: FrameType) -> bool:
+    """Does what calls __enter__ unpack two values: `as (t, T)`? Its code tells, source or not."""
+    after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
+    first = next(after, None)
+    return first is not None and (first.opname, first.arg) == ("UNPACK_SEQUENCE", 2)
+
+
+def _expect_pairs(
+    targets: Sequence[ast.expr], dims: list[tuple[str, str]], are_given: bool
+) -> None:
+    """There must be as many pairs as dims."""
+    n = len(dims)
     if len(targets) == n or any(isinstance(x, ast.Starred) for x in targets):
         return
-    pair = len(targets) == 2 and n == 1 and isinstance(targets[0], ast.Name)
     names = ", ".join(map(ast.unparse, targets))
+    pairs = ", ".join(f"({d}, {bound})" for d, bound in dims)
     raise RecurraError(
         f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"
         if n != 1
         else f"a context of one dim gives one pair, and {len(targets)} names are there for it",
         facts=f"the names are {names}",
-        hint=f"write `as (({names}),):`" if pair else f"write num_dims={len(targets)}",
+        hint=f"write `as ({pairs}{',' if n == 1 else ''}):`"
+        if are_given
+        else f"write num_dims={len(targets)}",
         loc=here(),
     )
 
 
-def _pairs(targets: list[ast.expr], n: int) -> list[tuple[str, str]] | None:
+def _pairs(targets: Sequence[ast.expr], n: int) -> list[tuple[str, str]] | None:
     """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
     found: list[list[str]] = [
         [e.id if isinstance(e, ast.Name) else "" for e in p.elts]

@@ -18,6 +18,7 @@ from recurra.program.region import Region
 
 _JOINS: dict[str, Any] = {
     "add": np.add,
+    "mul": np.multiply,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "logical_or": np.logical_or,

@@ -52,7 +52,7 @@ class Names:
         return elementwise(self.meter, xs, _met)
 
     maximum = bitwise_right_shift = clip = minimum
-    exp = log = sqrt = tanh = sin = cos = floor = sign = abs = minimum
+    exp = log = sqrt = tanh = sin = cos = floor = round = sign = abs = minimum
 
     def logical_and(self, *xs: Any) -> Array:
         return elementwise(self.meter, xs, _truth)
@@ -125,7 +125,7 @@ class Names:
         order = [rest.index(k) for k in every if k in rest]
         return laid_out(self.meter, [x.shape[k] for k in rest], np.dtype(dtype or x.dtype), order)
 
-    max = min = sum
+    max = min = prod = sum
 
     def any(self, x: Array, axis: Any = None) -> Array:
         return self.sum(x, axis, bool)
@@ -140,6 +140,17 @@ class Names:
 
     def cumsum(self, x: Array, axis: int, dtype: Any = None) -> Array:
         return self.new(x.shape, dtype or x.dtype, [x])
+
+    cumprod = cumsum
+
+    def sort(self, x: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype)
+
+    def cummax(self, x: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype, [x])
+
+    def joined_at(self, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype)
 
     def concat(self, xs: Sequence[Array], axis: int) -> Array:
         axis %= xs[0].ndim
@@ -167,8 +178,8 @@ class Names:
 
     def take_along_axis(self, x: Array, at: Array, axis: int) -> Array:
         wide = self.new(at.shape, "int64")
-        lead = zip(x.shape[:-1], at.shape[:-1], strict=True)
-        made = self.new((*(b if a == 1 else a for a, b in lead), at.shape[-1]), x.dtype)
+        sizes = [b if a == 1 else a for a, b in zip(x.shape, at.shape, strict=True)]
+        made = self.new(_with(x, dict(enumerate(sizes)) | {axis % x.ndim: at.shape[axis]}), x.dtype)
         del wide
         return made
 

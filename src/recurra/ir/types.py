@@ -85,6 +85,11 @@ class Type:
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
+    def __repr__(self) -> str:
+        """As users write it."""
+        name = "boolean" if self.dtype == "bool" else self.dtype
+        return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
+
     @property
     def rank(self) -> int:
         return len(self.shape)

@@ -11,14 +11,16 @@ import numpy as np
 from recurra.errors import ShapeError, here
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref
-from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
+from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.values import fitted
 from recurra.lang.dims import Index, is_condition
+from recurra.lang.dtypes import Dtype, dtype_name
 from recurra.lang.read import Read, tensor
 from recurra.lang.tracer import current
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
+from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Data, Value
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
 _NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
 
 
-def as_tensor(x: Any, dtype: str | None = None) -> RecurrentTensor:
+def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
     if isinstance(x, Read):
         return x  # pyright: ignore[reportReturnType]
-    tracer = current()
+    tracer, dtype = current(), dtype and dtype_name(dtype)
     dims: set[str] = set()
     if isinstance(x, Index) and x.constant is not None:
         x = x.constant
@@ -60,7 +62,17 @@ def array_type(x: Any) -> str:
     array = np.asarray(x)
     found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
     if found is None:
-        raise ShapeError(f"no tensor has the type {array.dtype}", facts=f"of {x!r}", loc=here())
+        draws = hasattr(x, "sample")  # a distribution
+        raise ShapeError(
+            f"{type(x).__name__} is no tensor"
+            if draws
+            else f"no tensor has the type {array.dtype}",
+            facts=f"of {x!r}" if not draws else "it is a distribution, of which values are drawn",
+            hint="draw one: pi = dnn(o), a = pi.sample(), env.step(a)"
+            if draws
+            else "a tensor holds numbers, or truth values",
+            loc=here(),
+        )
     return found
 
 
@@ -87,8 +99,8 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
     """`op` on operands that broadcast from the right and meet in one type."""
     if op is el.Where:
         tensors = [as_tensor(xs[0]), *promote(*xs[1:])]
-    elif op is el.Div:
-        tensors = [x if is_float(x.dtype) else x.cast("f32") for x in promote(*xs)]
+    elif issubclass(op, Floating):
+        tensors = list(map(as_float, promote(*xs)))
     else:
         tensors = promote(*xs)
     rank = max(len(x.shape) for x in tensors)
@@ -97,13 +109,35 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
     for k, x in enumerate(tensors):
         axes = LETTERS[rank - len(x.shape) : rank]
         ones = tuple(a for a, c in enumerate(axes) if x.shape[a] == 1 and widest[c] != 1)
-        if ones:  # an axis of size 1 broadcasts: drop it
-            is_summed = accumulator(x.dtype) == x.dtype
-            drop = reduction.Sum if is_summed else reduction.Max
-            tensors[k] = x.apply(drop(axes=ones), x)
+        tensors[k] = dropped(x, ones)  # they broadcast
         ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
     labels = join_labels(tuple(ins), LETTERS[:rank])
     return tensors[0].apply(op(labels=labels), *tensors)
+
+
+def dropped(x: RecurrentTensor, ones: tuple[int, ...]) -> RecurrentTensor:
+    """Without axes, each of size 1."""
+    if not ones:
+        return x
+    is_summed = accumulator(x.dtype) == x.dtype
+    drop = reduction.Sum if is_summed else reduction.Max
+    return x.apply(drop(axes=ones), x)
+
+
+def as_float(x: RecurrentTensor) -> RecurrentTensor:
+    """Integers and truth values as f32; floats as they are."""
+    return x if is_float(x.dtype) else x.cast("f32")
+
+
+def counted(size: Expr | int) -> RecurrentTensor:
+    """0, 1, .. size - 1, i32; of a size that is known later a running count."""
+    if isinstance(size, int):
+        return as_tensor(np.arange(size))
+    tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
+    over = tracer.domain(op.mentions() & set(tracer.dim_names()))
+    one = tracer.emit(op, (), over, "one")
+    ones = tensor(tracer, Ref(one.name, one.domain.identity))
+    return ones.apply(CumSum(axis=0), ones) - 1
 
 
 def logical(op: type[Elementwise], bits: type[Elementwise], *xs: Any) -> RecurrentTensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from recurra.errors import RecurraError, here
 from recurra.ir.expr import Expr
-from recurra.ir.types import Type
+from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
 Size = Expr | int
 
@@ -13,6 +16,9 @@ class Dtype:
 
     def __init__(self, name: str):
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"rc.{'boolean' if self.name == 'bool' else self.name}"
 
     @property
     def type(self) -> Type:
@@ -26,3 +32,23 @@ class Dtype:
 f64, f32, f16, bf16 = (Dtype(n) for n in ("f64", "f32", "f16", "bf16"))
 i64, i32, i8, u32, u8 = (Dtype(n) for n in ("i64", "i32", "i8", "u32", "u8"))
 boolean = Dtype("bool")
+
+
+def dtype_name(of: Any) -> str:
+    """The name of an element type, "f32", given as that or as rc.f32.
+
+    Raises RecurraError for anything else.
+    """
+    name = of.name if isinstance(of, Dtype) else of
+    if isinstance(name, str) and name in WIDTH:
+        return name
+    known = SHORT_NAME.get(getattr(of, "__name__", str(of)).rpartition(".")[2])
+    raise RecurraError(
+        f"{of!r} is no type of elements",
+        facts=f"they are {', '.join(map(repr, (boolean, u8, i8, u32, i32, i64)))}, "
+        f"{', '.join(map(repr, (bf16, f16, f32, f64)))}",
+        hint=f"write {Dtype(known)!r}"
+        if known
+        else "a shape is one tuple: rc.zeros((4, 2), rc.f32)",
+        loc=here(),
+    )

@@ -7,13 +7,16 @@ from keyword import iskeyword
 from math import prod
 from typing import Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Domain, Range, Type, accumulator
 from recurra.lang.build import as_tensor, elementwise, promote
 from recurra.lang.dims import Index, is_condition, unwrap
+from recurra.lang.dtypes import Dtype, dtype_name
+from recurra.lang.operators import operator
+from recurra.lang.reductions import axis_of
 from recurra.lang.tensor import RecurrentTensor
 from recurra.lang.tracer import Tracer, current
 from recurra.ops import elementwise as el
@@ -111,12 +114,13 @@ def bound(name: str) -> Index:
     return Index(Sym(name))
 
 
-def constant(x: Any, dtype: str | None = None) -> RecurrentTensor:
+@operator("rc.constant(x)", "np.asarray", "torch.as_tensor")
+def constant(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """A tensor that is the same everywhere, from a number or an array."""
     return as_tensor(x, dtype)
 
 
-def value(x: Any, dtype: str = "f32") -> RecurrentTensor:
+def value(x: Any, dtype: str | Dtype = "f32") -> RecurrentTensor:
     """An index expression as a number: value(t), value(i + 1)."""
     return as_tensor(x, dtype)
 
@@ -157,6 +161,7 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
         )
 
 
+@operator("rc.where(c, x, y)", "np.where", "torch.where")
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     if isinstance(cond, Index) and is_condition(cond.expr):
@@ -173,25 +178,32 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
 
 
+@operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")
 def maximum(a: Any, b: Any) -> RecurrentTensor:
     """The greater of two tensors, element by element; `rc.max` is for index expressions."""
     return elementwise(el.Maximum, a, b)
 
 
+@operator("rc.minimum(x, y)", "np.minimum", "torch.minimum")
 def minimum(a: Any, b: Any) -> RecurrentTensor:
     """The lesser of two tensors, element by element; `rc.min` is for index expressions."""
     return elementwise(el.Minimum, a, b)
 
 
+@operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
 def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
-    (axis,) = xs[0]._axes(axis)  # pyright: ignore[reportPrivateUsage]
-    return xs[0].apply(movement.Concat(axis=axis), *xs)
+    """The tensors one after another along an axis, in the type in which they meet."""
+    xs = promote(*xs)
+    return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 
+@operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
 def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    """The tensors one after another along a new axis."""
     return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in xs], axis=axis)
 
 
+@operator('rc.einsum("ab,bc->ac", x, y)', "np.einsum", "torch.einsum")
 def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     """Σ over the labels that the result lacks: einsum("hk,k->h", w, x).
 
@@ -205,8 +217,9 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     return xs[0].apply(op, *xs)
 
 
+@operator("rc.uniform(domain, shape)", "rng.random", "torch.rand")
 def uniform(
-    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
 ) -> RecurrentTensor:
     """Draws from [0, 1), independent of schedule, tiling and backend.
 
@@ -216,6 +229,14 @@ def uniform(
     tracer = current()
     box = domain if isinstance(domain, Domain) else dims_of(domain)
     box = box if len(box) else tracer.domain(set(tracer.members))
+    sizes: tuple[Any, ...] = shape
+    if not all(isinstance(n, int) for n in sizes):
+        raise ShapeError(
+            f"a draw cannot have the shape {shape}",
+            facts="its sizes are numbers, also when the bounds are not known",
+            hint="draw over a dim, and read its points: rc.uniform((t,))[0:T]",
+            loc=here(),
+        )
     tracer.draws += 1
     dims: list[Any] = list(box.identity)
     room = 1 if prod(shape) > 1 or shape else 2
@@ -225,11 +246,18 @@ def uniform(
         key, counter = dims[1:], dims[:1]
     else:
         key, counter = dims[1:-1], [dims[0], dims[-1]]
-    op = Uniform(id=tracer.draws, key=tuple(key), counter=tuple(counter), shape=shape, dtype=dtype)
+    op = Uniform(
+        id=tracer.draws,
+        key=tuple(key),
+        counter=tuple(counter),
+        shape=shape,
+        dtype=dtype_name(dtype),
+    )
     node = tracer.emit(op, (), box, "u")
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
+@operator("rc.permutation(size, at)", "rng.permutation", "torch.randperm")
 def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTensor:
     """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
 
@@ -246,8 +274,9 @@ def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTens
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
+@operator("rc.normal(domain, shape)", "rng.standard_normal", "torch.randn")
 def normal(
-    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str = "f32"
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
 ) -> RecurrentTensor:
     """Standard normal draws (Box and Muller)."""
     u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)

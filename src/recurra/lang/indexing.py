@@ -13,7 +13,7 @@ from recurra.lang.affine import quasi_affine
 from recurra.lang.build import assigned
 from recurra.lang.dims import condition, is_condition, unwrap
 from recurra.lang.read import Read, tensor
-from recurra.ops import movement
+from recurra.ops import indexing, movement
 from recurra.sets import isl
 
 
@@ -131,9 +131,13 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
-    value = assigned(x.name, value, node.type).broadcast_to(node.type.shape)
+    value = assigned(x.name, value, node.type)
     conditions = [c for k in keys if (c := condition(k)) is not None]
     places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
+    if conditions and len(keys) == len(node.domain):
+        # a condition in the place of a dim chooses among all points of it
+        pairs = [(k, r.sym) for k, r in zip(keys, node.domain, strict=True)]
+        places = [unwrap(k) if condition(k) is None else dim for k, dim in pairs]
     if len(places) != len(node.domain):
         raise DomainError(
             f"{x.name} is defined at {len(places)} expressions",
@@ -141,6 +145,9 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
             hint=f"write {x.name}[{', '.join(node.domain.dims)}] = ...",
             loc=here(),
         )
+    value, places, ranges = _ranges(x, places, value)
+    conditions += ranges
+    value = value.broadcast_to(node.type.shape)
     _no_other_dims(x.name, node.domain, value)
     where: list[Expr] = []
     back: dict[str, Expr | int] = {}
@@ -156,6 +163,44 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
     x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+
+
+def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list[Expr]]:
+    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
+    node = x.graph[x.name]
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - node.type.rank)
+    conditions: list[Expr] = []
+    out: list[Any] = []
+    for r, e in zip(node.domain, places, strict=True):
+        out.append(r.sym if isinstance(e, slice) else e)
+        if not isinstance(e, slice):
+            continue
+        s = _index(e, r)
+        if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
+            _fixed_place(x, e, r)
+        inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
+        inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
+        conditions += [c for c in inside if not isl.always(c, node.domain)]
+        value = _row(x, value, s, r) if without <= 0 else value
+        without -= 1
+    return value, out, conditions
+
+
+def _row(x: Any, value: Any, s: Slice, r: Range) -> Any:
+    """The element of the first axis of a value that goes to a point of a range."""
+    if value.shape[0] not in (1, s.count):
+        raise ShapeError(
+            f"{x.name} is defined over {s}, which are {s.count} points, by {value.shape[0]} values",
+            facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
+            hint="give as many rows as points, or one value for all of them",
+            loc=here(),
+        )
+    at: Any = 0 if value.shape[0] == 1 else (r.sym - s.lo) // s.step
+    part = Range(r.dim, ex.minimum(s.hi, r.hi), s.lo)
+    ranges = {d.dim: d for d in value.domain} | {r.dim: part}
+    box = x.tracer.domain(set(ranges), ranges)
+    node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return tensor(x.tracer, Ref(node.name, node.domain.identity))
 
 
 def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:

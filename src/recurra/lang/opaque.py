@@ -6,6 +6,7 @@ import operator
 from typing import Any, NoReturn
 
 from recurra.errors import DomainError, here
+from recurra.lang.operators import OPERATORS, Operator
 
 # NumPy's name → Python's: array + tensor is NumPy's to begin with
 _OPERATORS = {
@@ -57,14 +58,34 @@ class OpaqueTensor(Opaque):
 
         name = _OPERATORS.get(ufunc.__name__)
         if name is None or method != "__call__":
-            mine = ufunc.__name__ if hasattr(type(self), ufunc.__name__) else "a method"
-            raise DomainError(
-                f"np.{ufunc.__name__} does not take recurrent tensors",
-                facts=f"this one is {self!r}, and has no values while the program is written",
-                hint=f"write x.{mine}()" if mine != "a method" else "see the methods of tensors",
-                loc=here(),
-            )
+            raise _not_taken(f"np.{ufunc.__name__}")
         return getattr(operator, name)(*map(as_tensor, operands))
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        raise _not_taken(f"np.{function.__name__}")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+        raise _not_taken(f"torch.{function.__name__}")
+
+
+def _not_taken(name: str) -> DomainError:
+    """A function of NumPy or torch, and what stands for it here."""
+    word = name.rpartition(".")[2]
+    mine = (o for o in OPERATORS.values() if name in (o.numpy, o.torch))
+    near = (o for o in OPERATORS.values() if word in _words(o))
+    found = next(mine, None) or next(near, None)
+    return DomainError(
+        f"{name} does not take recurrent tensors",
+        facts="a recurrent tensor has no values while the program is written",
+        hint=f"write {found.ours}" if found else "docs/operators.md lists what there is",
+        loc=here(),
+    )
+
+
+def _words(o: Operator) -> set[str]:
+    """The last words of its names."""
+    return {x.rpartition(".")[2] for x in (o.key, o.numpy, o.torch)}
 
 
 def _no_number(x: Any, what: str, hint: str) -> DomainError:

@@ -6,21 +6,21 @@ Domains are unioned when tensors meet; shapes broadcast from the right, as label
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any
+from math import pi
+from typing import Any, Literal
 
-from recurra.errors import ShapeError, here
-from recurra.ir import expr as ex
-from recurra.ir.expr import Expr
-from recurra.ir.op import LETTERS, Elementwise
-from recurra.ir.types import accumulator, is_float, join
+from recurra.errors import RecurraError, here
+from recurra.ir.op import Elementwise
+from recurra.ir.types import is_float
 from recurra.lang import indexing as brackets
-from recurra.lang.build import as_tensor, elementwise, logical, with_slope_of, zeros
-from recurra.lang.dims import unwrap, wrap
+from recurra.lang import layouts, ordering, reductions
+from recurra.lang.build import as_float, as_tensor, elementwise, logical, with_slope_of, zeros
+from recurra.lang.dtypes import Dtype, dtype_name
 from recurra.lang.matmul import matmul
 from recurra.lang.opaque import OpaqueTensor
+from recurra.lang.operators import operator
 from recurra.lang.read import Read
-from recurra.ops import bitwise, indexing, movement, reduction, scan, softmax
+from recurra.ops import bitwise, movement, reduction, special
 from recurra.ops import elementwise as el
 
 __all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
@@ -28,12 +28,6 @@ __all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
 
 def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
-
-
-def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments one by one, or as one tuple."""
-    one = sizes[0] if len(sizes) == 1 else None
-    return tuple(one) if isinstance(one, (tuple, list)) else sizes
 
 
 class RecurrentTensor(Read, OpaqueTensor):
@@ -54,25 +48,39 @@ class RecurrentTensor(Read, OpaqueTensor):
     def _elementwise(self, op: type[Elementwise], *others: Any) -> RecurrentTensor:
         return elementwise(op, self, *others)
 
+    @operator("x + y", "np.add", "torch.add")
     def __add__(self, o: Any) -> RecurrentTensor:
+        """The sum."""
         return self._elementwise(el.Add, o)
 
+    @operator("x - y", "np.subtract", "torch.sub")
     def __sub__(self, o: Any) -> RecurrentTensor:
+        """The difference."""
         return self._elementwise(el.Sub, o)
 
+    @operator("x * y", "np.multiply", "torch.mul")
     def __mul__(self, o: Any) -> RecurrentTensor:
+        """The product."""
         return self._elementwise(el.Mul, o)
 
+    @operator("x / y", "np.divide", "torch.div")
     def __truediv__(self, o: Any) -> RecurrentTensor:
+        """The quotient, a float: integers become f32."""
         return self._elementwise(el.Div, o)
 
+    @operator("x ** y", "np.power", "torch.pow")
     def __pow__(self, o: Any) -> RecurrentTensor:
+        """The power; of integers without its fraction."""
         return self.square() if type(o) is int and o == 2 else self._elementwise(el.Pow, o)
 
+    @operator("x % y", "np.mod", "torch.remainder")
     def __mod__(self, o: Any) -> RecurrentTensor:
+        """The rest of `x // y`, with the sign of y; of integers 0 where y is 0."""
         return self._elementwise(el.Mod, o)
 
+    @operator("x // y", "np.floor_divide", "torch.floor_divide")
     def __floordiv__(self, o: Any) -> RecurrentTensor:
+        """The quotient, rounded down; of integers 0 where y is 0."""
         return self._elementwise(el.FloorDivide, o)
 
     def __rfloordiv__(self, o: Any) -> RecurrentTensor:
@@ -96,37 +104,57 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __rpow__(self, o: Any) -> RecurrentTensor:
         return elementwise(el.Pow, o, self)
 
+    @operator("-x", "np.negative", "torch.neg")
     def __neg__(self) -> RecurrentTensor:
+        """The number with the other sign."""
         return self._elementwise(el.Neg)
 
     def __abs__(self) -> RecurrentTensor:
         return self.abs()
 
+    @operator("x == y", "np.equal", "torch.eq")
     def __eq__(self, o: object) -> Any:
+        """Are they equal?"""
         return self._elementwise(el.Equal, o)
 
+    @operator("x != y", "np.not_equal", "torch.ne")
     def __ne__(self, o: object) -> Any:
+        """Do they differ?"""
         return self._elementwise(el.NotEqual, o)
 
+    @operator("x < y", "np.less", "torch.lt")
     def __lt__(self, o: Any) -> RecurrentTensor:
+        """Is x less?"""
         return self._elementwise(el.Less, o)
 
+    @operator("x <= y", "np.less_equal", "torch.le")
     def __le__(self, o: Any) -> RecurrentTensor:
+        """Is x less or equal?"""
         return self._elementwise(el.LessEqual, o)
 
+    @operator("x > y", "np.greater", "torch.gt")
     def __gt__(self, o: Any) -> RecurrentTensor:
+        """Is x greater?"""
         return elementwise(el.Less, o, self)
 
+    @operator("x >= y", "np.greater_equal", "torch.ge")
     def __ge__(self, o: Any) -> RecurrentTensor:
+        """Is x greater or equal?"""
         return elementwise(el.LessEqual, o, self)
 
+    @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
     def __and__(self, o: Any) -> RecurrentTensor:
+        """Both, of truth values; bit by bit, of integers."""
         return logical(el.And, bitwise.BitAnd, self, o)
 
+    @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
     def __or__(self, o: Any) -> RecurrentTensor:
+        """One or both, of truth values; bit by bit, of integers."""
         return logical(el.Or, bitwise.BitOr, self, o)
 
+    @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
     def __xor__(self, o: Any) -> RecurrentTensor:
+        """One but not both, of truth values; bit by bit, of integers."""
         return self._elementwise(bitwise.BitXor, o)
 
     def __rand__(self, o: Any) -> RecurrentTensor:
@@ -138,10 +166,14 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __rxor__(self, o: Any) -> RecurrentTensor:
         return elementwise(bitwise.BitXor, o, self)
 
+    @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
     def __lshift__(self, o: Any) -> RecurrentTensor:
+        """The bits of an integer moved up by y."""
         return self._elementwise(bitwise.ShiftLeft, o)
 
+    @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
     def __rshift__(self, o: Any) -> RecurrentTensor:
+        """The bits of an integer moved down by y; the sign stays."""
         return self._elementwise(bitwise.ShiftRight, o)
 
     def __rlshift__(self, o: Any) -> RecurrentTensor:
@@ -150,9 +182,12 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __rrshift__(self, o: Any) -> RecurrentTensor:
         return elementwise(bitwise.ShiftRight, o, self)
 
+    @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
+        """Not, of truth values; bit by bit, of integers."""
         return logical(el.Not, bitwise.BitNot, self)
 
+    @operator("x @ y", "np.matmul", "torch.matmul")
     def __matmul__(self, o: Any) -> RecurrentTensor:
         """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
         return matmul(self, o)
@@ -162,47 +197,110 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     # ---- methods
 
-    def cast(self, dtype: str) -> RecurrentTensor:
-        return self if dtype == self.dtype else self.apply(el.Cast(to=dtype), self)
+    @operator('x.cast("f32")', "np.astype", "torch.Tensor.to")
+    def cast(self, dtype: str | Dtype) -> RecurrentTensor:
+        """The same numbers in another type; floats are cut off to integers."""
+        to = dtype_name(dtype)
+        return self if to == self.dtype else self.apply(el.Cast(to=to), self)
 
+    @operator("x.detach()", "", "torch.Tensor.detach")
     def detach(self) -> RecurrentTensor:
         """The same value; no gradient passes."""
         return self._elementwise(el.Detach)
 
+    @operator("x.exp()", "np.exp", "torch.exp")
     def exp(self) -> RecurrentTensor:
+        """eˣ"""
         return self._elementwise(el.Exp)
 
+    @operator("x.log()", "np.log", "torch.log")
     def log(self) -> RecurrentTensor:
+        """ln x"""
         return self._elementwise(el.Log)
 
+    @operator("x.tanh()", "np.tanh", "torch.tanh")
     def tanh(self) -> RecurrentTensor:
+        """tanh x"""
         return self._elementwise(el.Tanh)
 
+    @operator("x.sigmoid()", "scipy.special.expit", "torch.sigmoid")
     def sigmoid(self) -> RecurrentTensor:
+        """1 / (1 + e⁻ˣ)"""
         return self._elementwise(el.Sigmoid)
 
+    @operator("x.relu()", "", "torch.relu")
     def relu(self) -> RecurrentTensor:
         """max(x, 0); the slope at 0 is 0."""
         return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
 
+    @operator("x.sqrt()", "np.sqrt", "torch.sqrt")
     def sqrt(self) -> RecurrentTensor:
+        """√x"""
         return self._elementwise(el.Sqrt)
 
+    @operator("x.square()", "np.square", "torch.square")
     def square(self) -> RecurrentTensor:
+        """x²"""
         return self._elementwise(el.Square)
 
+    @operator("x.abs()", "np.abs", "torch.abs")
     def abs(self) -> RecurrentTensor:
+        """|x|; the slope at 0 is 0."""
         return self._elementwise(el.Abs)
 
+    @operator("x.sin()", "np.sin", "torch.sin")
     def sin(self) -> RecurrentTensor:
+        """sin x"""
         return self._elementwise(el.Sin)
 
+    @operator("x.cos()", "np.cos", "torch.cos")
     def cos(self) -> RecurrentTensor:
+        """cos x"""
         return self._elementwise(el.Cos)
 
+    @operator("x.floor()", "np.floor", "torch.floor")
     def floor(self) -> RecurrentTensor:
-        return self._elementwise(el.Floor)
+        """The next whole number below."""
+        return self._elementwise(el.Floor) if is_float(self.dtype) else self
 
+    @operator("x.round(decimals=0)", "np.round", "torch.round")
+    def round(self, decimals: int = 0) -> RecurrentTensor:
+        """To the nearest of so many decimals; of two that are as near, to the even one."""
+        if not is_float(self.dtype) and decimals >= 0:
+            return self
+        if decimals == 0:
+            return self._elementwise(el.Round)
+        x, scale = as_float(self), float(10 ** abs(decimals))
+        if decimals > 0:
+            return (x * scale).round() / scale
+        return ((x / scale).round() * scale).cast(self.dtype)
+
+    @operator("x.erf()", "scipy.special.erf", "torch.erf")
+    def erf(self) -> RecurrentTensor:
+        """2/√π ∫₀ˣ e^(-u²) du"""
+        return self._elementwise(special.Erf)
+
+    @operator("x.silu()", "", "torch.nn.functional.silu")
+    def silu(self) -> RecurrentTensor:
+        """x / (1 + e⁻ˣ)"""
+        return self * self.sigmoid()
+
+    @operator("x.gelu()", "", "torch.nn.functional.gelu")
+    def gelu(self, approximate: Literal["none", "tanh"] = "none") -> RecurrentTensor:
+        """x Φ(x), Φ the distribution of normal draws; with "tanh" nearly so, as in GPT-2."""
+        if approximate == "none":
+            return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
+        if approximate != "tanh":
+            raise RecurraError(
+                f"gelu cannot be approximated by {approximate!r}",
+                facts='it is "none", the exact one, or "tanh"',
+                hint='write x.gelu("tanh")',
+                loc=here(),
+            )
+        inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
+        return self * (inner.tanh() + 1.0) * 0.5
+
+    @operator("x.clip(lo, hi)", "np.clip", "torch.clamp")
     def clip(self, lo: Any, hi: Any) -> RecurrentTensor:
         """min(max(x, lo), hi); the slope at both ends is that of x."""
         raised = elementwise(el.Maximum, self, lo)
@@ -211,161 +309,28 @@ class RecurrentTensor(Read, OpaqueTensor):
             lambda: _where(raised > hi, hi, _where(self < lo, lo, self)),
         )
 
-    def _axes(self, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-        rank = len(self.shape)
-        every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-        for a in every:
-            if not isinstance(a, int):
-                raise ShapeError(
-                    f"{a} is no axis",
-                    facts=f"the tensor is {self!r}: axes are counted, dims are read over",
-                    hint=f"x[0:{str(a).upper()}].sum(axis=0) for a dim, sum(axis=0) for an axis",
-                    loc=here(),
-                )
-            if not -rank <= a < rank:
-                raise ShapeError(
-                    f"there is no axis {a}",
-                    facts=f"the tensor is {self!r}",
-                    hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
-                    if not rank
-                    else f"its axes are {-rank}..{rank - 1}",
-                    loc=here(),
-                )
-        return tuple(sorted(a % rank for a in every))
+    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
+    var, std, norm = reductions.var, reductions.std, reductions.norm
+    max, min, logsumexp = reductions.max, reductions.min, reductions.logsumexp
+    any, all = reductions.any, reductions.all
+    argmax, argmin = reductions.argmax, reductions.argmin
 
-    def _reduce(self, op: type[reduction.Reduction], axis: Any) -> RecurrentTensor:
-        return self.apply(op(axes=self._axes(axis)), self)
+    sort, argsort, topk = ordering.sort, ordering.argsort, ordering.topk
+    cumsum, cumprod, cummax = ordering.cumsum, ordering.cumprod, ordering.cummax
+    discounted_sum = ordering.discounted_sum
+    softmax, log_softmax = ordering.softmax, ordering.log_softmax
+    take, gather, scatter = ordering.take, ordering.gather, ordering.scatter
+    one_hot = ordering.one_hot
 
-    def sum(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        """Σ along axes; of truth values and integers below 32 bits it is i32."""
-        return self.cast(accumulator(self.dtype))._reduce(reduction.Sum, axis)
-
-    def mean(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
-        count: Any = 1
-        for a in self._axes(axis):
-            count = ex.mul(count, self.shape[a])
-        x = self.cast(join(self.dtype, "f32"))
-        mean = x.sum(axis) / as_tensor(wrap(count), x.dtype)
-        return mean.cast(self.dtype) if is_float(self.dtype) else mean
-
-    def max(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        return self._reduce(reduction.Max, axis)
-
-    def min(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        return self._reduce(reduction.Min, axis)
-
-    def any(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        return self._reduce(reduction.Any_, axis)
-
-    def all(self, axis: int | tuple[int, ...] | None = None) -> RecurrentTensor:
-        return self._reduce(reduction.All, axis)
-
-    def argmax(self, axis: int = -1) -> RecurrentTensor:
-        return self._reduce(reduction.ArgMax, axis)
-
-    def argmin(self, axis: int = -1) -> RecurrentTensor:
-        """The first position of the smallest along an axis."""
-        turned = -self if is_float(self.dtype) else ~self  # of any integer, also the smallest
-        return turned.argmax(axis)
-
-    def argsort(self, axis: int = -1) -> RecurrentTensor:
-        """Positions in ascending order; of equals the first comes first. x.take(i) is sorted."""
-        return self.apply(indexing.ArgSort(axis=self._axes(axis)[0]), self)
-
-    def cumsum(self, axis: int = 0) -> RecurrentTensor:
-        """Running sums along an axis, of the type that `sum` has."""
-        x = self.cast(accumulator(self.dtype))
-        return x.apply(scan.CumSum(axis=self._axes(axis)[0]), x)
-
-    def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
-        """Σₖ γᵏ x[k] along an axis."""
-        return self.apply(scan.DiscountedSum(gamma=float(gamma), axis=self._axes(axis)[0]), self)
-
-    def softmax(self, axis: int = -1) -> RecurrentTensor:
-        return self.apply(softmax.Softmax(axis=self._axes(axis)[0]), self)
-
-    def log_softmax(self, axis: int = -1) -> RecurrentTensor:
-        return self.apply(softmax.LogSoftmax(axis=self._axes(axis)[0]), self)
-
-    def flip(self, axis: int = 0) -> RecurrentTensor:
-        return self.apply(movement.Flip(axis=self._axes(axis)[0]), self)
-
-    def transpose(self, *order: Any) -> RecurrentTensor:
-        """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
-        axes = _given(order) or tuple(range(len(self.shape)))[::-1]
-        return self.apply(movement.Transpose(order=axes), self)
+    transpose, permute, reshape = layouts.transpose, layouts.permute, layouts.reshape
+    squeeze, expand, broadcast_to = layouts.squeeze, layouts.expand, layouts.broadcast_to
+    flip, roll, repeat, tile = layouts.flip, layouts.roll, layouts.repeat, layouts.tile
+    index, cut = layouts.index, layouts.cut
+    tril, triu, outer = layouts.tril, layouts.triu, layouts.outer
 
     @property
     def T(self) -> RecurrentTensor:
         return self.transpose()
-
-    def reshape(self, *shape: Any) -> RecurrentTensor:
-        """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left of a constant size."""
-        shape = _given(shape)
-        sizes = [unwrap(n) for n in shape]
-        if -1 in sizes:
-            known = prod(n for n in sizes if n != -1)
-            total = prod(self.shape)  # pyright: ignore[reportArgumentType]
-            if not isinstance(total, int) or known == 0 or total % known:
-                raise ShapeError(
-                    f"-1 has no value in {shape}", facts=f"this is {self!r}", loc=here()
-                )
-            sizes[sizes.index(-1)] = total // known
-        return self.apply(movement.Reshape(shape=tuple(sizes)), self)
-
-    def index(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """Element `at` (a number or an index expression) of an axis, proved to be on it."""
-        at, (axis,) = unwrap(at), self._axes(axis)
-        if type(at) is not int and not isinstance(at, Expr):
-            raise ShapeError(
-                f"{at!r} is no position on axis {axis}",
-                facts=f"the tensor is {self!r}",
-                hint="for positions by data use .take(i)",
-                loc=here(),
-            )
-        if type(at) is int and at < 0:
-            at = self.shape[axis] + at
-        return self.apply(indexing.Pick(axis=axis, at_=at), self)
-
-    def cut(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
-        """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
-        (axis,), lo = self._axes(axis), unwrap(lo)
-        return self.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), self)
-
-    def take(self, i: Any, axis: int = 0) -> RecurrentTensor:
-        """Elements along an axis by data; the axes of `i` take its place.
-
-        A position that is not on the axis takes the nearest element: -1 the first one.
-        """
-        (axis,), i = self._axes(axis), as_tensor(i)
-        full = LETTERS[: len(self.shape)]
-        new = LETTERS[len(full) : len(full) + len(i.shape)]
-        labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"
-        return self.apply(indexing.Take(labels=labels, axis=full[axis]), self, i)
-
-    def one_hot(self, size: int, dtype: str = "f32") -> RecurrentTensor:
-        return self.apply(indexing.OneHot(size=size, axis=len(self.shape), to=dtype), self)
-
-    def expand(self, size: Any, axis: int = 0) -> RecurrentTensor:
-        """Copies along a new axis of (possibly symbolic) size."""
-        full = LETTERS[: len(self.shape) + 1]
-        axis %= len(full)
-        kept = full[:axis] + full[axis + 1 :]
-        return self.apply(movement.Expand(labels=f"{kept}->{full}", sizes=(unwrap(size),)), self)
-
-    def broadcast_to(self, shape: tuple[Expr | int, ...]) -> RecurrentTensor:
-        lead = len(shape) - len(self.shape)
-        if lead < 0 or self.shape != shape[lead:]:
-            raise ShapeError(
-                f"{self.shape} does not fit {shape}", facts=f"this is {self!r}", loc=here()
-            )
-        if not lead:
-            return self
-        full = LETTERS[: len(shape)]
-        return self.apply(
-            movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), self
-        )
 
     def reduce_to(self, have: str, want: str) -> RecurrentTensor:
         """Sums the labels of `have` that `want` lacks, and orders the rest as in `want`."""

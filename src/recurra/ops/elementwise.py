@@ -22,6 +22,11 @@ def select(c: Any, g: Any) -> tuple[Any, Any]:
     return g.apply(Where(), c, g, zero), g.apply(Where(), c, zero, g)
 
 
+def one_like(x: Any) -> Const:
+    """1 in the type and the shape of a tensor."""
+    return Const(value=1.0, dtype=x.type.dtype, shape=x.type.shape)
+
+
 def tied(g: Any, second: Any, tie: Any) -> tuple[Any, Any]:
     """The cotangents of two of which the second, or each with a half, was chosen."""
     half = g.apply(Where(), tie, g * 0.5, g)
@@ -94,7 +99,7 @@ class Pow(Elementwise):
 
     def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
         # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
-        one = g.apply(Const(value=1.0, dtype=g.type.dtype, shape=g.type.shape))
+        one = g.apply(one_like(g))
         power = b.apply(Where(), b == 0.0, one, b - 1)
         safe = a.apply(Where(), a > 0.0, a, one)
         return g * b * a**power, g * y * safe.apply(Log(), safe)
@@ -177,6 +182,13 @@ class Floor(Numeric):
 
     def apply(self, xp: Any, x: Array) -> Array:
         return xp.floor(x)
+
+
+class Round(Numeric):
+    """y = the whole number nearest to x; of two that are as near, the even one"""
+
+    def apply(self, xp: Any, x: Array) -> Array:
+        return xp.round(x)
 
 
 class Square(Elementwise):

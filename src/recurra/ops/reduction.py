@@ -8,7 +8,7 @@ import numpy as np
 
 from recurra.ir.op import LETTERS, Array, Op, Reduction, summable
 from recurra.ir.types import NUMPY_NAME, Type, is_float
-from recurra.ops.elementwise import Equal, Maximum, short_type
+from recurra.ops.elementwise import Equal, Maximum, Where, one_like, select, short_type
 from recurra.ops.movement import Expand
 
 
@@ -33,6 +33,28 @@ class Sum(Reduction):
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (spread(g, x, self.axes),)
+
+
+class Prod(Reduction):
+    """y = Π x over axes"""
+
+    monoid = "mul"
+
+    def infer(self, x: Type) -> Type:
+        summable(self.name, x.dtype)
+        return super().infer(x)
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return xp.prod(x, axis=self.axes, dtype=x.dtype)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        """The product of the others: of those that are not 0, where no other is 0."""
+        zero = x == 0.0
+        rest = x.apply(Where(), zero, x.apply(one_like(x)), x)
+        total = spread(rest.apply(self, rest), x, self.axes)
+        zeros = zero.cast("i32")
+        others = spread(zeros.apply(Sum(axes=self.axes), zeros), x, self.axes) - zeros
+        return (select(others == 0, spread(g, x, self.axes) * (total / rest))[0],)
 
 
 class Extremum(Reduction, abstract=True):
@@ -128,7 +150,7 @@ class Fold(Op):
 
 
 REDUCTION: dict[str, type[Reduction]] = {
-    c.monoid: c for c in (Sum, Max, Min, Any_, All) if c.monoid is not None
+    c.monoid: c for c in (Sum, Prod, Max, Min, Any_, All) if c.monoid is not None
 }
 
 
@@ -137,6 +159,8 @@ def identity(monoid: str, dtype: str) -> float:
     match monoid:
         case "add" | "logical_or":
             return 0.0 if is_float(dtype) else 0 if dtype != "bool" else False
+        case "mul":
+            return 1.0 if is_float(dtype) else 1
         case "logical_and":
             return True
         case "maximum":

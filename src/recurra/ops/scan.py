@@ -8,6 +8,7 @@ from typing import Any, Self
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, floating, summable
 from recurra.ir.types import Type
+from recurra.ops.elementwise import Where, one_like, select
 
 
 class CumSum(Axis):
@@ -27,6 +28,38 @@ class CumSum(Axis):
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (g.apply(replace(self, reverse=not self.reverse), g),)
+
+
+class CumProd(Axis):
+    """y[k] = x[0] · .. · x[k]"""
+
+    def infer(self, x: Type) -> Type:
+        summable(self.name, x.dtype)
+        return super().infer(x)
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        return xp.cumprod(x, axis=self.axis, dtype=x.dtype)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        """Σ over j >= k of g[j] · y[j] / x[k]; for the first zero, of y as if it were 1 instead.
+
+        Behind the first zero every product of the others has that zero in it.
+        """
+        zero = x == 0.0
+        zeros = zero.cast("i32")
+        passed = zeros.apply(CumSum(axis=self.axis), zeros)
+        first = zero & (passed == 1)
+        one = x.apply(one_like(x))
+        rest = x.apply(Where(), first, one, x)
+        after = _from_here(g * rest.apply(self, rest), self.axis)
+        divisor = x.apply(Where(), zero, one, x)
+        before, _ = select(passed == 0, _from_here(g * y, self.axis) / divisor)
+        return (g.apply(Where(), first, after, before),)
+
+
+def _from_here(x: Any, axis: int) -> Any:
+    """x[k] + x[k+1] + .."""
+    return x.apply(CumSum(axis=axis, reverse=True), x)
 
 
 def powers(xp: Any, gamma: float, n: int, dtype: Any, axis: int, rank: int) -> Array:

@@ -22,6 +22,7 @@ _TOTAL = (
     el.Abs,
     el.Sign,
     el.Floor,
+    el.Round,
     el.Square,
     el.Tanh,
     el.Sigmoid,
@@ -83,4 +84,4 @@ def reduced(f: Fill, monoid: str, neutral: float, masked: bool) -> Fill:
         return f
     if monoid.startswith("logical"):
         return FINITE
-    return ANY if masked else f
+    return ANY if masked or monoid == "mul" else f

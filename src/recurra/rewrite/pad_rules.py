@@ -9,14 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
+from recurra.ops.ordering import CumMax, Scatter, Sort
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
-from recurra.ops.scan import CumSum, DiscountedSum, Discounts
+from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Uniform, Value
 from recurra.ops.window import Overlap, Windows
@@ -150,11 +151,33 @@ def _cumsum(p: Padding, x: Operand) -> Made:
     return Made(op, (x.ref,), fill)
 
 
-def _argsort(p: Padding, x: Operand) -> Made:
+def _cumprod(p: Padding, x: Operand) -> Made:
+    """The padding comes last, and no product of finite numbers need be finite."""
+    return Made(p.n.op, (x.ref,), [None if f is None else ANY for f in x.fill])
+
+
+def _cummax(p: Padding, x: Operand) -> Made:
+    """The padding comes last; a maximum is one of the elements."""
+    kind = FINITE if x.finite else ANY
+    return Made(p.n.op, (x.ref,), [None if f is None else kind for f in x.fill])
+
+
+def _sorted(p: Padding, x: Operand) -> Made:
     """The padding comes last, also in order."""
     op: Any = p.n.op
     x = p.masked(x, op.axis, highest(p.g.type(x.ref).dtype))
-    return Made(op, (x.ref,), [None if f is None else FINITE for f in x.fill])
+    places = isinstance(op, ArgSort)
+    return Made(op, (x.ref,), [None if f is None else FINITE if places else ANY for f in x.fill])
+
+
+def _scatter(p: Padding, *xs: Operand) -> Made:
+    """Nothing is put where the padding of the places says: they are off the axis."""
+    op: Any = p.n.op
+    axes = LETTERS[: xs[0].rank]
+    places = axes.replace(axes[op.axis], fresh_label(axes))
+    x, i, v = p.agreed(xs, (axes, places, places))
+    i = p.masked(i, op.axis, -1)
+    return Made(op, (x.ref, i.ref, v.ref), [None if f is None else ANY for f in x.fill])
 
 
 def _discounts(p: Padding, x: Operand) -> Made:
@@ -191,7 +214,11 @@ RULES: dict[type[Op], PadRule] = {
     Attention: _attention,
     LogSoftmax: _softmax,
     CumSum: _cumsum,
-    ArgSort: _argsort,
+    CumProd: _cumprod,
+    CumMax: _cummax,
+    ArgSort: _sorted,
+    Sort: _sorted,
+    Scatter: _scatter,
     Flip: moves.flip,
     Transpose: moves.transpose,
     Reshape: moves.reshape,

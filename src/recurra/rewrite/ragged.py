@@ -18,10 +18,11 @@ from recurra.ir.types import is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
-from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Cut, Expand, Flip, Transpose
-from recurra.ops.reduction import ArgMax, identity, lowest
-from recurra.ops.scan import CumSum, DiscountedSum, Discounts
+from recurra.ops.ordering import CumMax, Sort
+from recurra.ops.reduction import ArgMax, highest, identity, lowest
+from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 
 
@@ -118,6 +119,10 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Place: _inserted,
     OneHot: _inserted,
     CumSum: _same,
+    CumProd: _same,
+    CumMax: _same,
+    Sort: _same,
+    ArgSort: _same,
     Flip: _same,
     Softmax: _same,
     LogSoftmax: _same,
@@ -143,6 +148,8 @@ def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, floa
             return [(0, op.axis, 0.0)]
         case CumSum(reverse=True):  # what is past the end comes first
             return [(0, op.axis, 0.0)]
+        case Sort() | ArgSort():
+            return [(0, op.axis, highest(dtype))]
         case Softmax() | LogSoftmax():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():

@@ -26,6 +26,7 @@ from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.ordering import CumMax, Sort
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import All, Any_, ArgMax, Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
@@ -34,7 +35,19 @@ from recurra.ops.source import Const, Data, Input, Uniform, Value
 
 _PRODUCT = (el.Mul, el.And, Einsum)
 _ODD = (
-    *(el.Neg, el.Abs, el.Sign, el.Floor, el.Square, el.Sqrt, el.Tanh, el.Sin, el.Cast, el.Detach),
+    *(
+        el.Neg,
+        el.Abs,
+        el.Sign,
+        el.Floor,
+        el.Round,
+        el.Square,
+        el.Sqrt,
+        el.Tanh,
+        el.Sin,
+        el.Cast,
+        el.Detach,
+    ),
     special.Erf,
 )
 _LINEAR = (el.Add, el.Sub, el.Maximum, el.Minimum, el.WithGradient, move.Concat, Merge)
@@ -43,10 +56,10 @@ _MOVES = (
     *(Sum, Max, Min, CumSum, DiscountedSum, Discounts),
 )
 _TOTAL = (
-    *(*_PRODUCT, *_ODD[:4], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
+    *(*_PRODUCT, *_ODD[:5], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
     *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(ArgMax, ArgSort, Any_, All, OneHot, Value, Uniform, Permutation, Data),
+    *(ArgMax, ArgSort, Sort, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
     *(el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform),

@@ -295,12 +295,6 @@ def _squeeze(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x.reshape(*(n for k, n in enumerate(x.shape) if k not in p["dimensions"]))
 
 
-def _rev(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    for k in p["dimensions"]:
-        x = x.flip(k)
-    return x
-
-
 def _iota(p: Params) -> RecurrentTensor:
     return iota(p["shape"], p["dimension"], SHORT_NAME[np.dtype(p["dtype"]).name])
 
@@ -374,10 +368,11 @@ PRIMITIVES: dict[str, Primitive] = {
     "reduce_and": lambda p, x: x.all(p["axes"]),
     "reduce_max": lambda p, x: x.max(p["axes"]),
     "reduce_min": lambda p, x: x.min(p["axes"]),
+    "reduce_prod": lambda p, x: x.prod(p["axes"]),
     "reduce_or": lambda p, x: x.any(p["axes"]),
     "reduce_sum": lambda p, x: x.sum(p["axes"]),
     "reshape": lambda p, x: x.reshape(*p["new_sizes"]),
-    "rev": _rev,
+    "rev": lambda p, x: x.flip(tuple(p["dimensions"])),
     "rsqrt": lambda p, x: 1.0 / x.sqrt(),
     "select_n": lambda p, c, a, b: elementwise(el.Where, c, b, a),
     "shift_left": _pointwise(bitwise.ShiftLeft),

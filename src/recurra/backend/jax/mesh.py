@@ -36,6 +36,7 @@ AXIS = "worker"
 BEFORE_JAX = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "16"}
 _JOINS: Mapping[str, Callable[[Any, str], Any]] = {
     "add": lax.psum,
+    "mul": lambda x, axis: jnp.prod(lax.all_gather(x, axis), axis=0, dtype=x.dtype),
     "maximum": lax.pmax,
     "minimum": lax.pmin,
     "logical_or": lambda x, axis: lax.psum(x.astype(jnp.int32), axis) > 0,

@@ -17,5 +17,14 @@ class Names:
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return lax.fori_loop(0, times, body, state)
 
+    def cummax(self, x: Any, axis: int) -> Any:
+        return lax.cummax(x, axis)
+
+    def joined_at(self, join: str, x: Any, i: Any, v: Any, axis: int) -> Any:
+        at: list[Any] = list(jnp.indices(i.shape, sparse=True))
+        at[axis] = i
+        places = x.at[tuple(at)]
+        return places.add(v) if join == "add" else places.max(v)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(jnp, name)

@@ -117,6 +117,11 @@ class Names:
         to = x.dtype if dtype is None else dtype_of(dtype)
         return torch.sum(x, axes, keepdim=keepdims, dtype=to) if axes else x.to(to)
 
+    def prod(self, x: Tensor, axis: tuple[int, ...], dtype: Any) -> Tensor:
+        for a in sorted(axis, reverse=True):
+            x = torch.prod(x, a, dtype=dtype_of(dtype))
+        return x
+
     def max(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
         axes = axes_of(x, axis)
         return torch.amax(x, axes, keepdim=keepdims) if axes else x
@@ -139,8 +144,21 @@ class Names:
     def argsort(self, x: Tensor, axis: int, stable: bool) -> Tensor:
         return torch.argsort(x, dim=axis, stable=stable)
 
+    def sort(self, x: Tensor, axis: int) -> Tensor:
+        return torch.sort(x, dim=axis)[0]
+
     def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
         return torch.cumsum(x, axis, dtype=dtype_of(dtype))
+
+    def cumprod(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
+        return torch.cumprod(x, axis, dtype=dtype_of(dtype))
+
+    def cummax(self, x: Tensor, axis: int) -> Tensor:
+        return torch.cummax(x, axis)[0]
+
+    def joined_at(self, join: str, x: Tensor, i: Tensor, v: Tensor, axis: int) -> Tensor:
+        how = {"add": "sum", "maximum": "amax"}[join]
+        return torch.scatter_reduce(x, axis, i.to(torch.int64), v, how)
 
     def einsum(self, labels: str, *xs: Tensor) -> Tensor:
         return torch.einsum(labels, *xs)

@@ -169,6 +169,8 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         on_meta = {**kwargs, "device": "meta"} if "device" in kwargs else kwargs
         result = func(*args, **on_meta)
+        if isinstance(result, tuple) and result and all(isinstance(x, Tensor) for x in result):
+            return self.several(func, args, kwargs, result)
         if not isinstance(result, Tensor) or id(result) in self.values:
             return result
         operands = [x for x in _tensors((args, kwargs))]
@@ -189,6 +191,18 @@ class Recorder(TorchFunctionMode):
         ):
             self.aliases.add(name)
         return self.bind(result, name, kernel, level)
+
+    def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
+        """The results of a call that gives several."""
+        level = max((self.values[id(x)].level for x in _tensors((args, kwargs))), default=0)
+        kernel = self.kernel(level)
+        name = self.fresh()
+        kernel.lines.append((name, self.text(func, args, kwargs, lambda x: self.use(x, kernel))))
+        names = [self.fresh() for _ in results]
+        kernel.lines += [(each, f"{name}[{k}]") for k, each in enumerate(names)]
+        return tuple(
+            self.bind(x, each, kernel, level) for x, each in zip(results, names, strict=True)
+        )
 
     def text(self, func: Any, args: Any, kwargs: Mapping[str, Any], use: Any) -> str:
         """The call as an expression."""

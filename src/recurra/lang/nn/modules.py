@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from os import PathLike, fspath
@@ -37,6 +37,7 @@ class Parameter(RecurrentTensor):
         tracer.clocks[x.name] = steps
         super().__init__(tracer, x.ref)
         self.initial = initial
+        self._next: RecurrentTensor | None = None
         start(self, initial)
         tracer.params.append(self)
 
@@ -72,6 +73,22 @@ class Parameter(RecurrentTensor):
                 loc=here(),
             )
         advance(self, new)
+        self._next = as_tensor(new)
+
+    @property
+    def next(self) -> RecurrentTensor:
+        """The value that follows, which `step()` or `update()` has written: p.next[i] = p[i+1].
+
+        Raises RecurraError if nothing has.
+        """
+        if self._next is None:
+            raise RecurraError(
+                f"{self.name} has no next value yet",
+                facts="optimizer.step() writes it, or p.update(new)",
+                hint="call step() first",
+                loc=here(),
+            )
+        return self._next
 
 
 def _dims_and_steps(name: str, domain: Sequence[Any]) -> tuple[Domain, tuple[str, ...]]:
@@ -104,10 +121,14 @@ def clock(x: RecurrentTensor) -> list[Range]:
 
 def written_domain(p: Parameter) -> str:
     """The domain of a parameter as one writes it, with what it steps along at the end."""
+    return repr(_domain_as_given(p)).replace("'", "")
+
+
+def _domain_as_given(p: Parameter) -> tuple[Any, ...]:
+    """Dims by name, those that it steps along in brackets at the end."""
     steps = tuple(r.dim for r in clock(p))
-    last = f"({', '.join(steps)})" if len(steps) > 1 else "".join(steps)
-    parts = [*p.domain.without(*steps).dims, last]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if steps else "()"
+    rest = p.domain.without(*steps).dims
+    return (*rest, steps) if len(steps) > 1 else (*rest, *steps)
 
 
 def steps_of(x: RecurrentTensor) -> list[Range]:
@@ -181,6 +202,16 @@ class Module:
         for key, p in mine.items():
             p.restart(arrays[key])
 
+    def copy(self) -> Any:
+        """A module of its own parameters, which start where these do, and follow none until told.
+
+        For the targets of learning, and averages: q.update(..) for q in target.params.
+        """
+        return _with_parameters(self, _copied)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
     def __getitem__(self, at: Any) -> Any:
         """The module with its parameters read at other points, net[i, 0, 0](o); or, given a
         condition on its dims, at the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
@@ -195,27 +226,31 @@ class Module:
                 hint="write net[i, 0, 0](o), or e.g. dnn[(i + 1) % 5 == 0].checkpoint(path)",
                 loc=here(),
             )
-        return _read_at(self, index)
+        return _with_parameters(self, lambda p: p[index])
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
         View(self, TRUE).checkpoint(path)
 
 
-def _read_at(module: Module, index: tuple[Any, ...]) -> Module:
-    """The module with every parameter p as p[index]."""
+def _with_parameters(module: Module, change: Callable[[Parameter], Any]) -> Module:
+    """The module with every parameter p as change(p)."""
 
-    def read(x: Any) -> Any:
+    def changed(x: Any) -> Any:
         if isinstance(x, Module):
-            return _read_at(x, index)
+            return _with_parameters(x, change)
         if isinstance(x, (list, tuple)):
             parts: Any = x
-            return type(x)(map(read, parts))
-        return x[index] if isinstance(x, Parameter) else x
+            return type(x)(map(changed, parts))
+        return change(x) if isinstance(x, Parameter) else x
 
     out = copy(module)
-    vars(out).update({key: read(x) for key, x in vars(module).items()})
+    vars(out).update({key: changed(x) for key, x in vars(module).items()})
     return out
+
+
+def _copied(p: Parameter) -> Parameter:
+    return Parameter(p.initial, _domain_as_given(p), f"{p.name}_copy")
 
 
 class View:
@@ -291,7 +326,7 @@ class SiLU(Module):
     """y = x / (1 + e⁻ˣ)"""
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
-        return x * x.sigmoid()
+        return x.silu()
 
 
 class Sequential(Module):

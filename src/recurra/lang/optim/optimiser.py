@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from recurra.errors import RecurraError, here
@@ -10,6 +10,8 @@ from recurra.ir.graph import Ref
 from recurra.lang.dims import Index, wrap
 from recurra.lang.nn.modules import Parameter, start, steps_of
 from recurra.lang.tensor import RecurrentTensor, as_tensor
+
+After = Callable[[Parameter, RecurrentTensor], Any]
 
 
 class Optimiser:
@@ -22,13 +24,30 @@ class Optimiser:
         """Where `p` goes, against: the gradient, scaled and averaged."""
         raise NotImplementedError
 
-    def step(self) -> None:
+    def step(self, after: After | None = None) -> None:
         """Writes the next value of every parameter, from its `.grad`.
+
+        Args:
+            after: what becomes of each next value: lambda p, new: new.clip(-1, 1). Masks and limits
+                of weights are such functions.
 
         Raises RecurraError for a parameter without gradient, or without a dim to go along.
         """
         for p in self.params:
-            p.update(p - self.direction(p, gradient(p)) * self.lr)
+            update(p, p - self.direction(p, gradient(p)) * self.lr, after)
+
+
+def update(p: Parameter, new: RecurrentTensor, after: After | None) -> None:
+    """p[i+1] = after(p, new)[i]; raises RecurraError if `after` gives nothing."""
+    changed = new if after is None else after(p, new)
+    if changed is None:
+        raise RecurraError(
+            f"what is to follow the step gives no value for {p.name}",
+            facts="it is given the parameter and its next value, and returns what that becomes",
+            hint="write step(after=lambda p, new: new.clip(-1, 1))",
+            loc=here(),
+        )
+    p.update(changed)
 
 
 def state(p: Parameter, name: str) -> RecurrentTensor:

@@ -1,0 +1,122 @@
+"""Ops by the order of elements, or that put elements at places: sort, running maximum, scatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.op import LETTERS, Array, Axis, fresh_label
+from recurra.ir.types import Type, is_float
+from recurra.ops.elementwise import select
+from recurra.ops.indexing import ArgSort, Take
+from recurra.ops.scan import CumSum
+from recurra.ops.source import Const, Value
+
+
+def along(x: Any, i: Any, axis: int) -> Any:
+    """y[.., k, ..] = x[.., i[.., k, ..], ..]"""
+    full = LETTERS[: len(x.shape)]
+    new = full.replace(full[axis], fresh_label(full))
+    return x.apply(Take(labels=f"{full},{new}->{new}", axis=full[axis]), x, i)
+
+
+def filled(x: Any, value: float, dtype: str) -> Any:
+    """One number in the shape of a tensor."""
+    return x.apply(Const(value=value, dtype=dtype, shape=x.type.shape))
+
+
+def positions(x: Any, axis: int) -> Any:
+    """y[.., k, ..] = k along an axis, of the shape of a tensor, i32."""
+    ones = filled(x, 1, "i32")
+    return ones.apply(CumSum(axis=axis), ones) - 1
+
+
+class Sort(Axis):
+    """y = x in ascending order along an axis; NaN comes last"""
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        if "bfloat16" in str(x.dtype):  # which NumPy sorts wrongly where something is NaN
+            wide = xp.asarray(x, dtype="float32")
+            return xp.asarray(xp.sort(wide, axis=self.axis), dtype=x.dtype)
+        return xp.sort(x, axis=self.axis)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        order = x.apply(ArgSort(axis=self.axis), x)
+        place = order.apply(ArgSort(axis=self.axis), order)  # in y, of each element of x
+        return (along(g, place, self.axis),)
+
+
+class CumMax(Axis):
+    """y[k] = max(x[0], .., x[k])"""
+
+    def eval(self, xp: Any, x: Array) -> Array:
+        own = getattr(xp, "cummax", None)  # a function that NumPy has by another name
+        return xp.maximum.accumulate(x, axis=self.axis) if own is None else own(x, self.axis)
+
+    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        """To where each maximum was found: of equal elements to the last so far, as in torch."""
+        found, _ = select(x == y, positions(x, self.axis))
+        last = found.apply(self, found)
+        nothing = filled(x, 0.0, g.type.dtype)
+        return (g.apply(Scatter(axis=self.axis, add=True), nothing, last, g),)
+
+
+class Scatter(Axis):
+    """y = x, but v[.., k, ..] at place i[.., k, ..] of an axis, of several the last; `add`: x + v
+
+    Places off the axis are left out.
+    """
+
+    add: bool = False
+
+    def infer(self, x: Type, i: Type, v: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if is_float(i.dtype) or i.dtype == "bool":
+            raise TypeError(f"scatter: the places have type {i.dtype}, not an integer")
+        super().infer(x)
+        sizes = [[s for k, s in enumerate(t.shape) if k != self.axis] for t in (x, i)]
+        if i.shape != v.shape or sizes[0] != sizes[1] or i.rank != x.rank:
+            raise TypeError(f"scatter: {v} at places {i} of {x}: they differ off axis {self.axis}")
+        if x.dtype != v.dtype:
+            raise TypeError(f"scatter: operands have types {x.dtype}, {v.dtype}")
+        return x
+
+    def eval(self, xp: Any, x: Array, i: Array, v: Array) -> Array:
+        axis, n, rank = self.axis, x.shape[self.axis], len(x.shape)
+        if not i.shape[axis]:
+            return x
+        i = xp.asarray(i, dtype=i.dtype if str(i.dtype).endswith("64") else "int32")
+        i = xp.where((i >= 0) & (i < n), i, xp.full((), n, dtype=i.dtype))  # behind the end
+        front = tuple(slice(n) if k == axis else slice(None) for k in range(rank))
+        if self.add:
+            room = xp.pad(x, tuple((0, int(k == axis)) for k in range(rank)), constant_values=0)
+            return joined_at(xp, "add", room, i, v, axis)[front]
+        column = tuple(-1 if k == axis else 1 for k in range(rank))
+        order = xp.reshape(xp.arange(i.shape[axis], dtype="int32"), column)
+        room = tuple(s + int(k == axis) for k, s in enumerate(x.shape))
+        none = xp.full(room, -1, dtype="int32")
+        last = joined_at(xp, "maximum", none, i, xp.broadcast_to(order, i.shape), axis)[front]
+        found = xp.take_along_axis(v, xp.maximum(last, xp.zeros_like(last)), axis=axis)
+        return xp.where(last >= 0, found, x)
+
+    def vjp(self, g: Any, y: Any, x: Any, i: Any, v: Any) -> tuple[Any, ...]:
+        n = x.shape[self.axis]
+        end = n if isinstance(n, int) else i.apply(Value(expr=n, dtype=i.dtype))
+        heard, at = (i >= 0) & (i < end), along(g, i, self.axis)
+        if self.add:
+            return g, None, select(heard, at)[0]
+        order = positions(i, self.axis)
+        last = order.apply(self, filled(x, -1, "i32"), i, order)
+        heard = heard & (along(last, i, self.axis) == order)
+        return select(last < 0, g)[0], None, select(heard, at)[0]
+
+
+def joined_at(xp: Any, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
+    """`x` where each of `v` is joined to what lies at its place along an axis: add, or maximum."""
+    own = getattr(xp, "joined_at", None)
+    if own is not None:
+        return own(join, x, i, v, axis)
+    at: list[Any] = list(np.indices(i.shape, sparse=True))
+    at[axis], y = i, x.copy()
+    getattr(xp, join).at(y, tuple(at), v)
+    return y
