@@ -45,15 +45,17 @@ def demanded(
     sizes: Mapping[str, int],
     edges: bool = False,
     already: Mapping[str, Expr] = MappingProxyType({}),
+    ends: bool = True,
 ) -> Mapping[str, Expr]:
     """Return the condition under which each equation is asked for, of those that are not always.
 
     `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
     With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
     is not asked for either; this takes longer. Points under a condition in `already` are asked for
-    whoever reads them.
+    whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
     """
-    return _Demand(graph, sizes, by_index=True, edges=edges, found={**already}).solved()
+    found = {**already}
+    return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
 
 
 def chosen(graph: Graph) -> Mapping[str, Expr]:
@@ -71,6 +73,7 @@ class _Demand:
     sizes: Mapping[str, int]
     by_index: bool
     edges: bool = False
+    ends: bool = True
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
     known: dict[tuple[Expr, Domain], Expr] = field(default_factory=dict[Any, Expr])
@@ -98,7 +101,8 @@ class _Demand:
     def is_root(self, n: Node) -> bool:
         """Is it asked for whoever reads it?"""
         unread = not n.op.pure and not self.graph.readers[n.name]
-        return n.name in self.graph.outputs or unread or isinstance(n.op, (Input, Going))
+        ends = self.ends and isinstance(n.op, Going)
+        return n.name in self.graph.outputs or unread or ends or isinstance(n.op, Input)
 
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
         """The points of a source that an operand asks for."""

@@ -43,7 +43,7 @@ def demands(
     """
     have = {n.name: n for n in graph.nodes.values() if dim in n.domain and known(n, dim, sizes)}
     begun = {} if at is None else dict.fromkeys(have, compare(">=", Sym(dim), at))
-    asked = demanded(graph, sizes, already=begun)
+    asked = demanded(graph, sizes, already=begun, ends=False)
     out: dict[str, int] = {}
     for name, n in have.items():
         box = [b.domain[dim] for b in split_boxes(n.domain, asked.get(name, TRUE), sizes)]
