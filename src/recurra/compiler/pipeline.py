@@ -45,6 +45,7 @@ from recurra.rewrite.tile import BLOCK, TILE
 from recurra.rewrite.unshuffle import UNSHUFFLE
 from recurra.rewrite.wavefront import WAVEFRONT
 from recurra.schedule.by_isl import schedule_by_isl
+from recurra.schedule.guards import guards
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
@@ -112,7 +113,8 @@ def compile_graph(
     stages.end()
     strange = [n.name for n in g.nodes.values() if not _is_as_given(n, graph)]
     assert not strange, f"{strange[0]} is not what the caller gives"
-    s = rotated(SCHEDULERS[options.scheduler](g, cx.sizes), cx.sizes, cx.turns)
+    s = SCHEDULERS[options.scheduler](g, cx.sizes, guarded=guards(g, cx.sizes))
+    s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = coalesced(plan(s, cx.sizes))

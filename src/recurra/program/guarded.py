@@ -56,6 +56,14 @@ def guarded(
     return out
 
 
+def condition_of(
+    plan: Plan, items: Sequence[Item], active: frozenset[str], around: Sequence[Loop]
+) -> Expr:
+    """The condition under which anything of some items runs, of the times of the loops around."""
+    found = [guard_of(plan, it, active, around) for it in items if _runs(it, active)]
+    return both(*sorted(frozenset.intersection(*found), key=str)) if found else TRUE
+
+
 def guard_of(plan: Plan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
     """The conditions that all that runs of an item have in common."""
     mine = [_guard(plan.statements, s, around) for s in members((it,)) if s in active]

@@ -14,14 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
-from recurra.ir.expr import TRUE, Expr, both
+from recurra.ir.expr import TRUE, Expr
 from recurra.memory.plan import Plan, waited
 from recurra.memory.store import Axis, Store
 from recurra.memory.swap import Swap
 from recurra.program.ahead import nobody_waits
 from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
-from recurra.program.guarded import guard_of
+from recurra.program.guarded import condition_of
 from recurra.program.launch import asked_steps, items_ns, launch_steps
 from recurra.program.region import Flow, Region, flow_of, past_end, region, steps_below
 from recurra.program.steps import Segment, calls_host, members, segments
@@ -354,6 +354,7 @@ class _Lower:
         for group in self.stretches(items, active, around):
             (first, *_) = group
             parts = self.chunked(first, active, around)
+            when = condition_of(self.plan, group, active, around)
             if isinstance(first, Loop) and parts:
                 out += self.chunk_loops(first, parts, active)
             elif isinstance(first, Loop) and self.is_host(first):
@@ -361,20 +362,13 @@ class _Lower:
             elif self.is_host(first):
                 assert isinstance(first, Exec)
                 if first.name in active:
-                    out.append(HostCall(first.name, around, self.when(group, active, around)))
+                    out.append(HostCall(first.name, around, when))
             elif any(s in active for s in members(group)):
                 name = self.name(around)
                 made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
-                out.append(Launch(made, when=self.when(group, active, around)))
+                out.append(Launch(made, when=when))
         self.ended = before
         return tuple(out)
-
-    def when(
-        self, group: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
-    ) -> Expr:
-        """The condition under which anything of it runs, of the times of the loops around."""
-        found = [guard_of(self.plan, it, active, around) for it in group]
-        return both(*sorted(frozenset.intersection(*found), key=str))
 
     def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
         self.count += 1

@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Any
 
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.graph import Graph, Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
-from recurra.memory.store import Axis, Store
+from recurra.memory.store import Store
 from recurra.ops.collective import JOIN
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
@@ -29,7 +29,8 @@ from recurra.program.guarded import Guard, Guarded, guarded
 from recurra.program.homes import settle, settled
 from recurra.program.machine import Array, Machine
 from recurra.program.steps import Segment, members, open_ends, segments
-from recurra.program.tiles import only_tile, put, slot, stored_tile, tile
+from recurra.program.store_access import read, write
+from recurra.program.tiles import only_tile, slot, stored_tile
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 
 
@@ -432,85 +433,14 @@ class Walk:
         return settled(self.machine, array, store, home, {**env, **at})
 
     def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
-        starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
         array = state.stores[store.name]
-        if store.tiled is not None:
-            state.stores[store.name] = put(self.machine, array, store, starts, value, env)
-        else:
-            state.stores[store.name] = self.machine.write(array, starts, value)
+        state.stores[store.name] = write(self.machine, array, store, value, env)
 
     def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""
-        xp = self.machine.xp
-        array = state.stores[store.name]
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
-        if store.tiled is not None:
-            box = tile(self.machine, array, store, index, env)
-            return self.arrange(box, store, index, env)
-        starts: list[Any] = []
-        sizes: list[int] = []
-        rings: list[tuple[int, Slice, Axis]] = []
-        for k, a in enumerate(store.kept):
-            e = index[a.dim]
-            if not isinstance(e, Slice):
-                starts.append(slot(a, evaluate(e, env, xp)))
-                sizes.append(1)
-            elif a.kind == "block" and e.step == 1:
-                starts.append(evaluate(e.lo, env, xp) - a.lo)
-                sizes.append(evaluate(e.size, env))
-            else:
-                starts.append(0)
-                sizes.append(a.slots)
-                rings.append((k, e, a))
-        shape = store.type.sizes(self.plan.sizes)
-        if 0 in array.shape and 0 not in shape:  # no point of it exists: a branch never taken
-            sizes = [
-                evaluate(e.size, env) if isinstance(e := index[a.dim], Slice) else 1
-                for a in store.kept
-            ]
-            box = xp.zeros((*sizes, *shape), dtype=array.dtype)
-            return self.arrange(box, store, index, env)
-        box = self.machine.read(array, (*starts, *(0,) * len(shape)), (*sizes, *shape))
-        for k, e, a in rings:
-            at = evaluate(e.lo, env, xp) + xp.arange(evaluate(e.size, env), dtype="int32") * e.step
-            box = self.machine.gather(box, k, slot(a, at))
-        return self.arrange(box, store, index, env)
-
-    def arrange(
-        self, box: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
-    ) -> Array:
-        """Drops the axes of points, orders those of slices as the reference does, masks padding."""
-        xp = self.machine.xp
-        sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
-        keep = [k for k, a in enumerate(store.kept) if isinstance(index[a.dim], Slice)]
-        lead = len(store.kept)
-        box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
-        wanted = [d for d, e in index.items() if isinstance(e, Slice)]
-        for d in wanted:
-            if d not in sliced:  # a folded dim read as a range of one, or of none
-                box = xp.expand_dims(box, axis=0)
-                box = box if evaluate(index[d].size, env) else box[:0]
-                sliced.insert(0, d)
-        if sliced != wanted:
-            rest = tuple(range(len(wanted), len(box.shape)))
-            box = xp.permute_dims(box, (*(sliced.index(d) for d in wanted), *rest))
-        for k, d in enumerate(wanted):
-            box = self.mask(box, k, index[d], env)
-        return box
-
-    def mask(self, box: Array, k: int, s: Slice, env: Mapping[str, Any]) -> Array:
-        if s.pad is None or s.loose:
-            return box
-        xp = self.machine.xp
-        n = box.shape[k]
-        count = evaluate(s.count, env, xp)
-        if isinstance(count, int) and count >= n:
-            return box
-        valid = xp.reshape(
-            xp.arange(n) < count, tuple(n if j == k else 1 for j in range(len(box.shape)))
-        )
-        return xp.where(valid, box, xp.zeros_like(box))
+        return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)
 
 
 def neutral(op: Fold, dtype: str) -> Any:

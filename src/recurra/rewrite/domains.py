@@ -81,7 +81,7 @@ def _whole(op: Op) -> Op:
 
 
 @rule(Op)
-def at_one_point(n: Node, g: Rewriting) -> Ref | None:
+def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
     if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs or not len(n.domain):
         return None

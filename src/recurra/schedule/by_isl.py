@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from recurra.errors import ScheduleError
-from recurra.ir.expr import TRUE, evaluate
+from recurra.ir.expr import TRUE, Expr, evaluate
 from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.statement import StatementGraph
 from recurra.schedule.dependences import Dependence, real_dependences
-from recurra.schedule.guards import guards
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import stored, stray
 from recurra.schedule.lower_values import lower_values
@@ -31,13 +31,16 @@ MOST = 20_000_000  # operations of isl: some ten seconds
 LARGE = 8  # bounds are taken to be at least that, where they are
 
 
-def schedule_by_isl(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
+def schedule_by_isl(
+    graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr] = MappingProxyType({})
+) -> Schedule:
     """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops."""
     while True:
         try:
-            found = _once(graph, sizes, {n: f"{n} >= {min(v, LARGE)}" for n, v in sizes.items()})
+            near = {n: f"{n} >= {min(v, LARGE)}" for n, v in sizes.items()}
+            found = _once(graph, sizes, near, guarded)
         except ScheduleError:  # there may be one for these bounds alone; it takes isl much longer
-            found = _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()})
+            found = _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
         apart = stray(found, sizes)
         if not apart:
             break
@@ -48,9 +51,11 @@ def schedule_by_isl(graph: Graph, sizes: Mapping[str, int]) -> Schedule:
     return found
 
 
-def _once(graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str]) -> Schedule:
+def _once(
+    graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str], guarded: Mapping[str, Expr]
+) -> Schedule:
     """The schedule for bounds of which isl is told what is `known`."""
-    lowered = lower_values(graph, sizes, cuts={}, guards=guards(graph, sizes))
+    lowered = lower_values(graph, sizes, cuts={}, guards=guarded)
     every = list(lowered.statements)
     place = {s: k for k, s in enumerate(every)}
     edges = real_dependences(lowered)

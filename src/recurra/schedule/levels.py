@@ -24,7 +24,6 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
-from recurra.schedule.guards import guards
 from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retime import Edge, Infeasible, retime
@@ -48,15 +47,16 @@ def schedule(
     sizes: Mapping[str, int],
     axes: frozenset[str] = frozenset(),
     cuts: Cuts = MappingProxyType({}),
+    guarded: Mapping[str, Expr] = MappingProxyType({}),
 ) -> Schedule:
     """An order for every point of every equation; raises ScheduleError where there is none.
 
     Dims in `axes` are about to become axes: no loop is made for them. Equations in `cuts` are
     several statements, and so are those that have no order otherwise: a branch, or a point that is
-    read by itself, waits for what it reads, not for what the others read.
+    read by itself, waits for what it reads, not for what the others read. Those that are `guarded`
+    run under a condition.
     """
     first: NoOrder | None = None
-    guarded = guards(graph, sizes)
     while True:
         try:
             return _for_any_bounds(graph, sizes, axes, cuts, guarded)
