@@ -15,8 +15,8 @@ from recurra import interp
 from recurra.backend.jax.region import JaxBackend
 from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
+from recurra.cost import guards
 from recurra.ir.expr import TRUE
-from recurra.schedule import guards
 from test_random_programs import LONG, QUICK
 
 BACKENDS = ["numpy", "jax", "torch"]
@@ -136,3 +136,21 @@ def test_random_programs_under_conditions_compiled(case: Case) -> None:
 @given(programs())
 def test_random_programs_under_conditions_long(case: Case) -> None:
     check(case, NumpyBackend())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_seldom_asked_for_is_no_axis(backend: str) -> None:
+    """Nothing here needs a loop, but all points at once would be ten times the work."""
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        w = rc.constant((np.eye(64) * 0.9).astype("f4"))
+        x = rc.normal((i,), (64, 64))
+        y = rc.like(rc.f32, (i,), name="y")
+        y[(i + 1) % 10 == 0, i] = (((x @ w).tanh() @ w).tanh() @ w).sum()
+        y[i] = 0.0
+        rc.output(y=y)
+    program = ctx.compile({I: 40}, backend=backend)
+    rare = [s for s in program.compiled.schedule.statements.statements.values() if s.where != TRUE]
+    assert [s.op.name for s in rare].count("einsum") == 3
+    (want,) = interp.run(ctx.graph, {"I": 40}).values()
+    np.testing.assert_allclose(program.run()["y"], want, rtol=1e-3)

@@ -8,6 +8,7 @@ from functools import partial
 
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
+from recurra.cost.guards import guards
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
@@ -45,7 +46,6 @@ from recurra.rewrite.tile import BLOCK, TILE
 from recurra.rewrite.unshuffle import UNSHUFFLE
 from recurra.rewrite.wavefront import WAVEFRONT
 from recurra.schedule.by_isl import schedule_by_isl
-from recurra.schedule.guards import guards
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from recurra.cost.guards import guards
 from recurra.cost.model import compute_ns
 from recurra.ir.dims import Role
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Type
@@ -235,11 +237,18 @@ def granularity(
         last, why = batch_last(graph, sizes, dims)
     made: list[Decision] = []
     for dim in dims if last else reversed(dims):
-        members = frozenset(candidates(graph, dim))
+        members = frozenset(candidates(graph, dim, seldom(graph, sizes, dim)))
         if members and fuel().burn("a dim that orders nothing → an axis", dim):
             graph = vectorise(graph, dim, set(members), sizes, last)
             made.append(Decision(dim, members, last, why))
     return graph, tuple(made)
+
+
+def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
+    """Equations that a loop over a dim runs at few of its points, and those that read them there:
+    as an axis it would have all of them."""
+    rare = {n for n, c in guards(graph, sizes).items() if dim in symbols(c)}
+    return rare.union(r.name for n in rare for r, _ in graph.readers[n])
 
 
 def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:

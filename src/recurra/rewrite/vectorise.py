@@ -8,7 +8,7 @@ Operands that do not vary with it keep their shape: labels say so, nothing is co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,9 +27,10 @@ from recurra.rewrite.rule import Rewriting
 from recurra.sets.dependence import always_inside
 
 
-def candidates(graph: Graph, dim: str) -> set[str]:
-    """The equations that can be said with `dim` as an axis."""
+def candidates(graph: Graph, dim: str, but: Collection[str] = ()) -> set[str]:
+    """The equations that can be said with `dim` as an axis, of all but some."""
     out = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
+    out -= set(but)
     cycle = cycles(graph)
     while wrong := {
         n

@@ -13,9 +13,9 @@ from math import lcm, prod
 
 from recurra.analysis.demand import chosen, demanded
 from recurra.cost.model import compute_ns
-from recurra.ir.expr import TRUE, Expr, Mod, Sym, evaluate, substitute, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Mod, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph
-from recurra.ir.types import Domain
+from recurra.ir.types import Domain, is_shift
 from recurra.ops.control import Call, Item, Merge
 from recurra.sets.boxes import split_boxes
 from recurra.sets.extent import longest
@@ -69,8 +69,9 @@ def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
     if where == TRUE or len(dims) != 1:
         return 1.0
     (dim,) = dims
-    periods = [e.n for e in walk(where) if isinstance(e, Mod) and e.a == Sym(dim)]
-    period, lo = lcm(*periods), evaluate(domain[dim].lo, sizes)
+    periods = [e.n for e in walk(where) if isinstance(e, Mod) and is_shift(e.a, dim) is not None]
+    period = lcm(*periods)
     if not periods or period > MAX_PERIOD:
         return 1.0
-    return sum(bool(evaluate(where, {dim: lo + k})) for k in range(period)) / period
+    first = evaluate(domain[dim].lo, sizes)
+    return sum(bool(evaluate(where, {dim: first + k})) for k in range(period)) / period
