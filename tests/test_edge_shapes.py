@@ -86,7 +86,7 @@ NUMBERS: dict[str, Pair] = {
     "argmax": (lambda x: x.argmax(), lambda x: x.argmax(axis=on(x, -1))),
     "argmin": (lambda x: x.argmin(), lambda x: x.argmin(axis=on(x, -1))),
     "argsort": (lambda x: x.argsort(), lambda x: x.argsort(axis=on(x, -1), kind="stable")),
-    "flip": (lambda x: x.flip(), lambda x: np.flip(x, 0)),
+    "flip": (lambda x: x.flip(), np.flip),
     "transpose": pair(lambda x: x.transpose()),
     "flat": (lambda x: x.reshape(int(np.prod(x.shape))), lambda x: x.reshape(-1)),
     "one more axis": (lambda x: x.expand(1), lambda x: x[None]),

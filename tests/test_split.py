@@ -265,5 +265,5 @@ def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores(
     host = source(text(2400, 2000, 4, chunk=8, strip=100).compiled.program)  # no tiles of chunks
     lines = [x.strip() for x in host.splitlines()]
     (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]
-    assert set(lines[gone].split(" = ")) == {"k0_head_store", "key_head_store", "None"}
+    assert set(lines[gone].split(" = ")) == {"k0_head_store", "k1_head_store", "None"}
     assert not any("head" in x for x in lines[gone + 1 :])

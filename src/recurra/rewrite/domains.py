@@ -123,7 +123,8 @@ def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
     for reader, k, e in _indices(n, dim, g):
         if isinstance(e, Sym) and e.name in reader.domain:
             r = reader.domain[e.name]
-            e = r.lo if r.is_point else pinned(merge_condition(reader, k), e.name)
+            once = r.is_point and not n.domain[dim].is_point
+            e = r.lo if once else pinned(merge_condition(reader, k), e.name)
         if e is None or isinstance(e, Slice) or symbols(e) - set(g.sizes):
             return None
         found.add(e)
