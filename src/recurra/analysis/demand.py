@@ -54,7 +54,9 @@ def demanded(
     is not asked for either; this takes longer. Points under a condition in `already` are asked for
     whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
     """
-    found = {**already}
+    effects = [n.name for n in graph.nodes.values() if not n.op.pure]
+    taken = chosen(graph) if effects else {}
+    found = {**already, **{n: taken.get(n, TRUE) for n in effects}}
     return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
 
 
@@ -96,6 +98,8 @@ class _Demand:
                         todo.append(a.name)
                     else:
                         todo.appendleft(a.name)
+        if self.by_index:  # what nothing leads to is never asked for
+            self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
     def is_root(self, n: Node) -> bool:

@@ -38,7 +38,8 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
         return out
     saved: dict[Expr, float] = {}
     worth: dict[str, Expr] = {}
-    for name, c in demanded(graph, sizes).items():
+    asked = demanded(graph, sizes)
+    for name, c in asked.items():
         n = graph[name]
         share = share_of(n.domain.of(symbols(c)), c, sizes)
         if n.op.pure and not isinstance(n.op, Item) and share <= MAX_SHARE:
@@ -48,7 +49,14 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
             cost = compute_ns(graph, n, sizes) * inner
             saved[c] = saved.get(c, 0.0) + (1 - share) * cost
             worth[name] = c
-    return {**{name: c for name, c in worth.items() if saved[c] > GUARD_NS}, **out}
+    out = {**{name: c for name, c in worth.items() if saved[c] > GUARD_NS}, **out}
+    todo = list(out)
+    while todo:  # what reads them has nothing to read elsewhere
+        for r, _ in graph.readers[todo.pop()]:
+            if r.name in asked and r.name not in out:
+                out[r.name] = asked[r.name]
+                todo.append(r.name)
+    return out
 
 
 def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:

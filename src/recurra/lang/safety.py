@@ -103,7 +103,7 @@ def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
         if not n.op.pure or isinstance(n.op, Input) or proof.open:
             raise error
         domain = around(n.domain, asked.get(name, TRUE), sizes)
-        if domain == n.domain:
+        if domain == n.domain or asked.get(name) == FALSE:
             raise error
         nodes.append(replace(n, domain=domain))
     return graph.update(nodes)
