@@ -17,7 +17,7 @@ from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
 from recurra.cost import guards
 from recurra.ir.expr import TRUE
-from test_random_programs import LONG, QUICK
+from test_random_programs import CASES, LONG, QUICK
 
 BACKENDS = ["numpy", "jax", "torch"]
 
@@ -110,6 +110,12 @@ def check(case: Case, *backends: Any) -> None:
     for backend in backends:
         for options in ({}, {"axes": False}):
             compiled(case, backend, want, chunk=2, **options)
+
+
+@pytest.mark.usefixtures("_everywhere")
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_that_went_wrong_under_conditions(case: Case) -> None:
+    check(case, NumpyBackend())
 
 
 QUICKER = settings(QUICK, max_examples=15)

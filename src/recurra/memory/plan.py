@@ -176,6 +176,7 @@ class _Planner:
         if r.ref.name not in self.graph.whole and not self.graph[r.source].accumulates:
             self.asked.setdefault(r.ref.name, []).append(r)
             self.keep_all(r.ref.name)
+            self.overrun(r)
             self.accesses[r.sink, r.k] = Access(r.sink, r.k, "store")
             return
         if self.graph[r.source].accumulates:  # the running sum travels through the inner loops
@@ -253,10 +254,7 @@ class _Planner:
                 open_ = True
         for loop in inner:
             slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(r, loop))
-        domain = self.graph[r.source].domain
-        for e, d in zip(r.index, domain, strict=True):
-            if isinstance(e, Slice) and e.pad is not None:
-                self.overrun(r, e, d.dim)
+        self.overrun(r)
 
     def left(self, r: Dependence, loop: Loop) -> int:
         """How many of the last points of a loop are asked for behind it."""
@@ -320,16 +318,18 @@ class _Planner:
         at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
         return at + loop.shift[statement]
 
-    def overrun(self, r: Dependence, s: Slice, dim: str) -> None:
+    def overrun(self, r: Dependence) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""
-        assert s.pad is not None
-        span = evaluate(s.pad, self.sizes) * s.step
-        box = at_sizes(self.graph[r.sink].domain, self.sizes)
-        top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
-        if not isinstance(top, int):
-            top = self.graph[r.source].domain[dim].size(self.sizes) - 1
-        key = (r.source, dim)
-        self.reach[key] = max(self.reach.get(key, 0), top + span)
+        for s, d in zip(r.ref.index, self.graph.arrays[r.ref.name].domain, strict=True):
+            if not isinstance(s, Slice) or s.pad is None:
+                continue
+            box = at_sizes(self.graph[r.sink].domain, self.sizes)
+            top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
+            if not isinstance(top, int):
+                top = d.size(self.sizes) - 1
+            key = (r.ref.name, d.dim)
+            end = top + evaluate(s.pad, self.sizes) * s.step
+            self.reach[key] = max(self.reach.get(key, 0), end)
 
     def extent(self, name: str, dim: str) -> int:
         return longest(self.graph.arrays[name].domain, dim, self.sizes)

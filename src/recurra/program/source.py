@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from recurra.ir.expr import TRUE, Expr, Sym, substitute
+from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
 from recurra.memory.store import store_key
 from recurra.program.ended import Kept
 from recurra.program.frees import frees
@@ -38,6 +38,7 @@ _GLUE = "\N{NO-BREAK SPACE}"  # outside brackets, and inside of strings, a line 
 _PARTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.DOTALL)  # strings whole
 _QUOTES = ("'", '"')
 _TAKEN = {"run", "seed", "copy", "range"}
+_CONSTANT: dict[object, object] = {TRUE: True, FALSE: False}
 _CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
 
@@ -168,7 +169,7 @@ class _Writer:
         if condition != TRUE:
             clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
             known = substitute(substitute(condition, self.program.plan.sizes), clocks)
-            self.line(f"if {known}:")
+            self.line(f"if {_CONSTANT.get(known, known)}:")
             self.depth += 1
 
     def ints(self, r: Region) -> list[str]:

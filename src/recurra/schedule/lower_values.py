@@ -18,6 +18,7 @@ from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Array, Statement, StatementGraph
+from recurra.ir.types import Domain
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
 from recurra.sets.boxes import Box, split_boxes
@@ -71,10 +72,11 @@ def _whole(n: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
 
 
 def _fold(graph: Graph, n: Node) -> tuple[Statement, Statement]:
-    """The statement that adds up over the domain of the operand, and the one with the total."""
+    """The statement that adds up what the operand is at points of the fold, and the total."""
     total = Ref(graph.fresh(SUM + n.name), n.domain.identity)
     source = graph.read(n.args[0].name)
-    domain = graph[source.name].domain
+    mine = {r.dim: r for r in n.domain}
+    domain = Domain(tuple(mine.get(r.dim, r) for r in graph[source.name].domain))
     step = Statement(
         total.name, n.op, (source,), domain, n.type, total, n.name, accumulates=True, loc=n.loc
     )
