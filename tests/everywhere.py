@@ -33,3 +33,13 @@ def everywhere(
     for backend in backends:
         out[backend] = ctx.compile(bounds, backend=backend).run(inputs=inputs)
     return out
+
+
+def expect_interpreted(
+    ctx: Context, bounds: Mapping[Any, int], backend: str, rtol: float = 1e-6
+) -> None:
+    """A backend gives what the interpreter gives, for every output."""
+    want, have = interpreted(ctx, bounds), ctx.compile(bounds, backend=backend).run()
+    assert have.keys() == want.keys()
+    for name, x in want.items():
+        np.testing.assert_allclose(have[name], x, rtol=rtol, err_msg=name)

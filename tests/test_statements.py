@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 import recurra as rc
+from everywhere import expect_interpreted
 from program_checks import oracle
 from random_programs import Case, programs, ragged
-from recurra import interp
 from recurra.ir.graph import Graph
 from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
@@ -173,9 +173,7 @@ def test_a_total_is_taken_in_the_step_that_adds_it_up(terms: Any, backend: str) 
     ctx = rc.Context(dims="i t")
     with ctx as ((i, I), (t, T)):
         rc.output(out=late_total(terms)(i, I, t, T))
-    have = ctx.compile({I: 4, T: 3}, backend=backend).run()["out"]
-    (want,) = interp.run(ctx.graph, {"I": 4, "T": 3}).values()
-    np.testing.assert_allclose(have, want, rtol=1e-6)
+    expect_interpreted(ctx, {I: 4, T: 3}, backend)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -184,6 +182,4 @@ def test_what_one_branch_reads_holds_up_no_other(program: Any, backend: str) -> 
     ctx = rc.Context(dims="t")
     with ctx as ((t, T),):
         rc.output(x=program(t, T))
-    have = ctx.compile({T: 7}, backend=backend).run()["x"]
-    (want,) = interp.run(ctx.graph, {"T": 7}).values()
-    np.testing.assert_allclose(have, want, rtol=1e-6)
+    expect_interpreted(ctx, {T: 7}, backend)

@@ -27,36 +27,45 @@ MAX_PERIOD = 4096  # points of which the share of a condition is counted
 
 def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
     """Return the condition under which equations run, of those that do not run everywhere."""
-    out: dict[str, Expr] = {}
-    if any(isinstance(n.op, Call) for n in graph.nodes.values()):
-        taken = chosen(graph)
-        for n in graph.nodes.values():
-            made = n.args[0].name if isinstance(n.op, Item) else n.name
-            if isinstance(n.op, (Call, Item)) and made in taken:
-                out[n.name] = taken[made]
+    out = {} if all(n.op.pure for n in graph.nodes.values()) else _of_calls(graph)
     if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
         return out
-    saved: dict[Expr, float] = {}
-    worth: dict[str, Expr] = {}
     asked = demanded(graph, sizes)
-    for name, c in asked.items():
-        n = graph[name]
-        share = share_of(n.domain.of(symbols(c)), c, sizes)
-        if n.op.pure and not isinstance(n.op, Item) and share <= MAX_SHARE:
-            dims = n.domain.dims
-            last = max((dims.index(d) for d in symbols(c) if d in dims), default=-1)
-            inner = prod(longest(n.domain, d, sizes) for d in dims[last + 1 :])
-            cost = compute_ns(graph, n, sizes) * inner
-            saved[c] = saved.get(c, 0.0) + (1 - share) * cost
-            worth[name] = c
-    out = {**{name: c for name, c in worth.items() if saved[c] > GUARD_NS}, **out}
+    out = {**_worth(graph, asked, sizes), **out}
     todo = list(out)
-    while todo:  # what reads them has nothing to read elsewhere
+    while todo:  # who reads them has nothing to read elsewhere
         for r, _ in graph.readers[todo.pop()]:
             if r.name in asked and r.name not in out:
                 out[r.name] = asked[r.name]
                 todo.append(r.name)
     return out
+
+
+def _of_calls(graph: Graph) -> dict[str, Expr]:
+    """The conditions of host calls, and of the results that are taken apart."""
+    taken, out = chosen(graph), dict[str, Expr]()
+    for n in graph.nodes.values():
+        call = n.args[0].name if isinstance(n.op, Item) else n.name
+        if isinstance(n.op, (Call, Item)) and call in taken:
+            out[n.name] = taken[call]
+    return out
+
+
+def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
+    """The conditions of which a guard saves more than it costs, by all that runs under one."""
+    saved: dict[Expr, float] = {}
+    found: dict[str, Expr] = {}
+    for name, c in asked.items():
+        n = graph[name]
+        share = share_of(n.domain.of(symbols(c)), c, sizes)
+        if not n.op.pure or isinstance(n.op, Item) or share > MAX_SHARE:
+            continue
+        dims = n.domain.dims
+        last = max((dims.index(d) for d in symbols(c) if d in dims), default=-1)
+        inside = prod(longest(n.domain, d, sizes) for d in dims[last + 1 :])
+        saved[c] = saved.get(c, 0.0) + (1 - share) * compute_ns(graph, n, sizes) * inside
+        found[name] = c
+    return {name: c for name, c in found.items() if saved[c] > GUARD_NS}
 
 
 def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:

@@ -9,9 +9,8 @@ the context, the first outermost. A pure function needs none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -110,7 +109,7 @@ def call(
         token = first_token(outer)
         *ys, after = emit_call(host, types, tensors, batch, box, token=token, stem=_name_of(fn))
         in_order(token, after, outer)
-        tracer.finishing.add(where_taken)
+        tracer.finishing[where_taken] = None
     return ys[0] if one else tuple(ys)
 
 
@@ -182,7 +181,7 @@ def where_taken(graph: Graph) -> Graph:
         condition, call = taken.get(name, TRUE), graph[name]
         if condition == TRUE:
             continue
-        passed[after.name] = fresh = _fresh(nodes, f"{name}_passed")
+        passed[after.name] = fresh = graph.fresh(f"{name}_passed", nodes)
         args = (Ref(after.name, after.domain.identity), call.args[-1])
         op = Merge(when=(condition, negate(condition)))
         nodes[fresh] = Node(fresh, op, args, call.domain, after.type, call.loc)
@@ -199,7 +198,3 @@ def _is_token(graph: Graph, n: Node) -> bool:
     op = graph[n.args[0].name].op
     host = op.fn.value if isinstance(op, Call) else None
     return isinstance(host, Host) and not host.pure and n.op.k == len(host.results)
-
-
-def _fresh(taken: Container[str], stem: str) -> str:
-    return next(x for k in count() if (x := stem if not k else f"{stem}_{k + 1}") not in taken)

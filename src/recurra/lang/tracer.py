@@ -51,7 +51,8 @@ class Tracer:
     effects: list[Checkpoint] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
-    finishing: set[Callable[[Graph], Graph]] = field(default_factory=set)  # what is done to it
+    # what is done to the finished graph, each once and in this order
+    finishing: dict[Callable[[Graph], Graph], None] = field(default_factory=dict)
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what steps, and along which dims

@@ -13,10 +13,9 @@ from recurra.analysis.demand import demanded
 from recurra.ir.expr import TRUE, Expr, Prod, Sym, compare, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain
-from recurra.ops.source import Input
 from recurra.sets.boxes import split_boxes
 from recurra.sets.extent import varies
-from recurra.sets.interval import Box, narrow, span
+from recurra.sets.interval import box_of, narrow, span
 
 
 def narrowed(graph: Graph, dim: str, at: int, sizes: Mapping[str, int]) -> Graph:
@@ -41,24 +40,16 @@ def demands(
 
     With `at`, by readers that start there, if they may start later.
     """
-    have = {n.name: n for n in graph.nodes.values() if dim in n.domain and known(n, dim, sizes)}
+    nodes = graph.nodes.values()
+    have = {n.name: n for n in nodes if dim in n.domain and not varies(n.domain[dim], sizes)}
     begun = {} if at is None else dict.fromkeys(have, compare(">=", Sym(dim), at))
     asked = demanded(graph, sizes, already=begun, ends=False)
     out: dict[str, int] = {}
     for name, n in have.items():
-        box = [b.domain[dim] for b in split_boxes(n.domain, asked.get(name, TRUE), sizes)]
-        start, end = evaluate(n.domain[dim].lo, sizes), evaluate(n.domain[dim].hi, sizes)
-        lo = min((evaluate(r.lo, sizes) for r in box), default=end - 1)
-        out[name] = start if fixed(graph, n) else lo
+        parts = split_boxes(n.domain, asked.get(name, TRUE) if n.op.pure else TRUE, sizes)
+        last = evaluate(n.domain[dim].hi, sizes) - 1
+        out[name] = min((evaluate(b.domain[dim].lo, sizes) for b in parts), default=last)
     return out
-
-
-def known(n: Node, dim: str, sizes: Mapping[str, int]) -> bool:
-    return not varies(n.domain[dim], sizes)
-
-
-def fixed(graph: Graph, n: Node) -> bool:
-    return n.name in graph.outputs or isinstance(n.op, Input) or not n.op.pure
 
 
 def least(
@@ -75,24 +66,11 @@ def least(
     start = e.lo if isinstance(e, Slice) else e
     if isinstance(start, Expr) and any(isinstance(x, Prod) for x in walk(start)):
         return 0
-    box = box_of(n.domain, dim, sizes, first)
-    when = merge_condition(n, k)
+    late = (r if first is None or r.dim != dim else replace(r, lo=first) for r in n.domain)
+    box, when = box_of(Domain(tuple(late)), sizes), merge_condition(n, k)
     if when is not None and box is not None:
         box = narrow(box, substitute(when, sizes))
     if box is None:
         return None
     start = substitute(start, sizes)
     return span(start, box)[0] if symbols(start) <= box.keys() else 0
-
-
-def box_of(domain: Domain, dim: str, sizes: Mapping[str, int], first: int | None) -> Box | None:
-    """The points of a domain as a box around them."""
-    box: dict[str, tuple[int, int]] = {}
-    for r in domain:
-        lo = span(substitute(r.lo, sizes), box)[0]
-        hi = span(substitute(r.hi, sizes), box)[1] - 1
-        lo = first if r.dim == dim and first is not None else lo
-        if lo > hi:
-            return None
-        box[r.dim] = (lo, hi)
-    return box

@@ -27,7 +27,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.types import Domain, Range
-from recurra.sets.interval import narrow, span
+from recurra.sets.interval import ends_of, narrow, span
 
 MAX_BOXES = 16  # of one condition; one that needs more is kept as a condition
 
@@ -140,7 +140,7 @@ def _one_sided(
 
 def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
     """Does a comparison hold everywhere in a box, nowhere, or (None) is neither plain?"""
-    box = _ends(domain, sizes)
+    box = ends_of(domain, sizes)
     known = substitute(c, sizes)
     if known in (TRUE, FALSE):
         return known == TRUE
@@ -161,17 +161,8 @@ def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
     return True if always else None
 
 
-def _ends(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """The first and last point of each dim, of all points of those that its ends mention."""
-    box: dict[str, tuple[int, int]] = {}
-    for r in domain:
-        lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
-        box[r.dim] = (span(lo, box)[0], span(hi, box)[1] - 1)
-    return box
-
-
 def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:
-    return any(lo > hi for lo, hi in _ends(domain, sizes).values())
+    return any(lo > hi for lo, hi in ends_of(domain, sizes).values())
 
 
 def _greatest(a: Expr | int, b: Expr | int, sizes: Mapping[str, int]) -> Expr | int:

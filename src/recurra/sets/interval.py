@@ -19,7 +19,6 @@ from recurra.ir.expr import (
     Sym,
     lin,
     substitute,
-    symbols,
 )
 from recurra.ir.types import Domain
 
@@ -56,17 +55,21 @@ def span(e: Expr | int, box: Box) -> tuple[int, int]:
             raise TypeError(f"not an integer expression: {e!r}")
 
 
-def box_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]] | None:
-    """A box around the points of a domain; None where it has none, or bounds are not known."""
+def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and the last point of each dim, of all points of those that its ends mention."""
     box: dict[str, tuple[int, int]] = {}
     for r in domain:
         lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
-        if (symbols(lo) | symbols(hi)) - box.keys():
-            return None
         box[r.dim] = (span(lo, box)[0], span(hi, box)[1] - 1)
-        if box[r.dim][0] > box[r.dim][1]:
-            return None
     return box
+
+
+def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
+    """A box around the points of a domain; None where it has none, or bounds are not known."""
+    if set().union(*(r.mentions() for r in domain)) - set(domain.dims) - sizes.keys():
+        return None
+    box = ends_of(domain, sizes)
+    return box if all(lo <= hi for lo, hi in box.values()) else None
 
 
 def narrow(box: Box, where: Expr) -> Box | None:
