@@ -150,7 +150,7 @@ def chain(stages: list[Stage], ended: bool) -> tuple[rc.Context, dict[Any, Any]]
             x[i, at] = (w + 0.5).cast(kind).broadcast_to((rows,))
             x[i, then] = ((x[i, now].cast("f32") * 0.5 + seen + w).sin() * 40.0).abs().cast(kind)
             made.append(x)
-        loss = made[-1][i, 0].cast("f32").sum() * 1e-3
+        loss = made[-1][i, 0:T].cast("f32").sum() * 1e-3  # of all: what nobody asks for is not made
         w[i + 1] = (w + loss).tanh()
         rc.log(loss=loss)
     return ctx, {I: 3, T: rc.until(done, max=7) if ended else 5}
