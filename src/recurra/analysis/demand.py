@@ -34,7 +34,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.sets.boxes import Box, around, split_boxes
+from recurra.sets.boxes import around, decided
 from recurra.sets.interval import box_of, span
 
 MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
@@ -156,16 +156,8 @@ class _Demand:
             return both(*(self.simplified(x, domain) for x in c.args))
         mine = domain.of(symbols(c))
         if (c, mine) not in self.known:
-            self.known[c, mine] = self.decided(c, mine)
+            self.known[c, mine] = decided(mine, c, self.sizes)
         return self.known[c, mine]
-
-    def decided(self, c: Expr, domain: Domain) -> Expr:
-        """TRUE or FALSE for a condition that holds everywhere or nowhere."""
-        named = symbols(c).union(*(r.mentions() for r in domain))
-        if c in (TRUE, FALSE) or named - set(domain.dims) - self.sizes.keys():
-            return c
-        boxes = split_boxes(domain, c, self.sizes)
-        return TRUE if boxes == (Box(domain),) else c if boxes else FALSE
 
 
 def _joined(a: Expr, b: Expr) -> Expr:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from math import prod
 
 from recurra.cost.prices import PRICES, Prices
-from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node
-from recurra.ir.types import Tuple
+from recurra.ir.types import AnyType, Tuple, Type
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Fold
+from recurra.sets.extent import longest_axis
 
 HELD = 1.3  # a byte that is held is worth so many times its traffic: of two that tie, the smaller
 LAUNCH_NS, ARRAY_NS = 2.5e3, 3.5e3  # of a launch, and of every array that it is given
@@ -32,22 +32,23 @@ def compute_ns(
         size: dict[str, int] = {}
         for axes, a in zip(ins.split(","), node.args, strict=True):
             for c, s in zip(axes, graph.read_type(a).shape, strict=True):
-                size[c] = evaluate(s, sizes)
+                size[c] = longest_axis(s, node.domain, sizes)
         return 2.0 * prod(size.values()) / prices.flops_per_ns
     if isinstance(node.op, Attention):
-        q, k = (_sizes(graph.read_type(a), sizes) for a in node.args[:2])
+        q, k = (_sizes(graph.read_type(a), node, sizes) for a in node.args[:2])
         roles = node.op.roles()
-        made = prod(q) + prod(_sizes(node.type, sizes))
+        made = prod(q) + prod(_sizes(node.type, node, sizes))
         return 2.0 * made * k[roles.k.index(roles.n)] / prices.flops_per_ns
     alone = isinstance(node.op, (Fold, Pick))  # of what is read, only what is made is touched
     read = [] if alone else [graph.read_type(a) for a in node.args]
-    work = max([node.type, *read], key=lambda t: prod(_sizes(t, sizes)))
-    return prices.of(node.op.name) * prod(_sizes(work, sizes))
+    work = max([node.type, *read], key=lambda t: prod(_sizes(t, node, sizes)))
+    return prices.of(node.op.name) * prod(_sizes(work, node, sizes))
 
 
-def _sizes(t: object, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    shape: tuple[object, ...] = getattr(t, "shape", ())
-    return tuple(evaluate(s, sizes) for s in shape)
+def _sizes(t: AnyType, n: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The lengths of the axes of what an equation reads or makes, the longest of its points."""
+    shape = t.shape if isinstance(t, Type) else ()
+    return tuple(longest_axis(s, n.domain, sizes) for s in shape)
 
 
 def launch_ns(arrays: int) -> float:

@@ -69,7 +69,7 @@ def cost(
 
     On a diagonal every choice is made for all cells, and what is read is moved first.
     """
-    batch = set(batch_dims(graph))
+    batch = set(batch_dims(graph, sizes))
     p, q = f.axis.size(sizes), f.other.size(sizes)
     steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
     total = 0.0

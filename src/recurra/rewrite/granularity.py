@@ -22,7 +22,7 @@ from recurra.ops.indexing import Take
 from recurra.rewrite.as_they_lie import as_they_lie
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.vectorise import candidates, vectorise
+from recurra.rewrite.vectorise import vectorise, with_axis
 from recurra.sets.dependence import happens
 from recurra.sets.lag import Lag, lag
 
@@ -144,10 +144,10 @@ FASTER = 0.2  # what layers gain at most by a batch that goes last
 SCATTERED = 10.0  # ns to take a number of a row whose numbers lie apart then, measured
 
 
-def batch_dims(graph: Graph) -> list[str]:
+def batch_dims(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """The dims that order nothing: no cycle moves along them, some equation can have them."""
     ordered = loops(graph)
-    return [d for d in graph.declared if not ordered[d] and candidates(graph, d)]
+    return [d for d in graph.declared if not ordered[d] and with_axis(graph, d, sizes)[1]]
 
 
 def inside_tiles(graph: Graph) -> list[str]:
@@ -155,10 +155,10 @@ def inside_tiles(graph: Graph) -> list[str]:
     return [d.name for d in graph.dims if d.role is Role.POINTS]
 
 
-def batches(graph: Graph) -> list[str]:
+def batches(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """The dims that order nothing, but not those of tiles: of them only the inside is an axis."""
     inside = inside_tiles(graph)
-    return [d for d in batch_dims(graph) if d not in inside and graph.points_of(d) is None]
+    return [d for d in batch_dims(graph, sizes) if d not in inside and graph.points_of(d) is None]
 
 
 def batch_last(
@@ -237,10 +237,10 @@ def granularity(
         last, why = batch_last(graph, sizes, dims)
     made: list[Decision] = []
     for dim in dims if last else reversed(dims):
-        members = frozenset(candidates(graph, dim, seldom(graph, sizes, dim)))
+        cut, members = with_axis(graph, dim, sizes, seldom(graph, sizes, dim))
         if members and fuel().burn("a dim that orders nothing → an axis", dim):
-            graph = vectorise(graph, dim, set(members), sizes, last)
-            made.append(Decision(dim, members, last, why))
+            graph = vectorise(cut, dim, members, sizes, last)
+            made.append(Decision(dim, frozenset(members), last, why))
     return graph, tuple(made)
 
 
@@ -295,7 +295,9 @@ def laid_out(
 def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
     """The dims that become axes: decided when they are first asked for."""
     if cx.free is None:
-        cx.free = laid_out(graph, cx, batches(graph) if cx.tuning.axes else [], inside_tiles(graph))
+        cx.free = laid_out(
+            graph, cx, batches(graph, cx.sizes) if cx.tuning.axes else [], inside_tiles(graph)
+        )
     return cx.free
 
 

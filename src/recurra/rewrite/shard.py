@@ -160,7 +160,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make the program that of one of several workers, for its own rows."""
-    cx.shard = choose(graph, cx.sizes, batch_dims(graph), cx.workers)
+    cx.shard = choose(graph, cx.sizes, batch_dims(graph, cx.sizes), cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)
     return shard(graph, cx.sizes, cx.shard)

@@ -8,11 +8,11 @@ Operands that do not vary with it keep their shape: labels say so, nothing is co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.order import components
@@ -20,22 +20,45 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Foreign, Merge
 from recurra.ops.indexing import Pick, Take
-from recurra.ops.movement import Cut, Expand, Reshape, Transpose
+from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.ops.permutation import Permutation
 from recurra.ops.source import Const, Input, Uniform, Value
+from recurra.rewrite.cut_branches import cut_branches, is_concatenation
 from recurra.rewrite.rule import Rewriting
+from recurra.sets.boxes import split_boxes
 from recurra.sets.dependence import always_inside
 
 
-def candidates(graph: Graph, dim: str, but: Collection[str] = ()) -> set[str]:
+def with_axis(
+    graph: Graph, dim: str, sizes: Mapping[str, int], but: Collection[str] = ()
+) -> tuple[Graph, set[str]]:
+    """The graph, and the equations that can be said with `dim` as an axis, of all but some.
+
+    Definitions by branches are cut where these change along the dim, if that makes them such.
+    """
+    names = {
+        n.name
+        for n in graph.nodes.values()
+        if isinstance(n.op, Merge) and dim in n.op.mentions() and n.name not in but
+    }
+    while True:
+        cut, joined = cut_branches(graph, dim, names, sizes) if names else (graph, {})
+        out = candidates(cut, dim, sizes, but)
+        kept = {name for name, whole in joined.items() if whole in out}
+        if kept == names:
+            return cut, out
+        names = kept
+
+
+def candidates(
+    graph: Graph, dim: str, sizes: Mapping[str, int], but: Collection[str] = ()
+) -> set[str]:
     """The equations that can be said with `dim` as an axis, of all but some."""
     out = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
     out -= set(but)
-    cycle = cycles(graph)
+    branches = _Branches(graph, dim, sizes)
     while wrong := {
-        n
-        for n in out
-        if not _says(graph, graph[n], dim, out) or not _guards(graph, graph[n], dim, out, cycle)
+        n for n in out if not _says(graph, graph[n], dim, out) or not branches.stay(graph[n], out)
     }:
         out -= wrong
     return out
@@ -43,6 +66,8 @@ def candidates(graph: Graph, dim: str, but: Collection[str] = ()) -> set[str]:
 
 def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
     """Can every operand be read along the axis: in place, or as a whole range that is gathered?"""
+    if is_concatenation(graph, n, dim):
+        return True
     for a in n.args:
         source = graph[a.name]
         for e, r in zip(a.index, source.domain, strict=True):
@@ -66,43 +91,66 @@ def cycles(graph: Graph) -> dict[str, int]:
     return {n: k for k, part in enumerate(parts) for n in part}
 
 
-def _guards(graph: Graph, n: Node, dim: str, members: set[str], cycle: Mapping[str, int]) -> bool:
-    """Does every merge, as reader or as `n`, still read its branches only where they are chosen?
+@dataclass
+class _Branches:
+    """Are operands of a merge still read only where they are chosen, once a dim is an axis?"""
 
-    On a cycle nothing else will do, for the guard may be what gives the cycle its order.
-    """
-    if isinstance(n.op, Merge):
-        chosen = dim in n.op.mentions()  # a select reads every branch everywhere
-        for a in n.args:
-            if not chosen and a.name in members:
-                continue
-            if cycle[a.name] == cycle[n.name] or not always_inside(
-                a.index, graph[a.name].domain, n.domain
-            ):
-                return False
-    for reader, k in graph.readers[n.name]:
-        if (
-            isinstance(reader.op, Merge)
-            and not _read_as_is(reader, k, n, dim, members)
-            and (
-                cycle[reader.name] == cycle[n.name]
-                or not _safe_apart(reader, reader.args[k], n, dim)
-            )
-        ):
+    graph: Graph
+    dim: str
+    sizes: Mapping[str, int]
+    cycle: dict[str, int] = field(default_factory=dict[str, int])
+    boxes: dict[tuple[str, int], Domain | None] = field(default_factory=dict[Any, Any])
+
+    def __post_init__(self) -> None:
+        self.cycle = cycles(self.graph)
+
+    def stay(self, n: Node, members: set[str]) -> bool:
+        """Do those that `n` reads, if it is a merge, and `n` as an operand of others?"""
+        mine = [(n, k) for k in range(len(n.args))] if isinstance(n.op, Merge) else []
+        others = [(r, k) for r, k in self.graph.readers[n.name] if isinstance(r.op, Merge)]
+        return all(self.stays(r, k, members) for r, k in (*mine, *others))
+
+    def stays(self, reader: Node, k: int, members: set[str]) -> bool:
+        """On a cycle nothing else will do: the branch may be what gives the cycle its order."""
+        a, member = reader.args[k], reader.name in members
+        source = self.graph[a.name]
+        if member and self.dim in reader.op.mentions():
+            if is_concatenation(self.graph, reader, self.dim):
+                return all(x.name in members for x in reader.args)
+            # a select reads every branch everywhere
+            inside = always_inside(a.index, source.domain, reader.domain)
+            return inside and self.cycle[a.name] != self.cycle[reader.name]
+        if self.as_it_is(reader, a, source, members) or self.chosen_at(reader, k) is not None:
+            return True
+        if self.cycle[a.name] == self.cycle[reader.name]:
             return False
-    return True
+        if member and source.name not in members:
+            return always_inside(a.index, source.domain, reader.domain)
+        return _safe_apart(reader, a, source, self.dim)
+
+    def as_it_is(self, reader: Node, a: Ref, source: Node, members: set[str]) -> bool:
+        """Does the reader need nothing but the value of the source itself?"""
+        if a.name not in members:
+            return reader.name not in members
+        e = a.index[source.domain.dims.index(self.dim)]
+        return (
+            reader.name in members
+            and e == Sym(self.dim)
+            and source.domain[self.dim] == reader.domain[self.dim]
+            and not a.slices
+        )
+
+    def chosen_at(self, merge: Node, k: int) -> Domain | None:
+        if (merge.name, k) not in self.boxes:
+            self.boxes[merge.name, k] = chosen_at(merge, k, self.sizes)
+        return self.boxes[merge.name, k]
 
 
-def _read_as_is(reader: Node, k: int, n: Node, dim: str, members: set[str]) -> bool:
-    """Does the reader need nothing but `n` itself, along an axis that both have?"""
-    a = reader.args[k]
-    e = a.index[n.domain.dims.index(dim)]
-    return (
-        reader.name in members
-        and e == Sym(dim)
-        and n.domain[dim] == reader.domain[dim]
-        and not a.slices
-    )
+def chosen_at(merge: Node, k: int, sizes: Mapping[str, int]) -> Domain | None:
+    """The points at which a branch is chosen, if they are a box."""
+    assert isinstance(merge.op, Merge)
+    found = split_boxes(merge.domain, merge.op.when[k], sizes)
+    return found[0].domain if len(found) == 1 and found[0].where == TRUE else None
 
 
 def _safe_apart(reader: Node, a: Ref, n: Node, dim: str) -> bool:
@@ -276,15 +324,35 @@ class _Vectorise:
         self.now = self.cycle[n.name]
         member = n.name in self.members
         domain = n.domain.without(self.dim) if member else n.domain
-        pairs = [self.operand(n, a, domain) for a in n.args]
+        if member and is_concatenation(self.before, n, self.dim):
+            return self.concatenated(n, domain)
+        places = [self.place(n, k, domain) for k in range(len(n.args))]
+        pairs = [self.operand(n, a, at) for a, at in zip(n.args, places, strict=True)]
         args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
         if not member:
             return replace(n, args=args)
         ranks = tuple(len(self.before.read_type(a).shape) for a in n.args)
         if not any(flags) and self.dim not in n.op.mentions() and not isinstance(n.op, Const):
             return self.copied(n, args, domain)
-        op, args = self.batched(n, args, flags, ranks, domain)
+        op, args = self.batched(n, args, flags, ranks, domain, places)
         return replace(n, op=op, args=args, domain=domain, type=self.new_type(n))
+
+    def place(self, n: Node, k: int, domain: Domain) -> Domain:
+        """Where an operand is brought into shape: that of a branch where it is chosen alone."""
+        member = n.name in self.members
+        if not isinstance(n.op, Merge) or (member and self.dim in n.op.mentions()):
+            return domain
+        box = chosen_at(n, k, self.g.sizes)
+        return domain if box is None else box.without(self.dim) if member else box
+
+    def concatenated(self, n: Node, domain: Domain) -> Node:
+        """The pieces of a definition, one after another."""
+        assert isinstance(n.type, Type)
+        args = tuple(
+            Ref(a.name, self.before[a.name].domain.without(self.dim).identity) for a in n.args
+        )
+        op = Concat(axis=n.type.rank if self.last else 0)
+        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n), locs=())
 
     def copied(self, n: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
         """An equation that is the same all along the dim: one value, copied."""
@@ -308,6 +376,7 @@ class _Vectorise:
         flags: tuple[bool, ...],
         ranks: tuple[int, ...],
         domain: Domain,
+        places: Sequence[Domain],
     ) -> tuple[Op, tuple[Ref, ...]]:
         """The op of one equation with the new axis; operands are expanded only where it insists."""
         r = n.domain[self.dim]
@@ -328,8 +397,8 @@ class _Vectorise:
                 new = op.batch(flags, ranks, self.last)
                 if new is None:
                     args = tuple(
-                        a if f else self.widen(a, size, domain)
-                        for a, f in zip(args, flags, strict=True)
+                        a if f else self.widen(a, size, at)
+                        for a, f, at in zip(args, flags, places, strict=True)
                     )
                     new = op.batch((True,) * len(args), ranks, self.last)
                 assert new is not None, f"{op.name} has no batch rule"

@@ -53,6 +53,23 @@ def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tu
     return found
 
 
+def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
+    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere."""
+    named = symbols(condition).union(*(r.mentions() for r in domain))
+    if condition in (TRUE, FALSE) or named - set(domain.dims) - sizes.keys():
+        return condition
+    boxes = split_boxes(domain, condition, sizes)
+    return TRUE if boxes == (Box(domain),) else condition if boxes else FALSE
+
+
+def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
+    """The condition without the parts that hold everywhere in a domain; FALSE if it never holds."""
+    if isinstance(condition, Logic) and condition.op == "&" and condition.args:
+        parts = (simplified(domain, x, sizes) for x in condition.args)
+        return decided(domain, both(*parts), sizes)
+    return decided(domain, condition, sizes)
+
+
 def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
     """The smallest part of a domain, as a box, that has all points at which a condition holds."""
     found = [box.domain for box in split_boxes(domain, condition, sizes)]

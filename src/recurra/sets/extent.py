@@ -26,8 +26,12 @@ def longest(domain: Domain, dim: str, sizes: Mapping[str, int]) -> int:
     r = domain[dim]
     if not varies(r, sizes):
         return r.size(sizes)
-    others = at_sizes(domain.without(dim), sizes)
-    gap: Any = substitute(r.hi, sizes) - substitute(r.lo, sizes)
-    top = isl.largest(gap, others)
-    assert isinstance(top, int), f"{r} has no greatest length over {others}"
+    return longest_axis(r.hi - r.lo, domain.without(dim), sizes)
+
+
+def longest_axis(length: Any, domain: Domain, sizes: Mapping[str, int]) -> int:
+    """The greatest length of an axis, of all points of a domain."""
+    known = substitute(length, sizes)
+    top = known if isinstance(known, int) else isl.largest(known, at_sizes(domain, sizes))
+    assert isinstance(top, int), f"{length} is not bounded over {domain}"
     return top
