@@ -341,3 +341,108 @@ def test_unsigned_words_are_refused_or_right(backend: str):
     found = ctx.compile({T: 3}, backend=backend).run(inputs=given)["u"]
     np.testing.assert_array_equal(found, given["u"].cumsum())
     assert found.dtype == np.uint32
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_numbers_are_halves_beside_halves(dtype: str):
+    """Also in a branch, and in a loop where every value is a scalar."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        fs = {
+            "sigmoid": lambda x: x.sigmoid(),
+            "silu": lambda x: x.silu(),
+            "gelu": lambda x: x.gelu(),
+            "erf": lambda x: x.erf(),
+            "power": lambda x: 0.5 * x**1.5 + 0.25,
+        }
+        for name, f in fs.items():
+            x = rc.like(getattr(rc, dtype), domain=(t,), name=name)
+            x[0] = 0.7
+            x[t] = f(x[t - 1])
+            rc.output(**{name: x})
+    found = everywhere(ctx, {T: 4})
+    for backend, results in found.items():
+        for name, x in results.items():
+            assert x.dtype == NUMPY_NAME[dtype], (name, backend)
+            want = found["interpreter"][name].astype(np.float32)
+            np.testing.assert_allclose(x.astype(np.float32), want, rtol=2e-2, err_msg=name)
+
+
+def test_a_number_beyond_halves_is_refused():
+    with rc.Context(dims="t") as ((t, _),):
+        x = rc.like(rc.f16, domain=(t,), name="x")
+        with pytest.raises(ShapeError, match=r"the number has a value that f16 cannot hold"):
+            x[t] = 1e6
+
+
+def test_a_sigmoid_is_not_0_before_its_type_is():
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,), name="x")
+        rc.output(log=x.sigmoid().log(), whole=x.sigmoid())
+    x = np.array([-80, -30, -20, -10, 0, 10, 30, 200], np.float32)
+    whole = 1 / (1 + np.exp(-x.astype(np.float64)))
+    for backend, found in everywhere(ctx, {T: len(x)}, {"x": x}).items():
+        np.testing.assert_allclose(found["whole"], whole, rtol=1e-5, err_msg=backend)
+        np.testing.assert_allclose(found["log"], np.log(whole), rtol=1e-5, atol=1e-6)
+
+
+def test_triangles_keep_the_type():
+    ctx = rc.Context(dims="t")
+    full = np.arange(9).reshape(3, 3) % 4 > 0
+    with ctx as ((_, T),):
+        rc.output(low=rc.constant(full).tril(), high=rc.constant(full).triu(1))
+    for backend, found in everywhere(ctx, {T: 1}).items():
+        for name, want in (("low", np.tril(full)), ("high", np.triu(full, 1))):
+            np.testing.assert_array_equal(found[name], want, err_msg=backend)
+            assert found[name].dtype == bool
+
+
+def test_numbers_run_over_without_a_word():
+    """Warnings are errors here: integers wrap around and 1 / 0 is inf, in loops as in arrays."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        state = rc.like(rc.i32, domain=(t,))
+        state[0] = 12345
+        state[t] = state[t - 1] * 1664525 + 1013904223
+        x = rc.input(rc.f32[2], (t,), name="x")
+        k = rc.input(rc.i8[2], (t,), name="k")
+        rc.output(state=state, inverse=1 / x, rest=x % 0.0, quotient=k // rc.constant(-1, "i8"))
+    state = [12345]
+    for _ in range(3):
+        state.append((state[-1] * 1664525 + 1013904223 + 2**31) % 2**32 - 2**31)
+    given = {"x": np.array([[0, 1]] * 4, np.float32), "k": np.array([[-128, 3]] * 4, np.int8)}
+    for found in everywhere(ctx, {T: 4}, given).values():
+        assert found["state"].tolist() == state
+        np.testing.assert_array_equal(found["inverse"], [[INF, 1]] * 4)
+        np.testing.assert_array_equal(found["rest"], [[NAN, NAN]] * 4)
+        np.testing.assert_array_equal(found["quotient"], [[-128, -3]] * 4)
+
+
+def test_nan_comes_last_in_ranges_that_grow():
+    """What such a range is padded with comes behind its NaN."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,), name="x")
+        past, rest = x[0 : t + 1], x[t:T]
+        rc.output(
+            first=past.sort().index(0),
+            last=past.sort().index(t),
+            middle=past.sort().index(t // 2),
+            greatest=past.sort(descending=True).index(0),
+            place=past.argsort().index(t),
+            least_of_rest=rest.sort().index(0),
+        )
+    x = np.array([NAN, INF, NAN, 1, -INF, INF, 2, NAN], np.float32)
+    order = [np.sort(x[: k + 1]) for k in range(len(x))]
+    want = {
+        "first": [o[0] for o in order],
+        "last": [o[-1] for o in order],
+        "middle": [o[k // 2] for k, o in enumerate(order)],
+        "greatest": [o[-1] for o in order],
+        "place": [np.argsort(x[: k + 1], stable=True)[k] for k in range(len(x))],
+        "least_of_rest": [np.sort(x[k:])[0] for k in range(len(x))],
+    }
+    for backend, found in everywhere(ctx, {T: len(x)}, {"x": x}).items():
+        for name, values in want.items():
+            np.testing.assert_array_equal(found[name], values, err_msg=f"{name} on {backend}")

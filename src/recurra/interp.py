@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -20,7 +20,6 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ir.values import fitted
 from recurra.ops.control import Call, Merge
-from recurra.ops.elementwise import Going, Where
 from recurra.ops.source import Input
 
 Array = np.ndarray
@@ -117,10 +116,7 @@ def run(
 ) -> dict[str, Array]:
     """Every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
     oracle = Oracle(graph, bounds, inputs or {}, seed, show)
-    # past their end rows hold anything, and so may what is not chosen
-    hides = any(isinstance(n.op, (Going, Where)) for n in graph.nodes.values())
-    quiet = np.errstate(all="ignore") if hides else nullcontext()
-    with _deep_recursion(), quiet:
+    with _deep_recursion(), np.errstate(all="ignore"):  # integers wrap around, 1 / 0 is inf
         found = {
             o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
             for o in graph.outputs

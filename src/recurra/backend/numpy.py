@@ -13,9 +13,6 @@ from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
-from recurra.ops.control import Merge
-from recurra.ops.elementwise import Where
-from recurra.program.ended import endings
 from recurra.program.execute import Reading
 from recurra.program.function import function
 from recurra.program.machine import Until
@@ -81,7 +78,10 @@ class NumpyMachine:
 
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings: what is hidden may be anything, also what is not finite."""
+    """Without NumPy's warnings, as on the other backends: integers wrap around, 1 / 0 is inf.
+
+    What is computed and hidden, such as 1 / t at t = 0, may be anything; check="nan" has the rest.
+    """
 
     def quiet(*given: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -100,8 +100,7 @@ class NumpyBackend:
         self.machine = NumpyMachine()
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        run = function(plan, region, self.machine)
-        return in_silence(run) if _hides(plan) else run
+        return in_silence(function(plan, region, self.machine))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
@@ -146,14 +145,3 @@ class NumpyBackend:
 
     def result(self, x: Any) -> Any:
         return x
-
-
-def _hides(plan: Plan) -> bool:
-    """Is there what a program computes and hides: past ends of rows and ranges, or not chosen?
-
-    1 / t is also computed for t = 0 where only t > 0 is read, and silently on the other backends.
-    """
-    nodes = plan.graph.nodes.values()
-    loose = any(e.loose for n in nodes for a in n.args for e in a.slices)
-    chosen = any(isinstance(n.op, (Merge, Where)) for n in nodes)
-    return loose or chosen or bool(endings(plan.graph, plan.sizes))

@@ -10,7 +10,7 @@ which is back-propagation through time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,13 +32,19 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Elementwise
-from recurra.ir.types import Domain, Range, Tuple, is_float, is_shift
+from recurra.ir.types import Domain, Range, Tuple, is_shift
 from recurra.lang.dims import wrap
+from recurra.lang.gradient_paths import (
+    has_slope,
+    heard,
+    passing,
+    paths_between,
+    snapshot,
+    written_from,
+)
 from recurra.lang.read import Read
 from recurra.lang.tensor import RecurrentTensor, as_tensor, zeros
-from recurra.lang.tracer import Branch, Tracer, disjoint
-from recurra.ops.control import Merge
-from recurra.ops.elementwise import Detach
+from recurra.lang.tracer import Tracer
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
@@ -58,9 +64,9 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
         )
     loss = _named(loss)
     names = {p.name for p in leaves}
-    graph = _snapshot(tracer)
-    passed = _passed(graph) - (set() if through_updates else {p.name for p in tracer.params})
-    needed = _between(graph, loss.name, names, passed)
+    graph = snapshot(tracer)
+    passed = passing(graph) - (set() if through_updates else {p.name for p in tracer.params})
+    needed = paths_between(graph, loss.name, names, passed)
     reached = [p for p in leaves if p.name in needed]
     if not reached:
         raise _unreached(graph, loss, names, passed)
@@ -72,7 +78,8 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
                 loc=here(),
             )
-    cotangents = _Cotangents(tracer, graph, needed, passed)
+    asked = heard(graph, loss.name, needed & passed)
+    cotangents = _Cotangents(tracer, graph, needed, passed, asked)
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
@@ -107,8 +114,8 @@ def _unreached(
     graph: Graph, loss: RecurrentTensor, leaves: set[str], passed: set[str]
 ) -> RecurraError:
     """The refusal of a loss that no gradient leads back to a leaf from."""
-    between = _between(graph, loss.name, leaves, _passed(graph)) - leaves
-    ends = sorted(between - passed)
+    on_the_way = paths_between(graph, loss.name, leaves, passing(graph)) - leaves
+    ends = sorted(on_the_way - passed)
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
     return RecurraError(
         "the loss does not depend on any parameter",
@@ -137,12 +144,12 @@ def _refuse_later_branches(
         params = {p.name for p in tracer.params}
         if later.keys() <= params:
             return
-        graph = _snapshot(tracer)
-        passed = _passed(graph) - (params & later.keys() if through_updates else params)
+        graph = snapshot(tracer)
+        passed = passing(graph) - (params & later.keys() if through_updates else params)
         for p, gradient in gradients.items():  # written by hand: w[i + 1] = w - w.grad * lr
-            if p.name in later and gradient.name in _above(graph, later[p.name], params):
+            if p.name in later and gradient.name in written_from(graph, later[p.name], params):
                 passed.discard(p.name)
-        needed = _between(graph, loss.name, {p.name for p in gradients}, passed)
+        needed = paths_between(graph, loss.name, {p.name for p in gradients}, passed)
         for name in (n for n in later if n in needed & passed):
             missed = [b for b in later[name] if b.value.name in needed]
             if missed:
@@ -156,62 +163,6 @@ def _refuse_later_branches(
     tracer.checks.append(check)
 
 
-def _above(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> set[str]:
-    """The equations that branches are computed from, up to those of `stop`."""
-    found: set[str] = set()
-    todo = [b.value.name for b in branches]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += [a.name for a in graph[name].args] if name not in stop else []
-    return found
-
-
-def _passed(graph: Graph) -> set[str]:
-    """The equations that gradients go through."""
-    return {name for name, node in graph.nodes.items() if _differentiable(node)}
-
-
-def _snapshot(tracer: Tracer) -> Graph:
-    """The graph with the branches written so far."""
-    nodes = dict(tracer.nodes)
-    for name, branches in tracer.branches.items():
-        op = Merge(when=disjoint([b.when for b in branches]))
-        nodes[name] = replace(nodes[name], op=op, args=tuple(b.value for b in branches))
-    return Graph(nodes, ())
-
-
-def _between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:
-    """The equations on some path from a leaf to the loss, which leads through `passed` only."""
-    above: set[str] = set()
-    todo = [loss]
-    while todo:
-        name = todo.pop()
-        if name in above or not _has_gradient(graph[name]):
-            continue
-        above.add(name)
-        if name in passed:
-            todo += [a.name for a in graph[name].args]
-    below = leaves & above
-    todo, on_the_way = list(below), above & passed
-    while todo:
-        for reader, _ in graph.readers[todo.pop()]:
-            if reader.name in on_the_way and reader.name not in below:
-                below.add(reader.name)
-                todo.append(reader.name)
-    return below
-
-
-def _has_gradient(node: Node) -> bool:
-    return not isinstance(node.type, Tuple) and is_float(node.type.dtype)
-
-
-def _differentiable(node: Node) -> bool:
-    """Is there a gradient, and does it go on to what the equation reads?"""
-    return _has_gradient(node) and node.op.pure and not isinstance(node.op, Detach)
-
-
 @dataclass
 class _Cotangents:
     """∇x for every x in `needed`: declared first, so that equations may refer to each other."""
@@ -220,6 +171,7 @@ class _Cotangents:
     graph: Graph
     needed: set[str]
     passed: set[str]
+    heard: Mapping[str, Expr]  # where a cotangent is 0 it goes on as 0, through any slope
 
     def __post_init__(self) -> None:
         here = [n for n in self.graph.nodes if n in self.needed]
@@ -275,7 +227,8 @@ class _Cotangents:
         )
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
-                pulled = pull(self.tracer, self.graph, node, k, d)
+                when = self.heard.get(node.name, TRUE) if has_slope(d, g, [y, *xs]) else TRUE
+                pulled = pull(self.tracer, self.graph, node, k, d, when)
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
@@ -317,23 +270,25 @@ class Inverse:
         return {r.dim: r for r in (*self.source, *self.free)}
 
 
-def invert(tracer: Tracer, graph: Graph, node: Node, k: int) -> Inverse:
-    """The inverse of operand `k` of `node`."""
+def invert(tracer: Tracer, graph: Graph, node: Node, k: int, when: Expr) -> Inverse:
+    """The inverse of operand `k` of `node`, of the points of `node` where a condition holds."""
     ref, source = node.args[k], graph[node.args[k].name].domain
     fixed = _fixed(node.domain, ref, source)
     left = (r for r in node.domain if r.dim not in fixed)
     free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
-    when = merge_condition(node, k)
-    chosen = TRUE if when is None else substitute(when, by)
+    chosen = substitute(both(when, merge_condition(node, k) or TRUE), by)
     return Inverse(source, tuple(free.values()), fixed, by, ref.at(by), chosen)
 
 
 def pull(
-    tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor
+    tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor, when: Expr
 ) -> RecurrentTensor | None:
-    """∇x's share from operand `k` of `node`: `d` is the cotangent of the value that was read."""
-    inv = invert(tracer, graph, node, k)
+    """∇x's share from operand `k` of `node`: `d` is the cotangent of the value that was read.
+
+    It is 0 where a condition on the reader's point does not hold.
+    """
+    inv = invert(tracer, graph, node, k, when)
     edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
     value = _view(d, inv.by)

@@ -173,7 +173,8 @@ def assigned(name: str, x: Any, want: Type) -> RecurrentTensor:
     """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
     have = _strong_type(x) or _weak_kind(x)
     is_number = _strong_type(x) is None
-    if join(want.dtype, have) == want.dtype or (is_number and have != "f32"):
+    takes = is_number and (have != "f32" or is_float(want.dtype))
+    if takes or join(want.dtype, have) == want.dtype:
         return as_tensor(x, want.dtype).cast(want.dtype)
     raise ShapeError(
         f"a branch of {name} has another type",

@@ -150,13 +150,13 @@ def _copies(x: Tensor, times: Any, axis: int, new: int) -> Tensor:
 @operator("x.tril(k=0)", "np.tril", "torch.tril")
 def tril(x: Tensor, k: Any = 0) -> Tensor:
     """Zero above the k-th diagonal of the last two axes."""
-    return elementwise(el.Where, _diagonal(x) <= k, x, 0)
+    return elementwise(el.Where, _diagonal(x) <= k, x, as_tensor(0, x.dtype))
 
 
 @operator("x.triu(k=0)", "np.triu", "torch.triu")
 def triu(x: Tensor, k: Any = 0) -> Tensor:
     """Zero below the k-th diagonal of the last two axes."""
-    return elementwise(el.Where, _diagonal(x) >= k, x, 0)
+    return elementwise(el.Where, _diagonal(x) >= k, x, as_tensor(0, x.dtype))
 
 
 def _diagonal(x: Tensor) -> Tensor:

@@ -245,7 +245,7 @@ class Sigmoid(Floating):
     """y = 1 / (1 + e⁻ˣ)"""
 
     def apply(self, xp: Any, x: Array) -> Array:
-        return (xp.tanh(x * 0.5) + 1) * 0.5
+        return 1 / (1 + xp.exp(-x))
 
     def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
         return (g * (y * (1 - y)),)

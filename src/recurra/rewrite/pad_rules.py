@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import nan
 from typing import Any
 
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
+from recurra.ir.types import is_float
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
@@ -163,9 +165,10 @@ def _cummax(p: Padding, x: Operand) -> Made:
 
 
 def _sorted(p: Padding, x: Operand) -> Made:
-    """The padding comes last, also in order."""
+    """The padding comes last, also in order: NaN does, of equals the padding."""
     op: Any = p.n.op
-    x = p.masked(x, op.axis, highest(p.g.type(x.ref).dtype))
+    dtype = p.g.type(x.ref).dtype
+    x = p.masked(x, op.axis, nan if is_float(dtype) else highest(dtype))
     places = isinstance(op, ArgSort)
     return Made(op, (x.ref,), [None if f is None else FINITE if places else ANY for f in x.fill])
 

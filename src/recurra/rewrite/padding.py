@@ -213,7 +213,7 @@ class Padding:
         mask = self.mask(self.size(x, axis), x.valid[axis])
         other = self.emit(Const(value=value, dtype=self.g.type(x.ref).dtype), (), "fill")
         ref = self.emit(Where(labels=labels), (mask, x.ref, other), f"{x.ref.name}_masked")
-        return self.now(x, ref, axis, value)
+        return self.now(x, ref, axis, known(value))
 
     def now(self, x: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
         """`x` as `ref`, some of whose padding along `axis` was set to `value`."""
