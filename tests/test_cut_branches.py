@@ -37,4 +37,4 @@ def test_a_stencil_with_edges_runs_sweep_by_sweep(backend: str, n: int) -> None:
     program = ctx.compile({T: 5, I: n, J: n}, backend=backend)
     np.testing.assert_allclose(program.run()["u"], stencil(n, 5), rtol=1e-5)
     loops = [x.dim for x in program.compiled.schedule.items if isinstance(x, Loop)]
-    assert set(loops) <= {"t"}
+    assert set(loops) == ({"t"} if n > 2 else set())  # of two lines, all are edges

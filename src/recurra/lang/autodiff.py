@@ -30,7 +30,7 @@ from recurra.ir.expr import (
     substitute,
     symbols,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_shift
 from recurra.lang.dims import wrap
@@ -419,14 +419,20 @@ def _total(value: RecurrentTensor, inv: Inverse) -> RecurrentTensor:
     if varying:
         value = _named(value)
         index = tuple(
-            Slice(*readers(r, inv.free, inv.source, inv.ref.index, inv.when))
+            _interval(*readers(r, inv.free, inv.source, inv.ref.index, inv.when))
             if r in varying
             else r.sym
             for r in have
         )
-        read = RecurrentTensor(value.tracer, Ref(value.name, index), indexed=True)
-        value = read.apply(Sum(axes=tuple(range(len(varying)))), read)
+        value = RecurrentTensor(value.tracer, Ref(value.name, index), indexed=True)
+        axes = tuple(range(len(value.ref.slices)))
+        value = value.apply(Sum(axes=axes), value) if axes else value
     return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
+
+
+def _interval(lo: Expr | int, hi: Expr | int) -> Index:
+    """The points from `lo` to `hi`: a range, or the one point that it is."""
+    return lo if lin([(hi, 1), (lo, -1)]) == 1 else Slice(lo, hi)
 
 
 def _named(value: RecurrentTensor) -> RecurrentTensor:

@@ -133,6 +133,7 @@ class _Cutter:
         return whole and len(piece.args) == 1
 
     def new(self, stem: str, args: tuple[Ref, ...], when: tuple[Expr, ...], domain: Domain) -> Node:
+        """A merge of some branches over a part of the domain."""
         name = self.graph.fresh(f"{self.node.name}_{stem}", self.taken)
         self.taken.add(name)
         return replace(self.node, name=name, op=Merge(when=when), args=args, domain=domain, locs=())

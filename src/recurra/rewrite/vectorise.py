@@ -120,7 +120,7 @@ class _Branches:
             # a select reads every branch everywhere
             inside = always_inside(a.index, source.domain, reader.domain)
             return inside and self.cycle[a.name] != self.cycle[reader.name]
-        if self.as_it_is(reader, a, source, members) or self.chosen_at(reader, k) is not None:
+        if self.as_it_is(reader, a, source, members) or self.box(reader, k) is not None:
             return True
         if self.cycle[a.name] == self.cycle[reader.name]:
             return False
@@ -140,7 +140,8 @@ class _Branches:
             and not a.slices
         )
 
-    def chosen_at(self, merge: Node, k: int) -> Domain | None:
+    def box(self, merge: Node, k: int) -> Domain | None:
+        """The points at which a branch is chosen, looked up once."""
         if (merge.name, k) not in self.boxes:
             self.boxes[merge.name, k] = chosen_at(merge, k, self.sizes)
         return self.boxes[merge.name, k]
