@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import FALSE, Expr, Sym, evaluate, lin, pinned, symbols
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Sym,
+    evaluate,
+    pinned,
+    substitute,
+    symbols,
+)
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
-from recurra.ir.types import Domain, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.ops.source import Const, Input
-from recurra.rewrite.rule import Rewriting, reach, rule
+from recurra.rewrite.rule import Rewriting, compose, reach, rule
+from recurra.sets import isl
+from recurra.sets.boxes import around, decided
+from recurra.sets.extent import varies
 
 
 @rule(Const)
@@ -94,14 +106,8 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
             or g.on_cycle(n.name, n.domain.without(r.dim).dims)
         ):
             continue
-        last = lin([(at, 1), (1, 1)])
-        if all(e == r.sym for _, _, e in _indices(n, r.dim, g)):  # in the branches of others over t
-            if (r.lo, r.hi) == (at, last):
-                continue
-            ranges = (replace(x, lo=at, hi=last) if x == r else x for x in n.domain)
-            for a in n.args:  # which may now be read there only, too
-                g.push(a.name)
-            return replace(n, domain=Domain(tuple(ranges)))
+        if all(e == r.sym for _, _, e in _indices(n, r.dim, g)):
+            continue  # in the branches of others over t: `where_read` narrows it
         by = {r.dim: at}
         small = Node(
             g.fresh(n.name),
@@ -115,6 +121,40 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
         g.put(small)
         return g.read(small.name)
     return None
+
+
+@rule(Op)
+def where_read(n: Node, g: Rewriting) -> Node | None:
+    """x over t, read nowhere but at lo <= t < hi → x over these"""
+    if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs:
+        return None
+    ranges = tuple(_range_read(n, r, g) for r in n.domain)
+    if ranges == n.domain.ranges:
+        return None
+    for a in n.args:  # which may now be read there only, too
+        g.push(a.name)
+    return replace(n, domain=Domain(ranges))
+
+
+def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
+    """The part of a range between the first and the last point that is read, each at its own."""
+    if varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
+        return r
+    ends: list[Range] = []
+    for reader, k, e in _indices(n, r.dim, g):
+        if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
+            return r
+        found = around(reader.domain, merge_condition(reader, k) or TRUE, g.sizes)[r.dim]
+        if varies(found, g.sizes):
+            return r
+        ends += [found] if found.size(g.sizes) > 0 else []
+    if not ends:
+        return r
+    lo = min((x.lo for x in ends), key=lambda e: evaluate(e, g.sizes))
+    hi = max((x.hi for x in ends), key=lambda e: evaluate(e, g.sizes))
+    lo = r.lo if evaluate(lo, g.sizes) <= evaluate(r.lo, g.sizes) else lo
+    hi = r.hi if evaluate(hi, g.sizes) >= evaluate(r.hi, g.sizes) else hi
+    return Range(r.dim, hi, lo)
 
 
 def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
@@ -169,6 +209,35 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
+@rule(Op)
+def known_branch(n: Node, g: Rewriting) -> Node | None:
+    """f(x[t]) over t >= 1 → f(y[t]), where x[t] = merge(.., y[t], when=(.., t >= 1))"""
+    for k, a in enumerate(n.args):
+        x = g[a.name]
+        if isinstance(x.op, Merge) and (new := _branch_read(n, k, x, g)) is not None:
+            return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
+    return None
+
+
+def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
+    """What operand `k` of `n` is of the one branch of `x` that all the points it reads are in."""
+    assert isinstance(x.op, Merge)
+    a, points = n.args[k], dict[str, Expr | int]()
+    ranges: list[Range] = [*n.domain]
+    for e, r in zip(a.index, x.domain, strict=True):
+        if isinstance(e, Slice):
+            ranges.append(Range(f"{r.dim}'", e.hi, e.lo))
+        points[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
+    read = merge_condition(n, k) or TRUE
+    for branch, when in zip(x.args, x.op.when, strict=True):
+        here = substitute(when, points)
+        mine = Domain(tuple(ranges)).of(symbols(here) | symbols(read))
+        likely = decided(around(mine, read, g.sizes), here, g.sizes) == TRUE
+        if likely and branch.name != n.name and isl.always(here, mine, (read,)):
+            return compose(a, x.domain, branch)
+    return None
+
+
 def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:
     """Has an equation these points? A branch that is never taken may read any other."""
     for dim, e in at.items():
@@ -180,4 +249,12 @@ def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:
     return True
 
 
-DOMAINS = (first_branch, constant_everywhere, reduce_domain, copies_read, at_one_point)
+DOMAINS = (
+    known_branch,
+    first_branch,
+    constant_everywhere,
+    reduce_domain,
+    copies_read,
+    where_read,
+    at_one_point,
+)
