@@ -37,6 +37,7 @@ from recurra.rewrite.keep import KEEP
 from recurra.rewrite.lift import LIFT
 from recurra.rewrite.pad import PAD
 from recurra.rewrite.prefix import PREFIX
+from recurra.rewrite.promote import PROMOTE
 from recurra.rewrite.rounds import ROUNDS
 from recurra.rewrite.shard import SPLIT_ROWS
 from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
@@ -69,6 +70,7 @@ PASSES: tuple[Pass, ...] = (
     GROUPS,
     ASKING,
     BLOCK,
+    PROMOTE,
     KEEP,
     TILE,
     FETCH,

@@ -106,7 +106,7 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
             or g.on_cycle(n.name, n.domain.without(r.dim).dims)
         ):
             continue
-        if all(e == r.sym for _, _, e in _indices(n, r.dim, g)):
+        if any(e == r.sym for _, _, e in _indices(n, r.dim, g)):
             continue  # in the branches of others over t: `where_read` narrows it
         by = {r.dim: at}
         small = Node(
@@ -230,6 +230,8 @@ def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
         points[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
     read = merge_condition(n, k) or TRUE
     for branch, when in zip(x.args, x.op.when, strict=True):
+        if branch.index != g[branch.name].domain.identity:
+            continue  # x carries it from step to step
         here = substitute(when, points)
         mine = Domain(tuple(ranges)).of(symbols(here) | symbols(read))
         likely = decided(around(mine, read, g.sizes), here, g.sizes) == TRUE

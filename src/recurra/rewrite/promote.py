@@ -1,0 +1,162 @@
+"""promote: what one point of a loop asks for before the next loop begins is computed in the loop.
+
+    a[i] = tanh(x[i,0])                              a[i,t<1] = tanh(x[i,t])
+    h[i,t] = merge(a, y, when=(t == 0, t >= 1))  →   h[i,t] = merge(a, y, when=(t == 0, t >= 1))
+
+An equation that lacks a dim has one in which it runs once, at the point that it reads (Feautrier,
+1992, gives every statement a place in the common loops). One that stands between a loop over x and
+one over h keeps them apart, and x at every point is stored for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from recurra.ir.expr import Expr, Sym, lin, pinned, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.types import Domain, Range
+from recurra.ops.control import Call, Item, Merge
+from recurra.ops.source import Input
+from recurra.rewrite.compile_context import CompileContext, Pass
+from recurra.rewrite.fuel import fuel
+from recurra.rewrite.granularity import free_dims
+
+Point = Expr | int
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Equations that get a dim, with one point of it; a branch of `reader` takes what they make."""
+
+    dim: str
+    at: Point
+    members: frozenset[str]
+    sources: frozenset[str]  # that have the dim, and are read at the point
+    reader: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(sorted(self.members))}: in the loop over {self.dim}, at {self.at}"
+
+    def ref(self, a: Ref, graph: Graph, inside: bool) -> Ref:
+        """A read as it is then; `inside`, of a reader that is at the point."""
+        place: Point = Sym(self.dim) if inside else self.at
+        if a.name in self.members:
+            dims = [d for d in graph.declared if d == self.dim or d in graph[a.name].domain]
+            k = dims.index(self.dim)
+            return Ref(a.name, (*a.index[:k], place, *a.index[k:]))
+        if inside and a.name in self.sources:
+            k = graph[a.name].domain.dims.index(self.dim)
+            return Ref(a.name, (*a.index[:k], place, *a.index[k + 1 :]))
+        return a
+
+    def applied(self, graph: Graph) -> Graph:
+        """The graph with the members in the loop."""
+        nodes: dict[str, Node] = {}
+        for n in graph.nodes.values():
+            member = n.name in self.members
+            args = tuple(
+                self.ref(a, graph, member or pinned(merge_condition(n, k), self.dim) == self.at)
+                if member or a.name in self.members
+                else a
+                for k, a in enumerate(n.args)
+            )
+            n = replace(n, args=args)
+            nodes[n.name] = replace(n, domain=self.domain(n, graph)) if member else n
+        return replace(graph, nodes=nodes)
+
+    def domain(self, n: Node, graph: Graph) -> Domain:
+        """The domain of a member with the dim, in the order of declaration."""
+        ranges = {r.dim: r for r in n.domain}
+        ranges[self.dim] = Range(self.dim, lin([(self.at, 1), (1, 1)]), self.at)
+        return Domain(tuple(ranges[d] for d in graph.declared if d in ranges))
+
+
+def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
+    """What branches take at one point of a dim that is none of the axes."""
+    seen: set[str] = set()
+    for n in graph.nodes.values():
+        for k, a in enumerate(n.args if isinstance(n.op, Merge) else ()):
+            for r in n.domain:
+                at = pinned(merge_condition(n, k), r.dim)
+                if r.dim in free or at is None or symbols(at) & graph.declared.keys():
+                    continue
+                found = _promotion(graph, n.name, r.dim, at, a.name)
+                if found is not None and not found.members & seen:
+                    seen |= found.members
+                    yield found
+
+
+def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Promotion | None:
+    """What an operand needs of a point of a dim that it does not have, if it is read there alone."""
+    members: dict[str, bool] = {}  # does it depend on the point?
+    sources: set[str] = set()
+
+    def depends(name: str) -> bool:
+        n = graph[name]
+        if name in members or dim in n.domain:
+            return members.get(name, False)
+        members[name] = False  # a cycle is none of what one point needs
+        for a in n.args:
+            source = graph[a.name]
+            if dim not in source.domain:
+                members[name] |= depends(a.name)
+            elif a.index[source.domain.dims.index(dim)] == at:
+                sources.add(a.name)
+                members[name] = True
+        return members[name]
+
+    if not depends(first):
+        return None
+    every = frozenset(name for name, yes in members.items() if yes)
+    made = Promotion(dim, at, every, frozenset(sources), reader)
+    return made if all(_may(graph, made, name) for name in every) else None
+
+
+def _may(graph: Graph, made: Promotion, name: str) -> bool:
+    """May an equation run in the loop, and its readers find it there?"""
+    n = graph[name]
+    if not n.op.pure or isinstance(n.op, (Call, Item, Input)) or name in graph.outputs:
+        return False
+    if list(n.domain.dims) != [d for d in graph.declared if d in n.domain]:
+        return False
+    for a in n.args:
+        r = graph[a.name].domain
+        e = a.index[r.dims.index(made.dim)] if made.dim in r else made.at
+        if isinstance(e, Slice) or e != made.at:
+            return False
+    return all(
+        made.dim not in r.domain or pinned(merge_condition(r, k), made.dim) == made.at
+        for r, k in graph.readers[name]
+    )
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether a branch takes at one point what has no such dim."""
+    return any(True for _ in promotions(graph, frozenset(free_dims(graph, cx).all)))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Compute what keeps two loops apart for one point in the loop that they then are."""
+    free = frozenset(free_dims(graph, cx).all)
+    for found in promotions(graph, free):
+        before = _loops(graph, cx, free)
+        if any(before.get(s) == before.get(found.reader) for s in found.sources):
+            continue
+        new = found.applied(graph)
+        after = _loops(new, cx, free)
+        joined = any(after.get(s) == after.get(found.reader) for s in found.sources)
+        if joined and fuel().burn("between two loops → in one", found.reader):
+            graph = new
+            cx.remark(found)
+    return graph
+
+
+def _loops(
+    graph: Graph, cx: CompileContext, free: frozenset[str]
+) -> Mapping[str, tuple[object, ...]]:
+    """The loops around every equation that is in one."""
+    return {name: phase[:-1] for name, phase in cx.phases(graph, free).items()}
+
+
+PROMOTE = Pass("promote", run, applies)
