@@ -88,7 +88,7 @@ def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
 
 
 def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Promotion | None:
-    """What an operand needs of a point of a dim that it does not have, if it is read there alone."""
+    """What an operand needs of one point of a dim that it lacks, if that is read there alone."""
     members: dict[str, bool] = {}  # does it depend on the point?
     sources: set[str] = set()
 
