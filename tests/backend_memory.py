@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import torch
 
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 
 def on_jax(p: Executable) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from recurra.compiler.options import CompileOptions
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 
 def each_once() -> Callable[..., Executable]:

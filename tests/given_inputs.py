@@ -12,7 +12,6 @@ from recurra import interp
 from recurra.agreement import stood_in
 from recurra.compiler.bounds import bounded
 from recurra.compiler.options import CompileOptions
-from recurra.executable import Executable
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.types import Domain, Type
 from recurra.lang.tracer import Tracer
@@ -21,6 +20,7 @@ from recurra.ops.elementwise import Square
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Data, Input, Uniform
+from recurra.runtime.executable import Executable
 from recurra.session import Context
 
 

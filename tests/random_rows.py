@@ -11,10 +11,10 @@ import numpy as np
 
 import recurra as rc
 from recurra import interp
-from recurra.executable import Executable
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.graph import Graph
 from recurra.lang.dims import unwrap
+from recurra.runtime.executable import Executable
 from renamed import shuffled
 
 MOST = 6

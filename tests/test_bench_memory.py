@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from compiled_once import each_once
-from recurra import executable
 from recurra.bench.harness import check
 from recurra.bench.memory import limit as limits
 from recurra.bench.memory.limit import Limit, limited
@@ -20,6 +19,7 @@ from recurra.bench.memory.schemes_torch import cleanrl
 from recurra.bench.memory.suite import FREED
 from recurra.bench.memory.work import SEED, Work
 from recurra.bench.process import Ended, Process
+from recurra.runtime import executable
 
 SMALL = Work(side=16, B=2, T=6)
 HERE = "test_bench_memory"

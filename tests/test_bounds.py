@@ -7,8 +7,8 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.interp import run
+from recurra.runtime.executable import Executable
 
 
 def program(n: int | None, given: int = 0, **options: object) -> Executable:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import cache, executable, fitting
+from recurra import cache, fitting
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.runtime import compilation
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@wraps(executable.compile_graph)
+@wraps(compilation.compile_graph)
 def no_passes(*_: Any, **__: Any) -> Any:
     raise AssertionError("the program is compiled again")
 
@@ -52,7 +53,7 @@ def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
     want = first.run(seed=3)["norm"]
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
     assert parts == sorted(["program", *(r.name for r in first.compiled.program.regions)])
-    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    monkeypatch.setattr(compilation, "compile_graph", no_passes)
     from recurra.backend.jax.cached import CachedJax
 
     monkeypatch.setattr(CachedJax, "lowered", no_passes)
@@ -95,7 +96,7 @@ def test_a_program_of_the_outside_world_is_found_again(
 
     want = hosted().run(seed=1)["r"]
     assert list(folder.glob("*/region*"))
-    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    monkeypatch.setattr(compilation, "compile_graph", no_passes)
     np.testing.assert_array_equal(hosted().run(seed=1)["r"], want)
 
 
@@ -133,7 +134,7 @@ def test_passes_that_are_looked_at_run(folder: Path, monkeypatch: pytest.MonkeyP
     for variable, value in (("RECURRA_CHECK", "1"), ("RECURRA_FUEL", "1000000")):
         with monkeypatch.context() as m:
             m.setenv(variable, value)
-            m.setattr(executable, "compile_graph", no_passes)
+            m.setattr(compilation, "compile_graph", no_passes)
             with pytest.raises(AssertionError, match="compiled again"):
                 program()
 
@@ -207,7 +208,7 @@ def test_how_a_program_was_made_to_fit_is_remembered(
     told = first.compiled.stages.decisions[-1]
     assert "by " in told
     monkeypatch.setattr(fitting, "chosen", no_passes)
-    monkeypatch.setattr(executable, "compile_graph", no_passes)
+    monkeypatch.setattr(compilation, "compile_graph", no_passes)
     again = ppo.program(work, 2, memory=most * 3 // 4)
     assert again.source == first.source
     assert again.compiled.stages.decisions[-1] == told

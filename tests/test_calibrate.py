@@ -14,7 +14,7 @@ import recurra as rc
 from recurra import calibrate, cli, processor
 from recurra.cost.prices import PRICES, Prices, of_machine, read, write
 from recurra.errors import RecurraError
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 
 def learner(**options: Any) -> Executable:
@@ -95,7 +95,7 @@ def test_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_machine("jax").plain == 2.0
     with pytest.raises(RecurraError, match=f"{path} has no prices of torch"):
         of_machine("torch")
-    assert learner(backend="jax").target.prices.plain == 2.0
+    assert learner(backend="jax").compilation.target.prices.plain == 2.0
 
 
 def test_choices_follow_prices() -> None:

@@ -12,9 +12,9 @@ from hlo import computations, written_whole
 from recurra.backend.jax.region import JaxBackend
 from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
-from recurra.executable import Executable
 from recurra.memory.plan import Plan
 from recurra.memory.validate import validate
+from recurra.runtime.executable import Executable
 
 D = 4
 BOTH = ("all", "window")

@@ -11,9 +11,9 @@ import pytest
 
 import recurra as rc
 from recurra import interp
-from recurra.executable import Executable
 from recurra.program.execute import Step
 from recurra.program.lower import HostLoop
+from recurra.runtime.executable import Executable
 from test_ended_chunks import equal, seen
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

@@ -14,10 +14,10 @@ from jax import lax
 import hlo
 import recurra as rc
 from recurra.backend.jax.region import JaxBackend
-from recurra.executable import Executable
 from recurra.memory.plan import Plan
 from recurra.program.function import arguments
 from recurra.program.region import Region
+from recurra.runtime.executable import Executable
 from reinforce import GRADIENTS, SEED, reinforce
 
 CASES = [(64, 50, None), (512, 250, None), (64, 50, 5), (512, 300, 64)]

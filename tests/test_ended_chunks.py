@@ -12,10 +12,10 @@ import pytest
 import recurra as rc
 from random_rows import write
 from recurra.backend.numpy import NumpyMachine
-from recurra.executable import Executable
 from recurra.program.execute import Step
 from recurra.program.launch import ASKED, ASKED_MOST
 from recurra.program.lower import ChunkLoop
+from recurra.runtime.executable import Executable
 from test_until import expected, same
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -130,12 +130,18 @@ def test_each_launch_gives_the_points_that_it_made(backend: str) -> None:
     program = counting(backend=backend)
     steps, found = seen(program)
     mine = {name: program.outputs[program.logs[name]] for name in ("draw", "x")}
-    whole = {name: program.arrange(program.logs[name], found[o]) for name, o in mine.items()}
+    whole = {
+        name: program.compilation.arrange(program.logs[name], found[o]) for name, o in mine.items()
+    }
     assert all(x.shape == (3, MOST) for x in whole.values())
     for name, o in mine.items():
         at = [k for s in steps if o in s.points for k in s.points[o]]
         assert at == list(range(LAST))
-        parts = [program.arrange(program.logs[name], s.outputs[o]) for s in steps if o in s.outputs]
+        parts = [
+            program.compilation.arrange(program.logs[name], s.outputs[o])
+            for s in steps
+            if o in s.outputs
+        ]
         made = np.concatenate(parts, axis=1)
         np.testing.assert_array_equal(made, whole[name][:, :LAST])
     np.testing.assert_array_equal(whole["x"][:, LAST:], 0)

@@ -12,10 +12,10 @@ import pytest
 
 from documents import ROOT, fenced, fill
 from recurra.cost.tuning import Tuning
-from recurra.executable import Executable
 from recurra.lang.functions import output
 from recurra.lang.tracer import enter, leave
 from recurra.memory.swap import Swap
+from recurra.runtime.executable import Executable
 
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
 

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from compiled_once import each_once
 from numpy_memory import counted
-from recurra import executable, fitting
+from recurra import fitting
 from recurra.amounts import parse
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
 from recurra.errors import PlanError
-from recurra.executable import Executable
 from recurra.fitting import HELD, ROWS, again, away
 from recurra.memory.swap import Swap
+from recurra.runtime import executable
+from recurra.runtime.executable import Executable
 from test_random_programs import QUICK
 from test_swap import learner
 

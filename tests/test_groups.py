@@ -11,7 +11,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError, ScheduleError
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 BOUNDS = dict(B=8, I=3, T=12)
 

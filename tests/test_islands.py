@@ -10,13 +10,13 @@ import pytest
 
 import recurra as rc
 from recurra.cost.prices import PRICES
-from recurra.executable import Executable
 from recurra.program.execute import Execution
 from recurra.program.launch import items_ns
 from recurra.program.lower import HostLoop, lower
 from recurra.program.steps import members
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
+from recurra.runtime.executable import Executable
 
 SIZES = {"B": 4, "I": 9, "T": 6}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 
 def learner(rows: int, width: int, **options: bool) -> Executable:

@@ -20,12 +20,12 @@ from recurra.amounts import parse, rounded_up
 from recurra.backend.numpy import NumpyBackend
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
-from recurra.executable import Executable
 from recurra.footprint.run import footprint
 from recurra.memory.amount import Amount, Extent, amount_of, extents, made, most
 from recurra.memory.budget import expect_room, fitting
 from recurra.program.execute import Execution
 from recurra.report.over_time import over_time
+from recurra.runtime.executable import Executable
 from test_examples import program, scope
 from test_random_programs import QUICK
 from test_report import read

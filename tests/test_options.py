@@ -20,8 +20,8 @@ from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.memory.swap import Swap
+from recurra.runtime.executable import Executable
 from recurra.session import Context, compiling
 
 Written = tuple[Context, dict[str, Any]]
@@ -213,7 +213,7 @@ def test_what_is_given_goes_before_what_is_set_around_it() -> None:
     with compiling(workers=2):
         assert ctx.compile(bounds, backend="numpy").compiled.shards is not None
     with compiling(check="nan"):
-        assert ctx.compile(bounds, backend="numpy").check == "nan"
+        assert ctx.compile(bounds, backend="numpy").compilation.check == "nan"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from recurra.backend.choose import backend_of
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
-from recurra.executable import Executable
 from recurra.mapping.validate import validate as mapping_validate
 from recurra.memory.allocate import ALIGNMENT, Arena
 from recurra.memory.placement import exactly, from_csv, to_csv
@@ -32,6 +31,7 @@ from recurra.memory.problem_text import problem_from_csv
 from recurra.memory.validate import validate
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
+from recurra.runtime.executable import Executable
 from test_examples import scope
 from test_memory_peak import SIZES
 from test_random_programs import CASES, QUICK

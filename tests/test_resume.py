@@ -24,11 +24,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 import recurra as rc
 from documents import ROOT
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
 from recurra.rl import state
-from recurra.saving import Unsaved
+from recurra.runtime.checkpointing import Unsaved
+from recurra.runtime.executable import Executable
 from walks import Walk, registered
 
 Arrays = dict[str, np.ndarray]

@@ -9,9 +9,9 @@ import pytest
 
 import recurra as rc
 from recurra import interp
-from recurra.executable import Executable
 from recurra.program.lower import HostCall, HostLoop, Launch
 from recurra.program.steps import members
+from recurra.runtime.executable import Executable
 
 ROWS, ITERATIONS, STEPS = 3, 2, 9
 KINDS = ("first", "carried", "later", "nested")

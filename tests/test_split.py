@@ -16,7 +16,6 @@ from random_programs import Case
 from recurra.backend.jax.region import JaxBackend
 from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
-from recurra.executable import Executable
 from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
@@ -26,6 +25,7 @@ from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad
 from recurra.rewrite.split import split
 from recurra.rewrite.strip import strip
+from recurra.runtime.executable import Executable
 
 READS = (  # of the past, and how long they are
     ("0:t+1", "t+1"),

@@ -18,11 +18,11 @@ from recurra.backend.jax.region import JaxBackend
 from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.rewrite.strip import strip
+from recurra.runtime.executable import Executable
 
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 LONG = settings(max_examples=1500, deadline=None)

@@ -23,12 +23,12 @@ from recurra.backend.choose import backend_of
 from recurra.backend.jax.region import JaxBackend
 from recurra.disks import file_system
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.lang.nn.distributions import Categorical
 from recurra.memory.swap import Swap
 from recurra.program.slow import Disk, Host
 from recurra.program.swapped import Mover, Paged
 from recurra.report import checkpoint
+from recurra.runtime.executable import Executable
 from test_random_programs import QUICK
 
 IMAGE = (3, 8, 8)

@@ -15,9 +15,9 @@ from numpy_memory import counted
 from random_epochs import write
 from recurra import interp
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.memory.swap import Swap
 from recurra.ops.samples import Samples
+from recurra.runtime.executable import Executable
 
 PIXELS = (3, 8, 8)
 MOVED = Swap("disk", least=0, stores=("o",))

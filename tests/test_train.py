@@ -28,6 +28,7 @@ class Fake:
     """A program whose state is a running sum of what it logs; launches are of three iterations."""
 
     schedule_text, source = "for i in 0..I-1: act(i)", "def region(x): return x"
+    preflight, contraction_rows = None, ()
 
     def __init__(self, iterations: int, fail_at: int | None = None):
         self.iterations, self.fail_at = iterations, fail_at

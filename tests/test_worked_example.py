@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from recurra.executable import Executable
 from recurra.ir.text import parse
+from recurra.runtime.executable import Executable
 from reinforce import reinforce
 
 GOLDEN = Path(__file__).parent / "golden"

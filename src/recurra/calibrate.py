@@ -23,12 +23,12 @@ from recurra import processor
 from recurra.backend.choose import backend_of
 from recurra.cost import prices as priced
 from recurra.cost.prices import PRICES, Prices
-from recurra.executable import Executable
 from recurra.ir.types import Type
 from recurra.lang.dims import Index
 from recurra.lang.functions import constant, like, output, uniform
 from recurra.lang.tensor import RecurrentTensor
 from recurra.program.slow import Disk, Filed, Host, Slow
+from recurra.runtime.executable import Executable
 from recurra.session import Context
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds

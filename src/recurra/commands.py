@@ -7,7 +7,6 @@ import json
 import runpy
 import sys
 import traceback
-from ast import literal_eval
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from tyro.conf import Positional, arg
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
-    from recurra.compiler.options import CompileOptions
-    from recurra.cost.target import Target
     from recurra.rewrite.compile_context import Pass
 
 BENCHES = {  # our program, its suite
@@ -159,11 +156,12 @@ class Opt:
         names = [name for name in self.passes.replace(" ", "").split(",") if name]
         rows: list[dict[str, Any]] = []
         if names:
+            from recurra.compiler.options import read_options
             from recurra.compiler.pass_manager import PassManager
             from recurra.compiler.pipeline import context
 
             passes = [_pass(name) for name in names]
-            stages = PassManager(context(sizes, *_options(self.options)))
+            stages = PassManager(context(sizes, *read_options(self.options)))
             if stages.asked.check:
                 _all_bounds(graph, sizes, "RECURRA_CHECK compares values")
             stages.begin(graph)
@@ -196,6 +194,7 @@ class Reduce:
 
     def __call__(self) -> int:
         from recurra import reduce
+        from recurra.compiler.options import read_options
 
         if bool(self.pass_) == bool(self.check):
             raise RecurraError(
@@ -207,7 +206,7 @@ class Reduce:
         if self.pass_:
             step = _pass(self.pass_)
             _all_bounds(graph, sizes, "the oracle compares values")
-            failure = reduce.by_pass(step, *_options(self.options))
+            failure = reduce.by_pass(step, *read_options(self.options))
         else:
             failure = reduce.by_command(self.check)
         print(reduce.reduce(reduce.Case(graph, sizes), failure, _progress))
@@ -226,27 +225,6 @@ def _pass(name: str) -> Pass:
     if name not in by_name:
         raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(by_name)}")
     return by_name[name]
-
-
-def _options(words: tuple[str, ...]) -> tuple[CompileOptions, Target]:
-    """The options, and the target: that of a backend if one is named, else a plain one."""
-    from recurra.backend.choose import backend_of
-    from recurra.compiler.options import CompileOptions, expect_known
-    from recurra.cost.target import PLAIN
-
-    given = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
-    expect_known(given, ())
-    options = CompileOptions.of(given)
-    target = backend_of(options.backend).target if "backend" in given else PLAIN
-    return options, options.tuning.aimed(target)
-
-
-def _value(text: str) -> Any:
-    """A number, True, False or None; anything else is a name."""
-    try:
-        return literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
 
 
 def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:

@@ -18,13 +18,13 @@ from typing import Any
 from recurra.amounts import parse
 from recurra.compiler.options import CompileOptions
 from recurra.errors import here
-from recurra.executable import Executable
 from recurra.footprint.run import footprint
 from recurra.memory.budget import expect_room
 from recurra.memory.plan import Plan
 from recurra.memory.swap import Swap, worth
 from recurra.program.price import program_ns
 from recurra.program.region import Region
+from recurra.runtime.executable import Executable
 
 HELD = (16.0, 256.0, 4096.0)  # what a byte that is kept is worth, times its traffic
 ROWS = (128, 32)  # of a tile
@@ -69,12 +69,12 @@ def remembered(
     make: Make, given: CompileOptions, first: Executable, budget: int
 ) -> Executable | None:
     """What was chosen before, where programs are kept (RECURRA_CACHE)."""
-    found = first.kept and first.kept.get(f"memory-{budget}", pickle.loads)
+    found = first.compilation.kept and first.compilation.kept.get(f"memory-{budget}", pickle.loads)
     if not found:
         return None
     more, line = found
     best = make(given.but(more)) if more else first
-    best.compiled.stages.decisions.append(line)
+    best.compiled.stages.cx.remark(line)
     return best
 
 
@@ -101,7 +101,9 @@ def way(program: Executable, more: More, budget: int) -> Way:
     """Its regions are compiled, to know what they take, only if the rest fits."""
     peak = between_launches(program)
     peak = program.memory.nbytes if peak <= budget else peak
-    return Way(program, more, peak, program_ns(program.compiled.program, program.target.prices))
+    return Way(
+        program, more, peak, program_ns(program.compiled.program, program.compilation.target.prices)
+    )
 
 
 @dataclass
@@ -147,7 +149,7 @@ def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Ex
     """
     line = f"memory: {best.peak:,} of {budget:,} B {f'by {best}' if best.more else 'as it is'}"
     line += "".join(f"; {w} would take {w.ns / best.ns:.3g} times as long" for w in others)
-    best.program.compiled.stages.decisions.append(line)
-    if start.kept:
-        start.kept.put(f"memory-{budget}", pickle.dumps((dict(best.more), line)))
+    best.program.compiled.stages.cx.remark(line)
+    if start.compilation.kept:
+        start.compilation.kept.put(f"memory-{budget}", pickle.dumps((dict(best.more), line)))
     return best.program

@@ -30,10 +30,10 @@ from recurra.ops.control import Traceable
 if TYPE_CHECKING:
     from recurra.compiler.options import Scheduler
     from recurra.cost.tuning import Tuning
-    from recurra.executable import Executable
     from recurra.memory.placement import Asked
     from recurra.memory.swap import Swap, Tier
     from recurra.program.execute import Backend
+    from recurra.runtime.executable import Executable
 
 Pairs = tuple[tuple[Index, Index], ...]
 
@@ -48,6 +48,20 @@ def compiling(**options: Any) -> Generator[None]:
         yield
     finally:
         _OPTIONS.reset(token)
+
+
+Compile = Callable[["Context", Mapping[Any, Any]], Any]
+_COMPILE: ContextVar[Compile | None] = ContextVar("compile", default=None)
+
+
+@contextmanager
+def compiled_by(compile: Compile) -> Generator[None]:
+    """Within, `ctx.compile` gives what a function of the context and the bounds gives."""
+    token = _COMPILE.set(compile)
+    try:
+        yield
+    finally:
+        _COMPILE.reset(token)
 
 
 class Context:
@@ -145,9 +159,11 @@ class Context:
         """
         from recurra.compiler.options import CompileOptions, expect_known
         from recurra.cost.tuning import Tuning
-        from recurra.executable import Executable
         from recurra.fitting import fitted
+        from recurra.runtime.executable import Executable
 
+        if (other := _COMPILE.get()) is not None:
+            return other(self, bounds or {})
         sizes = self._sizes(bounds or {})
         expect_known(knobs, [d.name.upper() for d in self.tracer.dims])
         options = CompileOptions(

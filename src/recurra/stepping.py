@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from recurra import interp
 from recurra.ir.graph import Graph
-from recurra.session import Context
+from recurra.session import Context, compiled_by
 
 Arrays = dict[str, np.ndarray]
 Rows = list[dict[str, Any]]
@@ -21,12 +21,13 @@ OnStep = Callable[[int, Mapping[str, np.ndarray]], None]
 class Interpreted:
     """A program with the surface of a compiled one; shows its first `statements` evaluations."""
 
-    schedule_text, source = "", ""
+    schedule_text, source, preflight = "", "", None
 
     def __init__(self, ctx: Context, bounds: Mapping[Any, int], statements: int = 0):
         self.store_rows: Rows = []
         self.pass_rows: Rows = []
         self.chart: Rows = []
+        self.contraction_rows: Rows = []
         self.logs = dict(ctx.tracer.logs)
         graph = ctx.graph
         self.graph = Graph(graph.nodes, tuple(dict.fromkeys(self.logs.values())), graph.dims)
@@ -73,20 +74,6 @@ def _short(value: Any) -> str:
     )
 
 
-@contextmanager
-def interpreted(statements: int) -> Generator[None]:
+def interpreted(statements: int) -> AbstractContextManager[None]:
     """Within, `ctx.compile` gives an `Interpreted` program."""
-    context: Any = Context
-    compiled = context.__dict__.get("compile")
-
-    def compile(self: Context, bounds: Mapping[Any, int], **_: Any) -> Interpreted:
-        return Interpreted(self, bounds, statements)
-
-    context.compile = compile
-    try:
-        yield
-    finally:
-        if compiled is None:
-            del context.compile
-        else:
-            context.compile = compiled
+    return compiled_by(lambda ctx, bounds: Interpreted(ctx, bounds, statements))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.backend.choose import backend_of
 from recurra.backend.jax import tuned
 from recurra.errors import RecurraError
-from recurra.executable import backend_of
 from recurra.nest import door
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.door import Choice, Handler, contraction

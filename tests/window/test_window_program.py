@@ -23,19 +23,20 @@ from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.executable import Executable
 from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.lower import HostCall, HostLoop, Launch, lower
 from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, touched
 from recurra.report.timeline import beside
+from recurra.runtime.concurrent_launches import Windows, windowed
+from recurra.runtime.executable import Executable
+from recurra.runtime.runner import Runner, RunRequest
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
 from recurra.window.happened import violations
 from recurra.window.learning import Judgement
 from recurra.window.straight import Stretch
-from recurra.windowed import Windows, windowed
 from test_groups import actor_critic
 from test_rotate import KINDS, World
 from test_rotate import program as acting
@@ -68,7 +69,7 @@ def slowed(program: Executable, seed: int) -> Executable:
 
     execution = copy(program.execution)
     execution.regions = {name: slow(f) for name, f in execution.regions.items()}
-    made.__dict__["execution"] = execution
+    made.runner = Runner(made.compilation, execution)
     return made
 
 
@@ -114,7 +115,7 @@ def replaced(program: Executable, regions: dict[str, Callable[..., Any]]) -> Exe
     """The program with other functions for some of its regions."""
     made, execution = copy(program), copy(program.execution)
     execution.regions = {**execution.regions, **regions}
-    made.__dict__["execution"] = execution
+    made.runner = Runner(made.compilation, execution)
     return made
 
 
@@ -273,7 +274,7 @@ def settled(on: bool, gain: float) -> Executable:
     """A program of which it is known whether a window pays."""
     program = apart("first")
     program.run(seed=4, window=2)
-    judged = program.windows.judged(2)
+    judged = program.runner.windows.judged(2)
     judgement, trial = judged.stretch.judgement, judged.stretch.judgement.trial
     judgement.predicted = 1.5
     while trial.examining:
@@ -286,7 +287,7 @@ def settled(on: bool, gain: float) -> Executable:
 
 def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
     program, (_, second, third) = settled(on=False, gain=0.8), runs("first", 3)
-    judged = program.windows.judged(2)
+    judged = program.runner.windows.judged(2)
     assert judged.rests()
     equal(program.run(seed=4, window=2), second)
     assert program.window is judged
@@ -301,7 +302,7 @@ def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
 
 def test_what_pays_goes_through_the_window() -> None:
     program = settled(on=True, gain=1.25)
-    judged = program.windows.judged(2)
+    judged = program.runner.windows.judged(2)
     assert not judged.rests()
     equal(program.run(seed=4, window=2), runs("first", 2)[1])
     assert "2 threads, at best 1.25 times as fast" in str(judged) or judged.stretch.straight
@@ -318,18 +319,18 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
     for rests in (True, False):
         windows = Windows(failing)
         judged = windows.judged(2)
-        judged.stretch = settled(on=False, gain=0.8).windows.judged(2).stretch
+        judged.stretch = settled(on=False, gain=0.8).runner.windows.judged(2).stretch
         judged.seconds = 0.0 if rests else 1e9
         assert judged.rests() == rests
         with (
             pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"),
             windows.launches(2) as launches,
         ):
-            program.run_by(launches.execution, 0)
+            program.runner.run_by(launches.execution, RunRequest())
 
 
 def test_runs_at_the_same_time_are_judged_apart() -> None:
-    judged = apart("first").windows.judged(2)
+    judged = apart("first").runner.windows.judged(2)
     with judged.going_on() as one:
         with judged.going_on() as other:
             assert one is judged.stretch

@@ -10,7 +10,7 @@ import numpy as np
 import recurra as rc
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare
 from recurra.bench.pairs import learned
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 from recurra.window import Executor
 
 ROWS, STEPS, WIDTH, AHEAD = 512, 24, 128, 4

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+from ast import literal_eval
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from recurra.backend.choose import backend_of
+from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
 from recurra.memory.placement import Asked
@@ -69,6 +72,26 @@ class CompileOptions:
             return getattr(self, name) == getattr(default, name)
 
         return self.but({name: x for name, x in given.items() if is_default(name)})
+
+
+def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
+    """Read options as text, such as `strip=4 backend=torch`, and what they aim at.
+
+    The target is that of the backend if one is named, else a plain one.
+    """
+    given = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
+    expect_known(given, ())
+    options = CompileOptions.of(given)
+    target = backend_of(options.backend).target if "backend" in given else PLAIN
+    return options, options.tuning.aimed(target)
+
+
+def _value(text: str) -> Any:
+    """A number, True, False or None; anything else is a name."""
+    try:
+        return literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 CHECKS = ("nan", "bounds")

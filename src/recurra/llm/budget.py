@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recurra.errors import PlanError
-from recurra.executable import Executable
+from recurra.runtime.executable import Executable
 
 
 def expect_room(

@@ -25,8 +25,8 @@ from recurra.llm.sampling import Kind, Sampling, Settings, choose
 from recurra.llm.weights import Weights
 
 if TYPE_CHECKING:
-    from recurra.executable import Executable
     from recurra.lang.tensor import RecurrentTensor as Tensor
+    from recurra.runtime.executable import Executable
 
 
 CHUNK = 16  # steps of a launch of programs that never end by themselves
@@ -118,7 +118,7 @@ class Written:
         program = self.executable
         inner = {name: (o, program.outputs[o]) for name, o in program.logs.items()}
         return {
-            name: program.arrange(o, outputs[mine])
+            name: program.compilation.arrange(o, outputs[mine])
             for name, (o, mine) in inner.items()
             if mine in outputs
         }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recurra.executable import Executable
 from recurra.mapping.hlo.extract import Supply, extract
 from recurra.mapping.machine import TPU_V4I, Machine
 from recurra.memory.problem import Problem, ProblemError
 from recurra.program.steps import members
+from recurra.runtime.executable import Executable
 
 
 def from_jax(

@@ -9,37 +9,59 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from recurra.errors import RecurraError
 from recurra.report import atomic, page
 from recurra.report.runs import RunFolder, curves
 
 NAME = "compiled.json"
+Rows = Sequence[Mapping[str, Any]]
 
 
-def keep_compiled(run: RunFolder, program: Any) -> None:
+class ShownProgram(Protocol):
+    """A compiled program as a report shows it: the plain data of `page`."""
+
+    @property
+    def equations(self) -> Mapping[str, str]: ...
+    @property
+    def schedule_text(self) -> str: ...
+    @property
+    def chart(self) -> Rows: ...
+    @property
+    def store_rows(self) -> Rows: ...
+    @property
+    def preflight(self) -> Mapping[str, Any] | None: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def pass_rows(self) -> Rows: ...
+    @property
+    def contraction_rows(self) -> Rows: ...
+
+
+def keep_compiled(run: RunFolder, program: ShownProgram) -> None:
     """Saves what `program` says of its compilation beside the run's settings."""
     parts = {
         "equations": dict(program.equations),
         "schedule": program.schedule_text,
         "schedule_chart": list(program.chart),
         "stores": list(program.store_rows),
-        "memory": getattr(program, "preflight", None),
+        "memory": program.preflight,
         "program": program.source,
         "passes": list(program.pass_rows),
     }
     atomic.replace(run.path / NAME, [json.dumps(parts, default=str).encode()])
 
 
-def keep_islands(run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> None:
+def keep_islands(run: RunFolder, rows: Rows) -> None:
     """Adds what its loops cost to what is kept of a compiled program."""
     _add(run, "islands", rows)
 
 
-def keep_contractions(run: RunFolder, program: Any) -> str:
+def keep_contractions(run: RunFolder, program: ShownProgram) -> str:
     """Adds what kernels gain, which is known when regions have been compiled; the same in words."""
-    rows = getattr(getattr(program, "backend", None), "contraction_rows", ())
+    rows = program.contraction_rows
     if rows:
         _add(run, "contractions", rows)
     return page.kernels(rows)
@@ -67,7 +89,7 @@ def keep_launches(run: RunFolder, spans: Sequence[Any], window: str) -> None:
     _add(run, "launches", rows)
 
 
-def _add(run: RunFolder, name: str, part: Sequence[Mapping[str, Any]] | str) -> None:
+def _add(run: RunFolder, name: str, part: Rows | str) -> None:
     parts = {**_read(run.path / NAME), name: part}
     atomic.replace(run.path / NAME, [json.dumps(parts).encode()])
 

@@ -21,6 +21,7 @@ from recurra.ops.indexing import Take
 from recurra.ops.movement import Reshape
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import Reduction
+from recurra.ops.source import Input
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 
@@ -115,7 +116,9 @@ def _free(
     mentions = n.op.mentions() if n.name != shuffled else set[str]()
     if isinstance(n.type, Type):
         mentions |= n.type.mentions()
-    if not n.op.pure or n.name in graph.outputs or mentions & {dim, *(r.dim for r in over)}:
+    if not n.op.pure or isinstance(n.op, Input) or n.name in graph.outputs:
+        return False
+    if mentions & {dim, *(r.dim for r in over)}:
         return False
     outside = (a for a in n.args if a.name not in members)
     known = any(dim in index_symbols(e) for a in outside for e in a.index)

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.lib.array_utils import byte_bounds
 
-from recurra.saving import Unsaved
+from recurra.runtime.checkpointing import Unsaved
 
 
 class _Plain:

@@ -16,6 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recurra.errors import RecurraError
 from recurra.report.progress import Progress, track
+from recurra.report.run_page import (
+    ShownProgram,
+    keep_compiled,
+    keep_contractions,
+    keep_islands,
+    write_page,
+)
 from recurra.report.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -63,21 +70,9 @@ class Island(Protocol):
     def row(self) -> dict[str, Any]: ...
 
 
-class Program(Protocol):
-    """What training needs of a compiled program; the data is that of `report.page`."""
+class Program(ShownProgram, Protocol):
+    """What training needs of a compiled program."""
 
-    @property
-    def equations(self) -> Mapping[str, str]: ...
-    @property
-    def schedule_text(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def store_rows(self) -> list[dict[str, Any]]: ...
-    @property
-    def pass_rows(self) -> list[dict[str, Any]]: ...
-    @property
-    def chart(self) -> list[dict[str, Any]]: ...
     @property
     def saver(self) -> Saver: ...
 
@@ -106,7 +101,6 @@ RUNNING = ("iterations", "resume", "out", "check", "memory", "placement", "islan
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
-    from recurra.report.run_page import keep_compiled, keep_contractions, keep_islands, write_page
     from recurra.session import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)

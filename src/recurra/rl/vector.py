@@ -24,7 +24,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from recurra.errors import RecurraError, here
 from recurra.ir.values import fitted
 from recurra.rl.gym_spaces import Array, Values
-from recurra.saving import Unsaved
+from recurra.runtime.checkpointing import Unsaved
 
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
 MODES = ("NextStep", "SameStep", "Disabled")

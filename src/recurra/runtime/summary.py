@@ -2,18 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from recurra.compiler.pipeline import Compiled
 from recurra.footprint import told
+from recurra.footprint.run import footprint
+from recurra.fragments import code, folds_html, table
+from recurra.ir.graph import Graph
+from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
+from recurra.program.execute import Backend
+from recurra.program.source import source
 from recurra.program.steps import members, times
+from recurra.runtime.compilation import Compilation
+from recurra.runtime.inputs import ProgramInput
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Item, Loop
 
 Row = dict[str, Any]
+
+
+class InspectableProgram:
+    """A compiled program as people look at it; the data are those of `report.page`."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        self.compilation = compilation
+
+    @property
+    def compiled(self) -> Compiled:
+        """The stages that it went through, its schedule, plan and host program."""
+        return self.compilation.compiled
+
+    @property
+    def backend(self) -> Backend:
+        """What runs its regions."""
+        return self.compilation.backend
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Its bounds."""
+        return self.compilation.written.sizes
+
+    @property
+    def inputs(self) -> Mapping[str, ProgramInput]:
+        """Every rc.input that it is given."""
+        return self.compilation.inputs
+
+    @property
+    def source_graph(self) -> Graph:
+        """The equations as they were written."""
+        return self.compilation.written.graph
+
+    @property
+    def logs(self) -> Mapping[str, str]:
+        """The equation behind each name of rc.log and rc.output."""
+        return self.compilation.written.logs
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The equation of the compiled program behind each output of `source_graph`."""
+        return self.compilation.outputs
+
+    # ---- what it went through
+
+    @property
+    def equations(self) -> dict[str, str]:
+        """The graph after every stage, as text."""
+        return {name: str(g) for name, g in self.compiled.stages.graphs.items()}
+
+    @property
+    def schedule_text(self) -> str:
+        """The loops, and what runs in them."""
+        return str(self.compiled.schedule)
+
+    @property
+    def source(self) -> str:
+        """The host part, as Python, below the regions' signatures."""
+        heads = "\n".join(f"# {r}" for r in self.compiled.program.regions)
+        return f"{heads}\n{source(self.compiled.program)}"
+
+    @property
+    def pass_rows(self) -> list[Row]:
+        """A row per pass that ran: equations before and after, ms."""
+        return list(self.compiled.stages.rows)
+
+    @property
+    def store_rows(self) -> list[Row]:
+        """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
+        return store_rows(self.compiled)
+
+    @property
+    def contraction_rows(self) -> Sequence[Row]:
+        """What kernels gain, a row per contraction, of regions that have been compiled."""
+        return getattr(self.backend, "contraction_rows", ())
+
+    @property
+    def chart(self) -> list[Row]:
+        """When each inner loop's statements run: its steps, one loop after the other."""
+        return chart(self.compiled)
+
+    @cached_property
+    def memory(self) -> Peak:
+        """The most bytes that a run holds at once: when, of what, and for other bounds.
+
+        On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
+        are compiled now. Host functions and the libraries themselves come on top.
+        """
+        backend: Any = self.backend
+        tells = backend if hasattr(backend, "besides") else None
+        return footprint(self.compiled.program, tells)
+
+    @property
+    def preflight(self) -> Mapping[str, Any] | None:
+        """What is told of memory before the first step, as plain data: `report.page` draws it.
+
+        On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
+        """
+        if self.backend.name == "torch" and "memory" not in vars(self):
+            return None
+        return memory_summary(self.compiled, self.memory)
+
+    def arena(self, solve: Solve | None = None) -> Arena:
+        """Where all stores lie if they share one block of memory, and what is lost between them.
+
+        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`. Of a program
+        with a `placement` it is the one that it runs in.
+        """
+        if solve is None and (own := self.compiled.program.plan.arena) is not None:
+            return own
+        return allocate(self.compiled.plan, solve)
+
+    def __repr__(self) -> str:
+        head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        return f"program for {head}\n{self.schedule_text}"
+
+    def _repr_html_(self) -> str:
+        head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        last = list(self.equations)[-1]
+        folds = {
+            "schedule": code(self.schedule_text),
+            "memory": table(self.store_rows, bar="bytes"),
+            "memory as one arena": code(str(self.arena())),
+            "host program": code(self.source),
+            "passes": table(self.pass_rows, bar="ms"),
+            "contractions": table(self.contraction_rows),
+            f"equations after {last}": code(self.equations[last]),
+        }
+        return folds_html(f"program for {head}" if head else "program", folds)
 
 
 def store_rows(compiled: Compiled) -> list[Row]:

@@ -48,15 +48,31 @@ class Unsaved(RecurraError):
     """State that no checkpoint can hold."""
 
 
-def launch_size(
-    effects: Sequence[Checkpoint], sizes: Mapping[str, int], dim: str, points: int
-) -> int:
+def launch_size(effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]) -> int:
     """The longest launch whose borders fall on every iteration that is saved."""
+    dim, points = _outermost(effects, graph, sizes)
     size = CHUNK
     for e in effects:
         for i in iterations(e, sizes, dim, points):
             size = gcd(size, i) if i else size
     return max(1, size)
+
+
+def _outermost(
+    effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]
+) -> tuple[str, int]:
+    """The dim of the outermost loop of a program with parameters, and its points."""
+    saved = [(e.loc, *p) for e in effects for p in e.params]
+    for loc, name, parameter in saved:
+        if parameter not in graph.nodes:
+            raise RecurraError(
+                f"the parameter {name} is saved, but not computed",
+                facts=f"nothing that the program gives depends on {parameter}",
+                hint="give what is learnt with it: rc.log(loss=loss)",
+                loc=loc,
+            )
+    (dim, *_) = graph[saved[0][2]].domain.dims
+    return dim, graph.declared[dim].range.size(sizes)
 
 
 def iterations(e: Checkpoint, sizes: Mapping[str, int], dim: str, points: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""judged: whether the launches of a program go through a window, by the clock, over all its runs.
+"""concurrency_policy: whether a program's launches go through a window, by the clock.
 
     learned → in order ⇄ through the window, in turns → whatever is faster, for a while
 

@@ -1,4 +1,4 @@
-"""windowed: a program's launches go through a window, so that independent ones run side by side.
+"""concurrent_launches: launches that do not need each other run side by side, through a window.
 
     step = step_call((i, t), a_store)                     waits for what writes it, runs here
     (o_store, a_store) = act(seed, i, t, step, ..)        launched; what it makes comes later
@@ -19,15 +19,15 @@ from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from recurra.errors import Loc, RecurraError, here
-from recurra.handles import Handle, Handles, among, read, there
 from recurra.ir.types import Tuple
-from recurra.judged import SLOTS, Judged, Launches, judged_on
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis
 from recurra.program.execute import Execution
 from recurra.program.function import times
 from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, places, touched
+from recurra.runtime.async_arrays import Handle, Handles, among, read, there
+from recurra.runtime.concurrency_policy import SLOTS, Judged, Launches, judged_on
 from recurra.window import Executor, Segment, Wrapper
 from recurra.window.faults import failed
 

@@ -1,0 +1,115 @@
+"""Compilation: what was compiled, for which bounds and backend, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recurra import cache
+from recurra.backend.choose import backend_of, mesh_of, one_of
+from recurra.compiler.bounds import Bounded, bounded, expect_room
+from recurra.compiler.options import CompileOptions, checked, expect_alone, placed
+from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
+from recurra.config import config
+from recurra.cost import prices
+from recurra.cost.target import Target
+from recurra.errors import RecurraError, here
+from recurra.lang.effects import Checkpoint
+from recurra.lang.tracer import Tracer
+from recurra.program.execute import Backend
+from recurra.program.given import inputs_read
+from recurra.program.lower import ChunkLoop, HostLoop
+from recurra.rewrite.granularity import restored
+from recurra.runtime.checkpointing import launch_size
+from recurra.runtime.inputs import ProgramInput, program_inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A program as it was written, and as it was compiled for a backend.
+
+    `check` is what a run looks for: "nan", "bounds" or nothing. `kept` is where the compiled
+    program is kept, with its regions, if it is.
+    """
+
+    written: Bounded
+    inputs: Mapping[str, ProgramInput]
+    effects: tuple[Checkpoint, ...]
+    check: str
+    backend: Backend
+    target: Target
+    kept: cache.Entry | None
+    compiled: Compiled
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The equation that gives each output of the program as it was written."""
+        return self.compiled.outputs
+
+    @property
+    def workers(self) -> int:
+        """The workers that share its rows."""
+        return 1 if self.compiled.shards is None else self.compiled.shards.workers
+
+    @property
+    def iterations(self) -> int:
+        """Steps of the outermost loop."""
+        loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
+        return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
+
+    def arrange(self, output: str, array: Any) -> Any:
+        """From the program's order of axes to the user's."""
+        axes = self.compiled.axes[output]
+        xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
+        before = self.written.graph[output].domain.dims
+        return restored(array, self.compiled.plan.graph, before, axes, xp)
+
+
+def compile_program(
+    tracer: Tracer, sizes: Mapping[str, Any], options: CompileOptions
+) -> Compilation:
+    """Compile a program for these bounds, or find it where programs are kept."""
+    backend = backend_of(options.backend)
+    one_of("scheduler", options.scheduler, SCHEDULERS)
+    options = checked(options)
+    check = options.check or ""
+    written = bounded(tracer, sizes, check_indices=check == "bounds")
+    if not written.graph.nodes:
+        raise RecurraError(
+            "the program computes nothing",
+            facts="nothing is put out, and what nothing depends on is left out",
+            hint="say what you want of it: rc.output(x=x), rc.log(loss=loss)",
+            loc=here(),
+        )
+    effects = tuple(tracer.effects)
+    if effects and options.tuning.chunk is None:
+        options = options.but({"chunk": launch_size(effects, written.graph, written.sizes)})
+    expect_alone(options)
+    options = placed(options, backend)
+    if options.workers > 1:
+        backend = mesh_of(backend, options.workers)
+    of_machine = prices.of_machine(backend.name)
+    asked = replace(options, backend=backend.name)
+    target = asked.tuning.aimed(replace(backend.target, prices=of_machine))
+    kept, backend = _entry(written, asked, target, backend)
+    compiled = cache.program(
+        kept, written.graph, lambda: compile_graph(written.graph, written.sizes, asked, target)
+    )
+    expect_room(compiled.plan, sizes)
+    read = inputs_read(compiled.program.plan)
+    inputs = program_inputs(tracer.nodes.values(), written.most, read)
+    return Compilation(written, inputs, effects, check, backend, target, kept, compiled)
+
+
+def _entry(
+    written: Bounded, options: CompileOptions, target: Target, backend: Backend
+) -> tuple[cache.Entry | None, Backend]:
+    """Where the program is kept, if it is, and the backend, which keeps its regions there."""
+    asked, caching = config(), getattr(backend, "cached", None)
+    if asked.cache is None or asked.watches or caching is None or options.workers > 1:
+        return None, backend
+    entry = cache.entry(asked.cache, written.graph, written.sizes, options, target)
+    return entry, backend if entry is None else caching(entry)

@@ -1,0 +1,87 @@
+"""Executable: a compiled program, which is run and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recurra.compiler.options import CompileOptions
+from recurra.lang.tracer import Tracer
+from recurra.program.execute import Execution, Resume, Step
+from recurra.program.islands import Island
+from recurra.rewrite.growing_axes import longest_window
+from recurra.runtime.checkpointing import Saver
+from recurra.runtime.compilation import compile_program
+from recurra.runtime.concurrency_policy import Judged
+from recurra.runtime.run_recorder import record
+from recurra.runtime.runner import OnStep, Runner, RunRequest
+from recurra.runtime.summary import InspectableProgram
+
+
+class Executable(InspectableProgram):
+    """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
+
+    def __init__(self, tracer: Tracer, sizes: Mapping[str, Any], options: CompileOptions) -> None:
+        super().__init__(compile_program(tracer, sizes, options))
+        self.runner = Runner(self.compilation)
+
+    def run(
+        self,
+        seed: int = 0,
+        *,
+        on_step: OnStep | None = None,
+        on_state: Callable[[Step], None] | None = None,
+        resume: Resume | str | Path | None = None,
+        folder: str | Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        native: bool = False,
+        window: Any = None,
+    ) -> dict[str, Any]:
+        """Every named tensor, [*dims of its domain, *shape].
+
+        on_step(first, metrics) is called after every launch of the outermost loop, with the values
+        [k] that it made of each metric, from point `first` on; more than once where some are made
+        later than others. on_state(step) with the variables that travel along it.
+        `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
+        variables) of a step, beside host functions as they are; what is returned begins there.
+        `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
+        any library; `program.inputs` lists them, and those that nothing reads may be left out. One
+        that lies in memory as the program wants it is read in place (DLPack), and never written
+        to. With `native`, results are arrays of the backend, not copied.
+        With `folder`, metrics.jsonl and report.html are written there and progress is shown.
+        `window` is how many threads run launches that do not need each other, this one included,
+        while the clock says that it pays (`program.window` tells), or a `recurra.window.Executor`;
+        results are the same to the last bit.
+        """
+        request = RunRequest(seed, inputs or {}, resume, on_step, on_state, native, window)
+        if folder is None:
+            return self.runner.run(request)
+        return record(self.runner, self, folder, request)
+
+    def islands(
+        self, seed: int = 0, *, inputs: Mapping[str, Any] | None = None, steps: int = 8
+    ) -> list[Island]:
+        """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
+
+        Every loop is compiled and launched on its own, so that it can be timed: this takes as long
+        as compiling the program once more, and `steps` steps of it.
+        """
+        return self.runner.islands(RunRequest(seed, inputs or {}), steps)
+
+    @property
+    def execution(self) -> Execution:
+        """The program's regions, ready for the backend to compile at their first launch."""
+        return self.runner.execution
+
+    @property
+    def saver(self) -> Saver:
+        """Writes and reads checkpoints of this program."""
+        return self.runner.saver
+
+    @property
+    def window(self) -> Judged | str:
+        """How launches ran of the last run that was given a window, in words."""
+        return self.runner.how
+
+    longest_window = staticmethod(longest_window)

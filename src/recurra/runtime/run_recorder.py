@@ -1,0 +1,82 @@
+"""Records a run in a folder: metrics as they come, progress, report.html at its end or crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recurra.program.swapped import swapped
+from recurra.report.progress import track
+from recurra.report.run_page import (
+    ShownProgram,
+    keep_compiled,
+    keep_contractions,
+    keep_launches,
+    write_page,
+)
+from recurra.report.runs import RunFolder
+from recurra.runtime.concurrency_policy import Launches
+from recurra.runtime.profiler import Span, watching
+from recurra.runtime.runner import Runner, RunRequest
+
+
+def record(
+    runner: Runner, program: ShownProgram, folder: str | Path, request: RunRequest
+) -> dict[str, Any]:
+    """Run a program, with everything a person wants to see of it in `folder`.
+
+    A resumed run goes on with the metrics that are there.
+    """
+    with runner.launches(request) as launches:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        run = RunFolder(Path(folder))
+        resume, seed = runner.start(request)
+        if isinstance(request.resume, (str, Path)) and resume is not None:
+            run = RunFolder.resume(run.path, resume[0])
+        elif resume is None:
+            run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
+        run.write_config({"seed": seed, **runner.compilation.written.sizes})
+        keep_compiled(run, program)
+        if program.preflight is not None:
+            print(f"memory: {program.preflight['text'].splitlines()[0]}")
+        print(swapped(runner.compilation.compiled.program), end="")
+        return _recorded(runner, program, run, launches, replace(request, resume=resume, seed=seed))
+
+
+def _recorded(
+    runner: Runner, program: ShownProgram, run: RunFolder, launches: Launches, request: RunRequest
+) -> dict[str, Any]:
+    """The results of a run, each step of which is written down."""
+    total, how = runner.compilation.iterations, launches.how
+    looked = watching(launches.execution, not how)
+    with run, track(total, run.path.name) as progress, looked as (watch, seen):
+
+        def step(first: int, metrics: dict[str, Any]) -> None:
+            watch.step()
+            count = max((len(x) for x in metrics.values()), default=0)
+            for k in range(count):
+                run.log(first + k + 1, **{name: float(x[k]) for name, x in metrics.items()})
+            if count:
+                progress.update(first + count, **{n: float(x[-1]) for n, x in metrics.items()})
+            if request.on_step is not None:
+                request.on_step(first, metrics)
+
+        try:
+            results = runner.run_by(seen, replace(request, on_step=step))
+        finally:
+            kernels = keep_contractions(run, program)
+            spans = ran(launches) if how else watch.spans(seen)
+            keep_launches(run, spans, str(how))
+            page = write_page(run)
+    if how:
+        print(f"launches: {how}")
+    if kernels:
+        print(f"contractions: {kernels}")
+    print(f"report: {page}")
+    return results
+
+
+def ran(launches: Launches) -> list[Span]:
+    """What a run through a window did in which thread."""
+    return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in launches.spans]

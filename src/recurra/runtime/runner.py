@@ -1,0 +1,197 @@
+"""Runner: a compiled program is run, as often as asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recurra.compiler.options import expect_seed
+from recurra.errors import RecurraError, here
+from recurra.finite import Check
+from recurra.program.execute import Execution, Resume, Step
+from recurra.program.islands import Island, islands
+from recurra.report.behind import Behind
+from recurra.runtime.checkpointing import Saver
+from recurra.runtime.compilation import Compilation
+from recurra.runtime.concurrency_policy import Judged, Launches
+from recurra.runtime.inputs import expect_inputs, with_blanks
+
+if TYPE_CHECKING:
+    from recurra.runtime.concurrent_launches import Windows
+
+OnStep = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a program, as it is asked for."""
+
+    seed: int = 0
+    """The seed of all draws."""
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The value of every rc.input, by name, [*dims of its domain, *shape]."""
+    resume: Resume | str | Path | None = None
+    """The folder whose newest checkpoint it goes on from, or the (time, variables) of a step."""
+    on_step: OnStep | None = None
+    """Called after every launch of the outermost loop with the metrics that it made."""
+    on_state: Callable[[Step], None] | None = None
+    """Called with every step that has the variables which travel along the outermost loop."""
+    native: bool = False
+    """Results are arrays of the backend, not copied."""
+    window: Any = None
+    """The threads that run launches side by side, or an executor; None: one after the other."""
+
+
+class Runner:
+    """Runs a compiled program; what its runs share is made once."""
+
+    def __init__(self, compilation: Compilation, execution: Execution | None = None) -> None:
+        self.compilation = compilation
+        self.how: Judged | str = ""  # the launches of the last run that was given a window
+        if execution is not None:
+            self.execution = execution
+
+    @cached_property
+    def execution(self) -> Execution:
+        """The program's regions, ready for the backend to compile at their first launch."""
+        c = self.compilation
+        return Execution(c.compiled.program, c.backend, c.compiled.shards)
+
+    @cached_property
+    def windows(self) -> Windows:
+        """The windows of its runs, and what they have shown."""
+        from recurra.runtime.concurrent_launches import Windows
+
+        return Windows(self.execution)
+
+    @cached_property
+    def saver(self) -> Saver:
+        """Writes and reads checkpoints of this program."""
+        c = self.compilation
+        if c.effects and getattr(c.backend, "processes", 1) > 1:
+            raise RecurraError(
+                "a run of several processes is not saved",
+                facts="each of them would write the same files",
+                hint="leave checkpoint(..) out, or use workers of one process",
+                loc=c.effects[0].loc,
+            )
+        decisions = tuple(c.compiled.stages.decisions)
+        program, source = c.compiled.program, c.written.graph
+        return Saver(program, source, c.effects, c.backend.name, decisions, c.workers)
+
+    def run(self, request: RunRequest) -> dict[str, Any]:
+        """Every named tensor, [*dims of its domain, *shape]."""
+        with self.launches(request) as launches:
+            return self.run_by(launches.execution, request)
+
+    @contextmanager
+    def launches(self, request: RunRequest) -> Generator[Launches]:
+        """How the launches of one run are made: as they are, or through a window."""
+        expect_inputs(self.compilation.inputs, request.inputs)
+        expect_seed(request.seed)
+        if request.window is None:
+            yield Launches(self.execution)
+            return
+        if self.compilation.check:
+            raise RecurraError(
+                f"check={self.compilation.check!r} looks at one launch after the other",
+                facts="the program is run through a window",
+                hint="leave window out to find out where a NaN comes from",
+                loc=here(),
+            )
+        with self.windows.launches(request.window) as made:
+            self.how = made.how
+            yield made
+
+    def start(self, request: RunRequest) -> tuple[Resume | None, int]:
+        """The state that a run begins with, if it goes on from one, and its seed."""
+        if isinstance(request.resume, (str, Path)):
+            return self.saver.load(request.resume)
+        return request.resume, request.seed
+
+    def run_by(self, execution: Execution, request: RunRequest) -> dict[str, Any]:
+        """Run an execution of the program: its own, or one whose launches are wrapped."""
+        c, inputs = self.compilation, request.inputs
+        saver = replace(self.saver, inputs=with_blanks(c.inputs, inputs), told=set())
+        resume, seed = self.start(request)
+        watch = None
+        if c.check == "nan":
+            names = {c.outputs[o]: name for name, o in c.written.logs.items()}
+            watch = Check(c.compiled.program, names, seed, inputs, resume)
+            execution = watch.recorded(execution)
+        steps = execution.steps(seed, inputs=inputs, resume=resume, native=request.native)
+        with Behind() as behind:
+            while isinstance(made := self.launch(steps), Step):
+                if request.on_step is not None:
+                    for first, metrics in self.metrics(made):
+                        request.on_step(first, metrics)
+                self.expect_indices(made.outputs, made)
+                if watch is not None:
+                    watch.step(made)
+                if c.effects and (made.variables or not saver.border):
+                    saver.state(made, seed, behind)
+                if request.on_state is not None and made.variables:
+                    request.on_state(made)
+        self.expect_indices(made)
+        if watch is not None:
+            watch.end(made)
+        named = c.written.logs or {o: o for o in c.outputs if o not in c.written.checks}
+        return {name: c.arrange(o, made[c.outputs[o]]) for name, o in named.items()}
+
+    def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
+        """What the next launch of the outermost loop made; after the last one, all outputs."""
+        since = time.perf_counter()
+        try:
+            s = next(steps)
+        except StopIteration as end:
+            return end.value
+        ms = (time.perf_counter() - since) * 1e3
+        line = f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms"
+        self.compilation.compiled.stages.tell("launches", line)
+        return s
+
+    def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
+        """The scalars of one launch, by the user's names, those of the same points together."""
+        outputs, out = self.compilation.outputs, dict[range, dict[str, Any]]()
+        for name, o in self.compilation.written.logs.items():
+            x = s.outputs.get(outputs[o])
+            if x is not None and x.ndim == 1 and len(x):
+                out.setdefault(s.points[outputs[o]], {})[name] = x
+        return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(s.lo, {})]
+
+    def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
+        """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.
+
+        Of a run that has ended those are left to be seen that no step has told of.
+        """
+        c = self.compilation
+        for stray, check in c.written.checks.items():
+            x, last = made.get(c.outputs[stray]), made.get(c.outputs[check.last])
+            if x is None or last is None:
+                continue
+            pairs = ((stray, x), (check.last, last))
+            found, ends = (c.arrange(name, np.asarray(v)) for name, v in pairs)
+            starts = {} if step is None else {step.dim: step.points[c.outputs[stray]].start}
+            check.expect_inside(found, ends, c.written.sizes, starts)
+
+    def islands(self, request: RunRequest, steps: int) -> list[Island]:
+        """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
+
+        Every loop is compiled and launched on its own, so that it can be timed: this takes as long
+        as compiling the program once more, and `steps` steps of it.
+        """
+        c = self.compilation
+        expect_inputs(c.inputs, request.inputs)
+        plan, main = c.compiled.plan, c.compiled.program.main
+        if main is None:
+            return []
+        at = (plan, main.loop, c.backend, c.compiled.shards)
+        seed, inputs = request.seed, request.inputs
+        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=c.target.prices)
