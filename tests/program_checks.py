@@ -42,7 +42,6 @@ def by_name() -> dict[str, tuple[Pass, Tuning]]:
 
 PASSES = by_name()
 PIPELINE = (
-    "single",
     "simplify",
     "unshuffle",
     "lift",

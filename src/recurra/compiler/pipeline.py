@@ -39,7 +39,6 @@ from recurra.rewrite.prefix import PREFIX
 from recurra.rewrite.rounds import ROUNDS
 from recurra.rewrite.shard import SPLIT_ROWS
 from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
-from recurra.rewrite.single import SINGLE
 from recurra.rewrite.split import SPLIT
 from recurra.rewrite.strip import STRIP
 from recurra.rewrite.tile import BLOCK, TILE
@@ -51,7 +50,6 @@ from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 
 PASSES: tuple[Pass, ...] = (
-    SINGLE,
     SIMPLIFY,
     UNSHUFFLE,
     SIMPLIFY,

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from recurra.ir.graph import Graph
 from recurra.rewrite.algebra import ALGEBRA
 from recurra.rewrite.compile_context import CompileContext, Pass
+from recurra.rewrite.one_point import at_one_point
 from recurra.rewrite.rule import apply
 from recurra.rewrite.shapes import SHAPES
 
 
 def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with fewer and cheaper equations. Finite-math rules are those of algebra.FINITE."""
-    return apply(graph, (*SHAPES, *ALGEBRA), sizes)
+    return apply(at_one_point(graph, sizes), (*SHAPES, *ALGEBRA), sizes)
 
 
 def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:
