@@ -43,7 +43,6 @@ def by_name() -> dict[str, tuple[Pass, Tuning]]:
 PASSES = by_name()
 PIPELINE = (
     "simplify",
-    "unshuffle",
     "lift",
     "split",
     "strip",

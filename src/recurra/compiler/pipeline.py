@@ -42,7 +42,6 @@ from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
 from recurra.rewrite.split import SPLIT
 from recurra.rewrite.strip import STRIP
 from recurra.rewrite.tile import BLOCK, TILE
-from recurra.rewrite.unshuffle import UNSHUFFLE
 from recurra.rewrite.wavefront import WAVEFRONT
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
@@ -50,8 +49,6 @@ from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 
 PASSES: tuple[Pass, ...] = (
-    SIMPLIFY,
-    UNSHUFFLE,
     SIMPLIFY,
     ROUNDS,
     LIFT,
