@@ -52,7 +52,6 @@ PIPELINE = (
     "first",
     "contract",
     "accumulate",
-    "contract",
 )
 
 

@@ -69,7 +69,6 @@ PASSES: tuple[Pass, ...] = (
     GRANULARITY,
     CONTRACT,
     ACCUMULATE,
-    CONTRACT,
     KEEP,  # folds have let some statements move to another loop
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
