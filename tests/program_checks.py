@@ -42,9 +42,7 @@ def by_name() -> dict[str, tuple[Pass, Tuning]]:
 
 PASSES = by_name()
 PIPELINE = (
-    "single",
     "simplify",
-    "unshuffle",
     "lift",
     "split",
     "strip",
@@ -54,7 +52,6 @@ PIPELINE = (
     "first",
     "contract",
     "accumulate",
-    "contract",
 )
 
 

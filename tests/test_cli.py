@@ -133,7 +133,7 @@ def test_opt(graph: Path, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["-p", "simplify,nothing"], "there is no pass 'nothing'\n  passes: single, simplify, "),
+        (["-p", "simplify,nothing"], "there is no pass 'nothing'\n  passes: simplify, "),
         (["--sizes", "T"], "'T' is no size"),
     ],
 )

@@ -28,9 +28,9 @@ from reinforce import context
 
 FOLDER = Path(__file__).parent / "passes"
 SIZES = (
-    {"B": 2, "I": 2, "T": 6, "S": 4},
-    {"B": 4, "I": 3, "T": 4, "S": 4},
-    dict.fromkeys("BITS", 1),
+    {"B": 2, "I": 2, "T": 6, "S": 4, "E": 1, "N": 12},
+    {"B": 4, "I": 3, "T": 4, "S": 4, "E": 1, "N": 16},
+    dict.fromkeys("BITSEN", 1),
 )
 HOSTED = (HostFunction("env.step", parts=HostFunction("env.step of some rows")),)
 SETTINGS = ("options", "sizes")

@@ -41,11 +41,9 @@ from recurra.rewrite.promote import PROMOTE
 from recurra.rewrite.rounds import ROUNDS
 from recurra.rewrite.shard import SPLIT_ROWS
 from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
-from recurra.rewrite.single import SINGLE
 from recurra.rewrite.split import SPLIT
 from recurra.rewrite.strip import STRIP
 from recurra.rewrite.tile import BLOCK, TILE
-from recurra.rewrite.unshuffle import UNSHUFFLE
 from recurra.rewrite.wavefront import WAVEFRONT
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
@@ -53,9 +51,6 @@ from recurra.schedule.levels import schedule
 from recurra.schedule.tree import Schedule, phases
 
 PASSES: tuple[Pass, ...] = (
-    SINGLE,
-    SIMPLIFY,
-    UNSHUFFLE,
     SIMPLIFY,
     ROUNDS,
     LIFT,
@@ -77,7 +72,6 @@ PASSES: tuple[Pass, ...] = (
     GRANULARITY,
     CONTRACT,
     ACCUMULATE,
-    CONTRACT,
     KEEP,  # folds have let some statements move to another loop
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}

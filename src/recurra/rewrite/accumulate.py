@@ -18,6 +18,7 @@ from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import Rewriting, apply, rule
+from recurra.rewrite.simplify import contract
 
 
 def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -76,9 +77,15 @@ def _read(a: Ref, domain: Domain) -> Domain:
     )
 
 
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether a range is reduced."""
+    reduced = (n for n in graph.nodes.values() if isinstance(n.op, Reduction))
+    return any(n.op.monoid is not None and n.args[0].slices for n in reduced)
+
+
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Turn sums over loops into folds whose direction is open."""
-    return accumulate(graph, cx.sizes)
+    """Turn sums over loops into folds whose direction is open, of contractions if possible."""
+    return contract(accumulate(graph, cx.sizes), cx.sizes)
 
 
-ACCUMULATE = Pass("accumulate", run)
+ACCUMULATE = Pass("accumulate", run, applies)

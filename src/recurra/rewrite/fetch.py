@@ -16,14 +16,14 @@ from recurra.ir.expr import Sym, lin
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range, Tuple, Type
 from recurra.ops.control import Item
-from recurra.ops.indexing import Pick
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.permutation import Permutation
 from recurra.ops.samples import FUNCTION, Samples
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.gathers import Gather, gather
 from recurra.rewrite.granularity import free_dims
 from recurra.rewrite.tile import outer_dims
-from recurra.rewrite.unshuffle import flattened
 
 Wanted = Callable[[str, int], bool]
 
@@ -37,56 +37,63 @@ def fetch(
     """
     told: list[str] = []
     for n in list(graph.nodes.values()):
-        of = _source(graph, n, sizes, wanted)
+        g = _taken(graph, n, sizes, wanted)
         own = [r for r in n.domain if r.dim in batch]
-        if of is None or not _numbered(graph, n, of, own):
+        if g is None or not _numbered(graph, g, own):
             continue
         if fuel().burn("samples → taken by the host", n.name):
-            graph = _by_host(graph, n, of, own)
-            told.append(f"{n.name}: rows of {of.name}, taken by the host")
+            graph = _by_host(graph, n, g, own)
+            told.append(f"{n.name}: rows of {g.source.name}, taken by the host")
     return graph.live() if told else graph, told
 
 
-def _numbered(graph: Graph, n: Node, of: Ref, own: list[Range]) -> bool:
+def _numbered(graph: Graph, g: Gather, own: list[Range]) -> bool:
     """Do all dims that order nothing count samples only?"""
-    known = set[str]().union(*(index_symbols(e) for e in of.index))
-    numbers = graph[n.args[1].name].domain
+    known = set[str]().union(*(index_symbols(e) for e in g.source.index))
+    numbers = graph[g.numbers.name].domain
     return bool(own) and all(r.dim in numbers and r.dim not in known for r in own)
 
 
-def _source(graph: Graph, n: Node, sizes: Mapping[str, int], wanted: Wanted) -> Ref | None:
-    """The read of all points of what is to be swapped, if an equation takes rows of them."""
-    found = flattened(graph, n, 1, sizes)
-    if found is None or not graph.is_identity(n.args[1]):
+def _taken(graph: Graph, n: Node, sizes: Mapping[str, int], wanted: Wanted) -> Gather | None:
+    """Return what an equation gathers, if that is all points of what is to be swapped, one each."""
+    g = _points(graph, n, sizes)
+    if g is None or not graph.is_identity(g.numbers):
         return None
-    over, (flat,) = found[0], graph[n.args[0].name].args
-    of = graph[flat.name]
-    if not isinstance(of.type, Type):
+    of, over = graph[g.source.name], g.over(graph, sizes)
+    if not isinstance(of.type, Type) or over is None:
         return None
     nbytes = prod(r.size(sizes) for r in over) * of.type.nbytes(sizes)
     one = all(_one(graph, reader, k, over[-1], sizes) for reader, k in graph.readers[of.name])
-    return flat if one and wanted(of.name, nbytes) else None
+    return g if one and wanted(of.name, nbytes) else None
+
+
+def _points(graph: Graph, n: Node, sizes: Mapping[str, int]) -> Gather | None:
+    """Return what an equation takes one row of, of all points of some dims."""
+    g = gather(graph, n) if isinstance(n.op, Take) and ",->" in n.op.labels else None
+    return g if g is not None and g.over(graph, sizes) is not None else None
 
 
 def _one(graph: Graph, n: Node, k: int, last: Range, sizes: Mapping[str, int]) -> bool:
     """Does a reader read one point of a dim at a time, or is it there for samples only?"""
     a = n.args[k]
     e = dict(zip(graph[a.name].domain.dims, a.index, strict=True))[last.dim]
-    takes = (flattened(graph, reader, 1, sizes) for reader, _ in graph.readers[n.name])
+    takes = (_points(graph, reader, sizes) for reader, _ in graph.readers[n.name])
     return not isinstance(e, Slice) or None not in takes
 
 
-def _by_host(graph: Graph, n: Node, of: Ref, own: list[Range]) -> Graph:
+def _by_host(graph: Graph, n: Node, g: Gather, own: list[Range]) -> Graph:
     """The graph with the rows that `n` takes read by the host, those of its `own` dims at once."""
-    k, row = n.args[1], n.type
+    k, row = g.numbers, n.type
     assert isinstance(row, Type)
     every = {r.dim: Slice(r.lo, r.hi) for r in own}
     numbers = tuple(every.get(d, Sym(d)) for d in graph[k.name].domain.dims)
     outer = n.domain.without(*every)
     rows = Type(row.dtype, (*(lin([(r.hi, 1), (r.lo, -1)]) for r in own), *row.shape))
-    op = Samples(fn=FUNCTION, results=((rows.dtype, rows.shape),), batch_dims=tuple(every))
+    op = Samples(
+        fn=FUNCTION, results=((rows.dtype, rows.shape),), batch_dims=tuple(every), order=g.moved
+    )
     call = graph.fresh(f"{n.name}_found")
-    args = (of, Ref(k.name, numbers))
+    args = (g.source, Ref(k.name, numbers))
     made = [Node(call, op, args, outer, Tuple((rows,)), n.loc)]
     made.append(Node(f"{call}_0", Item(k=0), (Ref(call, outer.identity),), outer, rows, n.loc))
     for j, r in enumerate(own, 1):

@@ -19,9 +19,9 @@ from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
-from recurra.rewrite.as_they_lie import as_they_lie
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.gathers import as_they_lie
 from recurra.rewrite.vectorise import vectorise, with_axis
 from recurra.sets.dependence import happens
 from recurra.sets.lag import Lag, lag

@@ -8,7 +8,7 @@ Windows max(t-7,0):t+1 and chunks t//8*8:t+1 are such ranges: their ends are ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -61,6 +61,27 @@ class Growing:
 Axes = tuple[Growing | None, ...]
 
 
+def grows(e: Slice, r: Range, dims: Collection[str], free: frozenset[str] = frozenset()) -> bool:
+    """Tell whether the ends of a range move with `dims`: if some are `free`, with these alone."""
+    moving = symbols(e.hi).intersection(dims)
+    if e.pad is not None or (e.step != 1 and not free) or (free and not moving <= free):
+        return False
+    if e.lo == 0 == r.lo:
+        return bool(moving)
+    return is_shift(e.hi, r.dim) == 1 and not isinstance(lin([(e.hi, 1), (e.lo, -1)]), int)
+
+
+def any_grows(graph: Graph) -> bool:
+    """Tell whether a range is read that grows with a dim."""
+    dims = set(graph.declared)
+    return any(
+        isinstance(e, Slice) and grows(e, r, dims)
+        for n in graph.nodes.values()
+        for a in n.args
+        for e, r in zip(a.index, graph[a.name].domain, strict=True)
+    )
+
+
 @dataclass
 class GrowingAxes:
     """What runs along growing ranges; `size` as in `strip`.
@@ -83,7 +104,7 @@ class GrowingAxes:
             for n in self.graph.nodes.values()
             for a in n.args
             for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
-            if isinstance(e, Slice) and self.grows(e, r)
+            if isinstance(e, Slice) and grows(e, r, self.dims, self.free)
         ]
         self.ordered = loops(self.graph) if asked else {}
         for n, a, e, r in asked:
@@ -95,15 +116,6 @@ class GrowingAxes:
                 old = self.ranges.get(g.part)
                 least = min(size, old.size) if old else size
                 self.ranges[g.part] = replace(g, size=least)
-
-    def grows(self, e: Slice, r: Range) -> bool:
-        if e.pad is not None or (e.step != 1 and not self.free):
-            return False
-        if self.free and not self.free >= symbols(e.hi) & self.dims:
-            return False
-        if e.lo == 0 == r.lo:
-            return bool(symbols(e.hi) & self.dims)
-        return is_shift(e.hi, r.dim) == 1 and not isinstance(lin([(e.hi, 1), (e.lo, -1)]), int)
 
     def in_order(self, n: Node, lo: Expr | int, hi: Expr | int) -> bool:
         """Does the range grow in a loop that orders the equation, and is never empty?"""

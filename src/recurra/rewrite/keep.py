@@ -185,6 +185,12 @@ class _Phase:
         return Graph(nodes, self.graph.outputs, self.graph.dims), list(names.values())
 
 
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether anything runs in a loop."""
+    axes = set(free_dims(graph, cx).all)
+    return any(not axes.issuperset(n.domain.dims) for n in graph.nodes.values())
+
+
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Decide what later loops read of earlier ones from memory, and what they compute again."""
     phases = cx.phases(graph, free_dims(graph, cx).all)
@@ -194,4 +200,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-KEEP = Pass("keep", run)
+KEEP = Pass("keep", run, applies)

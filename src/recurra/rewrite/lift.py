@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.graph import Graph, Node
+from recurra.ir.graph import Graph, Node, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Type
 from recurra.ops import elementwise as el
@@ -75,9 +75,16 @@ def lift_reduction(n: Node, g: Rewriting) -> Node | None:
     return replace(n, op=join, args=(part, before))
 
 
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether a range is read whose ends move with a dim."""
+    dims = set(graph.declared)
+    reads = (a for n in graph.nodes.values() for a in n.args)
+    return any(index_symbols(s) & dims for a in reads for s in a.slices)
+
+
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make recurrences of sums over growing ranges."""
     return lift(graph, cx.sizes)
 
 
-LIFT = Pass("lift", run)
+LIFT = Pass("lift", run, applies)

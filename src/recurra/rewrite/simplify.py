@@ -10,13 +10,17 @@ from collections.abc import Mapping
 from recurra.ir.graph import Graph
 from recurra.rewrite.algebra import ALGEBRA
 from recurra.rewrite.compile_context import CompileContext, Pass
+from recurra.rewrite.gathers import unshuffle
+from recurra.rewrite.one_point import at_one_point
 from recurra.rewrite.rule import apply
 from recurra.rewrite.shapes import SHAPES
 
 
 def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with fewer and cheaper equations. Finite-math rules are those of algebra.FINITE."""
-    return apply(graph, (*SHAPES, *ALGEBRA), sizes)
+    graph = apply(at_one_point(graph, sizes), (*SHAPES, *ALGEBRA), sizes)
+    in_order = unshuffle(graph, sizes)
+    return graph if in_order is graph else apply(in_order, (*SHAPES, *ALGEBRA), sizes)
 
 
 def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -20,7 +20,7 @@ from typing import Any
 
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, Sym, lin, minimum
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
 from recurra.ops.attention import Attention
@@ -29,7 +29,7 @@ from recurra.ops.reduction import Fold
 from recurra.ops.softmax import Softmax
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
-from recurra.rewrite.growing_axes import GrowingAxes
+from recurra.rewrite.growing_axes import GrowingAxes, any_grows, grows
 from recurra.rewrite.normalised import divided_last, taken_apart
 from recurra.rewrite.online import online
 from recurra.rewrite.rule import Rewriting, run
@@ -103,7 +103,7 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         pairs = zip(a.index, graph[a.name].domain, strict=True)
         index = (
             replace(e, loose=True)
-            if isinstance(e, Slice) and along.grows(e, r) and along.in_order(n, e.lo, e.hi)
+            if isinstance(e, Slice) and grows(e, r, along.dims) and along.in_order(n, e.lo, e.hi)
             else e
             for e, r in pairs
         )
@@ -211,10 +211,8 @@ def _order(g: Rewriting, before: Graph) -> list[str]:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a range is read whose ends move with a dim."""
-    dims = {d for n in graph.nodes.values() for d in n.domain.dims}
-    reads = (a for n in graph.nodes.values() for a in n.args)
-    return any(index_symbols(e) & dims for a in reads for e in a.slices)
+    """Tell whether a range is read that grows with a dim."""
+    return any_grows(graph)
 
 
 def run_strip(graph: Graph, cx: CompileContext) -> Graph:

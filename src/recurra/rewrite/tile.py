@@ -383,8 +383,17 @@ def run_block(graph: Graph, cx: CompileContext) -> Graph:
 
 
 def may_tile(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether rows fill tiles at all."""
-    return cx.target.rows > 0
+    """Tell whether all points of a loop are joined, and rows fill tiles at all."""
+    if not cx.target.rows:
+        return False
+    axes, known = free_dims(graph, cx).all, cx.sizes.keys()
+    return any(
+        isinstance(e, Slice) and r.dim not in axes and full_length(e, r, cx.sizes)
+        for n in graph.nodes.values()
+        if isinstance(n.op, Reduction) and n.op.monoid is not None
+        for e, r in zip(n.args[0].index, graph[n.args[0].name].domain, strict=True)
+        if not r.mentions() - known
+    )
 
 
 def run_tile(graph: Graph, cx: CompileContext) -> Graph:

@@ -12,7 +12,7 @@ from recurra import interp
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.rewrite.as_they_lie import as_they_lie
+from recurra.rewrite.gathers import as_they_lie
 
 SIZES = {"T": 4, "N": 7}
 TEXT = """dims t<T, n<N
