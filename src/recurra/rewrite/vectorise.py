@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recurra.ir.expr import TRUE, Expr, Sym, lin, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Sym, lin, maximum, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.order import components
@@ -23,6 +23,7 @@ from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.ops.permutation import Permutation
 from recurra.ops.source import Const, Input, Uniform, Value
+from recurra.rewrite.axis_reads import is_read_along, loose_range, reads_along, reads_once, shift
 from recurra.rewrite.cut_branches import cut_branches, is_concatenation
 from recurra.rewrite.rule import Rewriting
 from recurra.sets.boxes import split_boxes
@@ -65,24 +66,10 @@ def candidates(
 
 
 def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
-    """Can every operand be read along the axis: in place, or as a whole range that is gathered?"""
+    """Can every operand be read along the axis?"""
     if is_concatenation(graph, n, dim):
         return True
-    for a in n.args:
-        source = graph[a.name]
-        for e, r in zip(a.index, source.domain, strict=True):
-            if isinstance(e, Slice) or dim not in symbols(e):
-                if isinstance(e, Slice) and dim in index_symbols(e) and _loose(e, r) is None:
-                    return False
-                continue
-            if a.name in members and r.dim != dim:  # x[0:T,t] along t: a diagonal
-                return False
-            mine, c = n.domain[dim], shift(e, dim)
-            if c is None or _beyond(lin([(c, 1), (mine.lo, 1)]), lin([(c, 1), (mine.hi, 1)]), r):
-                return False
-            if a.name not in members and any(r.dim in symbols(s) for s in source.type.shape):
-                return False
-    return True
+    return all(reads_along(graph, n, dim, a, a.name in members) for a in n.args)
 
 
 def cycles(graph: Graph) -> dict[str, int]:
@@ -173,59 +160,9 @@ def _fits(graph: Graph, n: Node, dim: str) -> bool:
         return False
     if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Permutation, Pick, Merge)):
         return False
-    if not all(_plain(a, dim) for a in n.args):
+    if not all(reads_once(a, dim) for a in n.args):
         return False
-    return all(_readable(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
-
-
-def _plain(a: Ref, dim: str) -> bool:
-    """Is `dim` read at most once, as itself or shifted by something free of it?
-
-    A range that grows with it may be read whole, where anything will do past its end.
-    """
-    hits = [e for e in a.index if dim in index_symbols(e) and not _to(e, dim)]
-    return not hits or (len(hits) == 1 and shift(hits[0], dim) is not None)
-
-
-def _to(e: Index, dim: str) -> bool:
-    """A range that ends where `dim` says, loosely."""
-    return isinstance(e, Slice) and e.loose and e.pad is not None and dim not in symbols(e.lo)
-
-
-def _loose(e: Slice, r: Range) -> Slice | None:
-    """All that a loose range may read, whatever its end; None where that is not there."""
-    if not e.loose or e.pad is None or e.step != 1:
-        return None
-    hi = lin([(e.lo, 1), (e.pad, 1)])
-    room = lin([(r.hi, 1), (hi, -1)])
-    return Slice(e.lo, hi) if e.lo == r.lo and isinstance(room, int) and room >= 0 else None
-
-
-def shift(e: Any, dim: str) -> Expr | int | None:
-    """c of dim + c, c free of dim; None where the index is no such sum."""
-    if isinstance(e, Slice):
-        return None
-    c = lin([(e, 1), (Sym(dim), -1)])
-    return c if dim not in symbols(c) else None
-
-
-def _readable(graph: Graph, a: Ref, source: Node, dim: str) -> bool:
-    """Can the reader still say what it reads, once `dim` is an axis?"""
-    k = source.domain.dims.index(dim)
-    e = a.index[k]
-    if not isinstance(e, Slice):
-        return True
-    dims = set(graph.declared)
-    e = _loose(e, source.domain[dim]) or e
-    if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & dims:
-        return False
-    return not _beyond(e.lo, e.hi, source.domain[dim])
-
-
-def _beyond(lo: Expr | int, hi: Expr | int, r: Range) -> bool:
-    """Does lo:hi surely leave the range? Only an empty one may."""
-    room = (lin([(lo, 1), (r.lo, -1)]), lin([(r.hi, 1), (hi, -1)]))
-    return any(isinstance(x, int) and x < 0 for x in room)
+    return all(is_read_along(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
 
 
 @dataclass
@@ -282,16 +219,21 @@ class _Vectorise:
         for e, r in zip(a.index, source.domain, strict=True):
             mine = r.dim == self.dim and source.name in self.members
             loose = isinstance(e, Slice) and (mine or self.dim in index_symbols(e))
-            index.append((_loose(e, r) or e) if isinstance(e, Slice) and loose else e)
+            index.append((loose_range(e, r) or e) if isinstance(e, Slice) and loose else e)
         return Ref(a.name, tuple(index))
 
     def _gather(self, n: Node, a: Ref, domain: Domain) -> Ref:
-        """A whole range of a source that still runs over the dim."""
+        """A range of a source that still runs over the dim: all of it, if elements are taken."""
         r = n.domain[self.dim]
         k = next(k for k, e in enumerate(a.index) if self.dim in index_symbols(e))
         c: Any = shift(a.index[k], self.dim)
-        ref = Ref(a.name, (*a.index[:k], Slice(c + r.lo, c + r.hi), *a.index[k + 1 :]))
+        every = self.before[a.name].domain.ranges[k]
+        part = Slice(every.lo, every.hi) if c is None else Slice(c + r.lo, c + r.hi)
+        ref = Ref(a.name, (*a.index[:k], part, *a.index[k + 1 :]))
         at = sum(isinstance(e, Slice) for e in a.index[:k])
+        if c is None:
+            point: Any = a.index[k]
+            return self._taken(ref, at, lin([(point, 1), (every.lo, -1)]), r, domain)
         rank = self.g.type(ref).rank
         return self.move(ref, at, rank - 1 if self.last else 0, domain)
 
@@ -311,10 +253,21 @@ class _Vectorise:
         if member and self.dim in index_symbols(e):
             mine = n.domain[self.dim]
             c: Any = shift(e, self.dim)
+            if c is None:
+                point: Any = e
+                return self._taken(ref, axis, lin([(point, 1), (r.lo, -1)]), mine, domain), True
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
         return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
+
+    def _taken(self, ref: Ref, axis: int, at: Any, r: Range, domain: Domain) -> Ref:
+        """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
+        axes = LETTERS[: self.g.type(ref).rank]
+        out = axes[:axis] + axes[axis + 1 :]
+        out = out + "Z" if self.last else "Z" + out
+        op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
+        return self.emit(op, (ref, self.symbol(at, r, domain, "i32")), domain, "taken")
 
     def _cut(self, ref: Ref, axis: int, start: Any, size: Any, r: Range, domain: Domain) -> Ref:
         if start == 0 and size == self.size(r):
@@ -434,25 +387,18 @@ class _Vectorise:
             ]  # every element in turn: the axis itself
             return Transpose(order=(*order, op.axis) if self.last else (op.axis, *order)), (x,)
         axes = LETTERS[:rank]
-        axis = axes[op.axis]
-        rest = axes.replace(axis, "")
         full = (axes + "Z" if self.last else "Z" + axes) if has else axes
+        rest = axes.replace(axes[op.axis], "")
         out = rest + "Z" if self.last else "Z" + rest
-        n = self.g.type(x).shape[full.index(axis)]
+        size = self.g.type(x).shape[full.index(axes[op.axis])]
         at = self.symbol(op.at_, r, domain, "i32")
-        low = self.emit(Const(value=0, dtype="i32"), (), domain, "zero")
-        high = self.emit(Value(expr=n - 1), (), domain, "last")
-        spread = "Z,->Z"
-        safe = self.emit(el.Minimum(labels=spread), (at, high), domain, "at")
-        safe = self.emit(el.Maximum(labels=spread), (safe, low), domain, "at")
-        taken = self.emit(Take(labels=f"{full},Z->{out}", axis=axis), (x, safe), domain, "taken")
+        safe = self.symbol(maximum(minimum(op.at_, size - 1), 0), r, domain, "i32")
+        take = Take(labels=f"{full},Z->{out}", axis=axes[op.axis])
+        taken = self.emit(take, (x, safe), domain, "taken")
         inside = self.emit(el.Equal(), (at, safe), domain, "inside")
         zero = self.emit(Const(value=0, dtype=self.g.type(x).dtype), (), domain, "zero")
-        return el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z"), (
-            inside,
-            taken,
-            zero,
-        )
+        where = el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z")
+        return where, (inside, taken, zero)
 
     def choose(
         self, n: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
