@@ -96,7 +96,7 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
 def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
     learner, path = Learner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
     keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
-    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, mom"):
+    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, A"):
         learner.load(path)
     learner.save(path)
     learner.load(path)
