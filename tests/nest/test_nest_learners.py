@@ -19,11 +19,11 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, memory, network, ppo
+from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
 from recurra.nest.agents.actors import Processes, Task
 from recurra.nest.agents.policy import initial
 from recurra.nest.agents.walker import Walker
-from recurra.nest.agents.world import World, greedy_or_any, opened
+from recurra.nest.agents.world import TRANSITION, World, greedy_or_any, opened
 from recurra.nest.loops import Nest
 from recurra.nest.table import Table, tabulate
 
@@ -213,10 +213,10 @@ def test_worlds_are_mapped(world: World, tmp_path: Path) -> None:
 
 
 def test_priorities_decide_what_is_drawn() -> None:
-    m, random = memory.Memory(4), np.random.default_rng(0)
+    m, random = replay.ReplayBuffer(4), np.random.default_rng(0)
 
     def one(reward: float) -> dict[str, Any]:
-        return {name: np.array([reward]) for name in memory.FIELDS}
+        return {name: np.array([reward]) for name in TRANSITION}
 
     for k, priority in enumerate((9.0, 9.0, 1.0, 3.0, 0.0, 4.0)):  # the first two are overwritten
         m.add(one(k), np.array([priority]))

@@ -23,11 +23,12 @@ from recurra.mapping.learn.acting import Played, reference, shown
 from recurra.mapping.learn.actors import Actors, Elsewhere, Here, Request
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import NEVER, Plan, planner
-from recurra.mapping.learn.replay import Batch, Pool, Replay, Segment
+from recurra.mapping.learn.replay import Batch, Replay, Segment, pieces_of
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
 from recurra.nest.agents.learning import keep, resumed
 from recurra.nest.agents.network import Adam, clipped
+from recurra.nest.agents.replay import ReplayBuffer
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
 LEARNER = "mapping, Adam of one vector"  # what a checkpoint is of
@@ -92,11 +93,11 @@ class Learner:
         """Plans anew for a few old pieces, those of demonstrations included."""
         if self.plan is None or not self.settings.reanalyse:
             return
-        pools = [p for p in (self.replay.own, self.replay.shown) if len(p)]
-        pool = pools[int(self.random.integers(len(pools)))]
-        lane = int(self.random.integers(len(pool)))
-        old = pool.piece(lane)
-        self._renew(pool, lane, *self._planned(old.seen), old)
+        buffers = [x for x in (self.replay.own, self.replay.shown) if len(x)]
+        buffer = buffers[int(self.random.integers(len(buffers)))]
+        lane = int(self.random.integers(len(buffer)))
+        old = pieces_of({name: x[lane] for name, x in buffer.rows.items()})
+        self._renew(buffer, lane, *self._planned(old.seen), old)
 
     def _planned(self, seen: View) -> tuple[Any, Any]:
         """Policies and values of a piece's states, as many at once as actors have: one program."""
@@ -111,15 +112,16 @@ class Learner:
         policy, value = (np.concatenate([np.asarray(p[k]) for p in found]) for k in (1, 2))
         return policy[: len(at)], value[: len(at)]
 
-    def _renew(self, pool: Pool, lane: int, policy: Any, value: Any, old: Segment) -> None:
-        assert pool.pieces is not None
+    def _renew(
+        self, buffer: ReplayBuffer, lane: int, policy: Any, value: Any, old: Segment
+    ) -> None:
         new = policy[:-1]
-        if pool is self.replay.shown:  # the values of demonstrations are those of their games
+        if buffer is self.replay.shown:  # the values of demonstrations are those of their games
             part = self.settings.imitate
             new = part * np.eye(new.shape[-1], dtype=np.float32)[old.action] + (1 - part) * new
         else:
-            pool.pieces.value[lane] = value
-        pool.pieces.policy[lane] = new
+            buffer.rows["value"][lane] = value
+        buffer.rows["policy"][lane] = new
 
     def update(self, count: int) -> None:
         """So many gradient steps."""
@@ -147,7 +149,7 @@ class Learner:
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
         self.adam = jax.tree.map(jnp.asarray, Adam(**state["adam"]))
         self.best = state["best"]
-        self.replay.restore(state.get("replay", {}))
+        self.replay.restore(state["replay"])
         self.actors.restore(state["actors"])
 
     @property
