@@ -1,8 +1,7 @@
 """Thresholds: the numbers that choices of the compiler turn on, each with its unit and its source.
 
 What choices weigh are prices (`cost/prices.py`), of which a machine has its own; these are limits
-beside them. "Measured" is on a core of a server with AVX-512. A guess has no measurement behind it:
-it then says what it stands between.
+beside them. "Measured" is on a core of a server with AVX-512; a guess has no measurement behind it.
 """
 
 from __future__ import annotations
