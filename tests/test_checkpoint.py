@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra import safetensors_file
 from recurra.errors import RecurraError
 from recurra.report import checkpoint
 
@@ -55,6 +56,17 @@ def test_other_programs_read_it(tmp_path: Path):
     from safetensors.numpy import load_file
 
     assert same(arrays(), load_file(checkpoint.save(tmp_path, arrays(), META)))
+
+
+def test_a_file_by_itself_has_words_and_a_checksum(tmp_path: Path):
+    path, words = tmp_path / "one.safetensors", {"format": "pt", "why": 'a "word", ü'}
+    safetensors_file.write(path, arrays(), words)
+    found, beside = safetensors_file.read(path)
+    assert same(arrays(), found)
+    assert {k: beside[k] for k in words} == words
+    assert safetensors_file.is_whole(path)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert not safetensors_file.is_whole(path)
 
 
 def test_bfloat16_in_a_fresh_process(tmp_path: Path):

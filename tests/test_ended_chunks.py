@@ -12,8 +12,8 @@ import pytest
 import recurra as rc
 from random_rows import write
 from recurra.backend.numpy import NumpyMachine
+from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
 from recurra.program.execute import Step
-from recurra.program.launch import ASKED, ASKED_MOST
 from recurra.program.lower import ChunkLoop
 from recurra.runtime.executable import Executable
 from test_until import expected, same
@@ -236,6 +236,6 @@ def test_a_chunk_is_as_long_as_its_launch_is_cheap_beside_it() -> None:
         (size,) = {x.size for x in stretches(program)}
         return size
 
-    assert steps(4) == ASKED_MOST
-    assert steps(2048) == ASKED
-    assert ASKED < steps(1200) < ASKED_MOST
+    assert steps(4) == MAX_POLLED_STEPS
+    assert steps(2048) == MIN_POLLED_STEPS
+    assert MIN_POLLED_STEPS < steps(1200) < MAX_POLLED_STEPS

@@ -20,8 +20,9 @@ from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
+from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
-from recurra.fitting import HELD, ROWS, again, away
+from recurra.fitting import again, away
 from recurra.memory.swap import Swap
 from recurra.runtime import executable
 from recurra.runtime.executable import Executable
@@ -65,7 +66,7 @@ LEARNERS = each_once()
 def test_within_random_budgets(part: float) -> None:
     """The same losses in no more than the budget, or a refusal that names one that does."""
     with (
-        mock.patch.object(fitting, "LEAST", 0),
+        mock.patch.object(fitting, "BUDGET_MIN_SWAPPED", 0),
         mock.patch.object(executable, "Executable", LEARNERS),
     ):
         tried(part)
@@ -101,19 +102,19 @@ def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fitting, "again", lambda _: [{"held": HELD[0]}])
+    monkeypatch.setattr(fitting, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
     with pytest.raises(PlanError, match="more than memory=1,000") as refused:
         program(memory=1000)
     least = str(refused.value).split('memory="')[1].split('"')[0]
-    assert program(held=HELD[0]).memory.nbytes <= parse(least) <= 0.7 * free()[0]
+    assert program(held=BUDGET_MEMORY_PRICES[0]).memory.nbytes <= parse(least) <= 0.7 * free()[0]
 
 
 def test_what_the_user_decides_is_not_decided_anew() -> None:
-    assert len(list(again(CompileOptions()))) == len(HELD) + len(ROWS)
+    assert len(list(again(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(BUDGET_TILE_ROWS)
     assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
     assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
     plan = pictures().compiled.plan
-    assert [x.get("held") for x in away(CompileOptions(), plan)] == [None, HELD[-1]]
+    assert [x.get("held") for x in away(CompileOptions(), plan)] == [None, BUDGET_MEMORY_PRICES[-1]]
     assert [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)] == [("o",)]
     for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
         assert list(away(CompileOptions.of(decided), plan)) == []

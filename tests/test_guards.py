@@ -102,7 +102,7 @@ def test_what_is_seldom_asked_for_runs_seldom(backend: str) -> None:
 def _everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can run under a condition does."""
     monkeypatch.setattr(guards, "GUARD_NS", -1.0)
-    monkeypatch.setattr(guards, "MAX_SHARE", 1.0)
+    monkeypatch.setattr(guards, "MAX_GUARDED_SHARE", 1.0)
 
 
 def check(case: Case, *backends: Any) -> None:

@@ -60,8 +60,8 @@ def test_examples_are_given_their_data(
     name: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they draw, and what an environment showed them, in tiles of a few points."""
-    monkeypatch.setattr(tile, "LAYER", 512)
-    monkeypatch.setattr(tile, "FEWEST", 2)
+    monkeypatch.setattr(tile, "MAX_BLOCK_LAYER_BYTES", 512)
+    monkeypatch.setattr(tile, "MIN_BLOCK_POINTS", 2)
     e = example(name)
     assert e.inputs
     program = e.compiled(backend=backend, rows=4, strip=4)

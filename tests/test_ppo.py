@@ -222,8 +222,8 @@ def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
 
 def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer over all samples of one fits no cache; nothing of that size is left."""
-    monkeypatch.setattr(tile, "LAYER", 1 << 10)
-    monkeypatch.setattr(tile, "FEWEST", 8)
+    monkeypatch.setattr(tile, "MAX_BLOCK_LAYER_BYTES", 1 << 10)
+    monkeypatch.setattr(tile, "MIN_BLOCK_POINTS", 8)
     p = without_outputs(b=4, e=2, m=2, t=128, backend="numpy")
     assert "n: tiles of 32 for" in " ".join(p.compiled.stages.decisions)
     plain = without_outputs(b=4, e=2, m=2, t=128, rows=0, backend="numpy")

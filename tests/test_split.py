@@ -252,7 +252,7 @@ def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
 
 
 def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurra.rewrite.split.ROOM", 4 * 3 * 20 * 20)
+    monkeypatch.setattr("recurra.rewrite.split.MAX_PEELED_BYTES", 4 * 3 * 20 * 20)
     said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"
 

@@ -43,6 +43,53 @@ def test_every_module_is_named_after_what_it_does() -> None:
     assert not [name(p) for p in OURS if p.stem in NAMELESS or re.search(r"_v\d|^new_", p.stem)]
 
 
+STAGES = ("backend", "cost", "memory", "program", "rewrite", "schedule")
+NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean something else
+    "memory/allocate.py": {"ALIGNMENT"},
+    "memory/budget.py": {"NAMED"},
+    "memory/pack.py": {"NEVER"},
+    "memory/peak.py": {"LARGEST"},
+    "memory/problem.py": {"VARIED"},
+    "program/islands.py": {"SHOWN"},
+    "program/source.py": {"WIDTH"},
+    "schedule/tree.py": {"TOP"},
+}
+
+
+NUMERIC = ast.Constant | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.operator | ast.unaryop | ast.Load
+
+
+def numbers(path: Path) -> set[str]:
+    """The constants of a module that are numbers."""
+    found: set[str] = set()
+    for s in ast.parse(path.read_text()).body:
+        if isinstance(s, ast.Assign) and all(isinstance(x, NUMERIC) for x in ast.walk(s.value)):
+            values = [x.value for x in ast.walk(s.value) if isinstance(x, ast.Constant)]
+            if values and all(type(x) in (int, float) for x in values):
+                found |= {x.id for x in ast.walk(s.targets[0]) if isinstance(x, ast.Name)}
+    return found
+
+
+def test_thresholds_are_in_one_table() -> None:
+    root = ROOT / "src" / "recurra"
+    files = [p for stage in STAGES for p in (root / stage).rglob("*.py")]
+    table = root / "cost" / "thresholds.py"
+    found = {str(p.relative_to(root)): numbers(p) for p in files if p != table}
+    assert {p: names for p, names in found.items() if names} == NO_THRESHOLDS
+
+
+def test_every_threshold_says_what_it_is_and_is_used() -> None:
+    table = ROOT / "src" / "recurra" / "cost" / "thresholds.py"
+    body = ast.parse(table.read_text()).body[2:]
+    for given, told in zip(body[::2], body[1::2], strict=True):
+        assert isinstance(given, ast.Assign)
+        assert isinstance(told, ast.Expr)
+        assert isinstance(told.value, ast.Constant)
+        assert isinstance(told.value.value, str)
+    text = "\n".join(p.read_text() for p in OURS if p != table and "src" in p.parts)
+    assert not [x for x in numbers(table) if not re.search(rf"\b{x}\b", text)]
+
+
 def test_the_example_is_short() -> None:
     assert len((ROOT / "examples" / "reinforce.py").read_text().splitlines()) <= 45
 

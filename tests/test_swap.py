@@ -275,7 +275,7 @@ def test_a_disk_that_fails_ends_the_run_and_it_goes_on(
     swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
     whole_ = learner(folder=tmp_path / "whole", swap=swap).run(seed=2)["loss"]
     p, calls, real = learner(folder=tmp_path / "run", swap=swap), 0, getattr(os, call)
-    monkeypatch.setattr("recurra.program.slow.FLUSH", 1)
+    monkeypatch.setattr("recurra.program.slow.MAX_UNWRITTEN_BYTES", 1)
 
     def fails(*given: Any) -> Any:
         nonlocal calls

@@ -57,9 +57,16 @@ def learner(backend: str = "numpy", **options: Any) -> Executable:
     return ctx.compile(bounds, backend=backend, **options)
 
 
+THRESHOLDS = {
+    "MAX_BLOCK_LAYER_BYTES": 1 << 7,
+    "MAX_TILE_VALUE_BYTES": 1 << 12,
+    "MIN_BLOCK_POINTS": 2,
+}
+
+
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minibatches go in blocks of a few samples, as those of large pictures do."""
-    for name, value in {"LAYER": 1 << 7, "VALUE": 1 << 12, "FEWEST": 2}.items():
+    for name, value in THRESHOLDS.items():
         monkeypatch.setattr(f"recurra.rewrite.tile.{name}", value)
 
 
@@ -163,7 +170,7 @@ def test_a_disk_that_fails_while_samples_are_taken(
 
 def test_a_budget_takes_samples_from_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a budget finds for shuffled samples is what `swap=` would do."""
-    monkeypatch.setattr("recurra.fitting.LEAST", 0)
+    monkeypatch.setattr("recurra.fitting.BUDGET_MIN_SWAPPED", 0)
     kept = learner()
     least = learner(swap=MOVED).memory.nbytes
     p = learner(memory=(kept.memory.nbytes + least) // 2)

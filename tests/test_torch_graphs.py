@@ -58,7 +58,7 @@ def backend(recorder: Recorder) -> TorchBackend:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also loops that save next to nothing."""
-    monkeypatch.setattr(graphs, "LAUNCHES", 1)
+    monkeypatch.setattr(graphs, "MIN_GRAPH_LAUNCHES", 1)
 
 
 def test_learning_is_the_same_and_its_loops_are_played() -> None:

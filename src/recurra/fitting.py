@@ -17,6 +17,12 @@ from typing import Any
 
 from recurra.amounts import parse
 from recurra.compiler.options import CompileOptions
+from recurra.cost.thresholds import (
+    BUDGET_MAX_SWAPPED_STORES,
+    BUDGET_MEMORY_PRICES,
+    BUDGET_MIN_SWAPPED,
+    BUDGET_TILE_ROWS,
+)
 from recurra.errors import here
 from recurra.footprint.run import footprint
 from recurra.memory.budget import expect_room
@@ -25,11 +31,6 @@ from recurra.memory.swap import Swap, worth
 from recurra.program.price import program_ns
 from recurra.program.region import Region
 from recurra.runtime.executable import Executable
-
-HELD = (16.0, 256.0, 4096.0)  # what a byte that is kept is worth, times its traffic
-ROWS = (128, 32)  # of a tile
-LEAST = "1MiB"  # a store of fewer bytes is not worth a disk
-STORES = 3  # that are swapped one after the other, before all are
 
 More = Mapping[str, Any]  # options in place of those that were given
 Make = Callable[[CompileOptions], Executable]
@@ -126,21 +127,23 @@ def between_launches(program: Executable) -> int:
 
 def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
     """Ways that compute more than once, from what repeats least to what repeats most."""
-    held = HELD if given.tuning.held is None else ()
+    held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
     yield from ({"held": h} for h in held)
     most = {"held": held[-1]} if held else {}
-    yield from ({**most, "rows": r} for r in (ROWS if given.tuning.rows is None else ()))
+    yield from (
+        {**most, "rows": r} for r in (BUDGET_TILE_ROWS if given.tuning.rows is None else ())
+    )
 
 
 def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
     """Ways that keep stores elsewhere: the largest, the two largest, ..; all, and the rest dear."""
     if given.swap is not None or given.workers > 1 or given.check:
         return
-    names = list(worth(plan, Swap(least=LEAST)))
-    for k in range(1, min(len(names), STORES) + 1):
-        yield {"swap": Swap(least=LEAST, stores=tuple(names[:k]))}
+    names = list(worth(plan, Swap(least=BUDGET_MIN_SWAPPED)))
+    for k in range(1, min(len(names), BUDGET_MAX_SWAPPED_STORES) + 1):
+        yield {"swap": Swap(least=BUDGET_MIN_SWAPPED, stores=tuple(names[:k]))}
     if names and given.tuning.held is None:
-        yield {"held": HELD[-1], "swap": Swap(least=LEAST)}
+        yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=BUDGET_MIN_SWAPPED)}
 
 
 def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Executable:

@@ -140,10 +140,10 @@ def test_wrong_files_are_named(tmp_path: Path, folder: Path):
     with pytest.raises(RecurraError, match=r"there is no model\.safetensors and no .* in"):
         entries(tmp_path)
     (tmp_path / ONE).write_bytes(b"nothing")
-    with pytest.raises(RecurraError, match=r"model\.safetensors is no file of safetensors"):
+    with pytest.raises(RecurraError, match=r"model\.safetensors cannot be read as safetensors"):
         entries(tmp_path)
     (folder / ONE).write_bytes((folder / ONE).read_bytes()[:-100])
-    with pytest.raises(RecurraError, match=r"model\.safetensors is no file of safetensors"):
+    with pytest.raises(RecurraError, match=r"model\.safetensors cannot be read as safetensors"):
         entries(folder)
 
 

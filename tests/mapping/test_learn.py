@@ -28,7 +28,7 @@ from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import Learner
 from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import Forest, Plan, mctx_module, planner
-from recurra.mapping.learn.replay import Pool, Replay, returns
+from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, view
 from recurra.mapping.search import Search, solver
@@ -96,7 +96,7 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
 def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
     learner, path = Learner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
     keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
-    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, mom"):
+    with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, A"):
         learner.load(path)
     learner.save(path)
     learner.load(path)
@@ -202,21 +202,25 @@ def test_what_is_drawn_is_what_was_played() -> None:
 
 def test_old_pieces_go() -> None:
     f = flat(playable(1))
-    lanes, pool = Lanes(f, PYTHON, reference(f, PYTHON), 2, 16), Pool()
+    lanes, replay = Lanes(f, PYTHON, reference(f, PYTHON), 2, 16), Replay(8, 4)
     every: list[Any] = []
     for k in range(30):
         last, _ = lanes.play(at_random(np.random.default_rng(k)), 4)
         every.append(last)
         most = 3 if k < 20 else 8
-        pool.add(last, most)
+        replay.show(last, most)
         if k == 25:
-            assert pool.pieces is not None
-            pool.set(pool.pieces)
-        assert pool.pieces is not None
-        kept = [x for pieces in every for x in pieces.seen.numbers][-len(pool) :]
-        assert len(pool) == min(2 * k + 2, 3 + 2 * max(0, k - 19), most)
-        assert np.array_equal(pool.pieces.seen.numbers, np.stack(kept))
-        assert np.array_equal(pool.pieces.action[-2:], last.action)
+            again = Replay(8, 4)
+            again.restore(replay.state())
+            replay = again
+        buffer = replay.shown
+        assert len(buffer) == min(2 * k + 2, 3 + 2 * max(0, k - 19), most)
+        order = (buffer.next - len(buffer) + np.arange(len(buffer))) % buffer.size
+        found = pieces_of({name: x[order] for name, x in buffer.rows.items()})
+        kept = [x for pieces in every for x in pieces.seen.numbers][-len(buffer) :]
+        assert np.array_equal(found.seen.numbers, np.stack(kept))
+        assert np.array_equal(found.action[-2:], last.action)
+    assert rows_of(found).keys() == buffer.rows.keys()
 
 
 def test_games_begin_somewhere_in_the_best_one() -> None:
@@ -359,8 +363,7 @@ def test_what_is_shown_is_learnt() -> None:
     played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = Learner(f, PYTHON, TINY, 0)
     learner.show([played])
-    piece = learner.replay.shown.pieces
-    assert piece is not None
+    piece = pieces_of(learner.replay.shown.rows)
     states = View(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.seen))
 
     def right() -> float:
@@ -377,16 +380,15 @@ def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
     learner = Learner(f, PYTHON, TINY, 0)
     learner.show([decided(f, PYTHON, np.ones(len(f.size), int))])
-    pool = learner.replay.shown
-    assert pool.pieces is not None
-    value, action = pool.pieces.value.copy(), pool.pieces.action
+    rows = learner.replay.shown.rows
+    value, action = rows["value"].copy(), rows["action"]
     for _ in range(40):
         learner.reanalyse()
-    assert np.array_equal(pool.pieces.value, value)
-    taken = np.take_along_axis(pool.pieces.policy, action[..., None], -1)
+    assert np.array_equal(rows["value"], value)
+    taken = np.take_along_axis(rows["policy"], action[..., None], -1)
     assert (taken >= 0.25 - 1e-6).all()
     assert (taken < 1).any()
-    assert np.allclose(pool.pieces.policy.sum(-1), 1, atol=1e-4)
+    assert np.allclose(rows["policy"].sum(-1), 1, atol=1e-4)
 
 
 def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:

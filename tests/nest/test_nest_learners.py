@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 from odd_actors import Broken, Dying, Hanging
 
@@ -18,11 +19,11 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, memory, ppo
+from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
 from recurra.nest.agents.actors import Processes, Task
 from recurra.nest.agents.policy import initial
 from recurra.nest.agents.walker import Walker
-from recurra.nest.agents.world import World, greedy_or_any, opened
+from recurra.nest.agents.world import TRANSITION, World, greedy_or_any, opened
 from recurra.nest.loops import Nest
 from recurra.nest.table import Table, tabulate
 
@@ -212,10 +213,10 @@ def test_worlds_are_mapped(world: World, tmp_path: Path) -> None:
 
 
 def test_priorities_decide_what_is_drawn() -> None:
-    m, random = memory.Memory(4), np.random.default_rng(0)
+    m, random = replay.ReplayBuffer(4), np.random.default_rng(0)
 
     def one(reward: float) -> dict[str, Any]:
-        return {name: np.array([reward]) for name in memory.FIELDS}
+        return {name: np.array([reward]) for name in TRANSITION}
 
     for k, priority in enumerate((9.0, 9.0, 1.0, 3.0, 0.0, 4.0)):  # the first two are overwritten
         m.add(one(k), np.array([priority]))
@@ -226,6 +227,23 @@ def test_priorities_decide_what_is_drawn() -> None:
     weights = {int(r): float(w) for r, w in zip(batch["reward"], batch["weight"], strict=True)}
     assert weights[2] == 1.0
     assert weights[5] == pytest.approx((1 / 4) ** 0.5)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam_steps_as_that_of_optax(decay: float) -> None:
+    """With gradients made shorter, as learners do."""
+    random = np.random.default_rng(0)
+    theirs = ours = {k: random.standard_normal(3).astype(np.float32) for k in "ab"}
+    adam = network.Adam.zero(ours)
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01, weight_decay=decay))
+    kept = tx.init(theirs)
+    for _ in range(5):
+        gradient = {k: random.standard_normal(3).astype(np.float32) for k in "ab"}
+        ours, adam = adam.step(network.clipped(gradient, 1.0), ours, 0.01, decay)
+        updates, kept = tx.update(gradient, kept, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+        for k in "ab":
+            np.testing.assert_allclose(ours[k], theirs[k], rtol=1e-5, atol=1e-6)
 
 
 def test_generalised_advantages() -> None:

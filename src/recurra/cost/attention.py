@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EQUATIONS = 14  # of a tile: products, maximum, exponentials, sums, and what rescales them
+from recurra.cost.thresholds import EQUATIONS_PER_ATTENTION_TILE
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,14 @@ class AttentionKernel:
     def in_tiles(self, points: float, tile: int, nbytes: float) -> float:
         """The same as equations; of a range that is read whole, the tile is all of it."""
         tiles = points / tile + 0.5 if points > tile else 1.0
-        return tiles * (self.line * EQUATIONS + self.tiled * nbytes * tile)
+        return tiles * (self.line * EQUATIONS_PER_ATTENTION_TILE + self.tiled * nbytes * tile)
+
+
+XLA_ATTENTION = AttentionKernel(
+    "dot_product_attention", call=20e3, line=50.0, byte=0.2, tiled=0.1, exact=False
+)
+"""JAX's kernel beside equations that XLA fuses; the measurement is not on record."""
+TORCH_ATTENTION = AttentionKernel(
+    "scaled_dot_product_attention", call=30e3, line=5e3, byte=0.2, tiled=0.3
+)
+"""PyTorch's kernel beside equations, each of which is a call; the measurement is not on record."""

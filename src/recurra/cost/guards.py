@@ -13,16 +13,13 @@ from math import lcm, prod
 
 from recurra.analysis.demand import chosen, demanded
 from recurra.cost.model import compute_ns
+from recurra.cost.thresholds import GUARD_NS, MAX_CONDITION_PERIOD, MAX_GUARDED_SHARE
 from recurra.ir.expr import TRUE, Expr, Mod, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.control import Call, Item, Merge
 from recurra.sets.boxes import split_boxes
 from recurra.sets.extent import longest
-
-GUARD_NS = 2_000.0  # what a loop of one step or none costs under XLA, on one core
-MAX_SHARE = 0.5  # of the points: what is asked for more often is computed everywhere
-MAX_PERIOD = 4096  # points of which the share of a condition is counted
 
 
 def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
@@ -58,7 +55,7 @@ def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) ->
     for name, c in asked.items():
         n = graph[name]
         share = share_of(n.domain.of(symbols(c)), c, sizes)
-        if not n.op.pure or isinstance(n.op, Item) or share > MAX_SHARE:
+        if not n.op.pure or isinstance(n.op, Item) or share > MAX_GUARDED_SHARE:
             continue
         dims = n.domain.dims
         last = max((dims.index(d) for d in symbols(c) if d in dims), default=-1)
@@ -88,7 +85,7 @@ def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
     (dim,) = dims
     periods = [e.n for e in walk(where) if isinstance(e, Mod) and is_shift(e.a, dim) is not None]
     period = lcm(*periods)
-    if not periods or period > MAX_PERIOD:
+    if not periods or period > MAX_CONDITION_PERIOD:
         return 1.0
     first = evaluate(domain[dim].lo, sizes)
     return sum(bool(evaluate(where, {dim: first + k})) for k in range(period)) / period

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from math import prod
 
 from recurra.cost.prices import PRICES, Prices
+from recurra.cost.thresholds import LAUNCH_ARRAY_NS, LAUNCH_NS, MEMORY_PRICE
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import AnyType, Tuple, Type
 from recurra.ops.attention import Attention
@@ -16,9 +17,6 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Fold
 from recurra.sets.extent import longest_axis
-
-HELD = 1.3  # a byte that is held is worth so many times its traffic: of two that tie, the smaller
-LAUNCH_NS, ARRAY_NS = 2.5e3, 3.5e3  # of a launch, and of every array that it is given
 
 
 def compute_ns(
@@ -53,11 +51,11 @@ def _sizes(t: AnyType, n: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def launch_ns(arrays: int) -> float:
     """What a launch costs beside its work."""
-    return LAUNCH_NS + ARRAY_NS * arrays
+    return LAUNCH_NS + LAUNCH_ARRAY_NS * arrays
 
 
 def keep_ns(
-    node: Node, sizes: Mapping[str, int], held: float = HELD, prices: Prices = PRICES
+    node: Node, sizes: Mapping[str, int], held: float = MEMORY_PRICE, prices: Prices = PRICES
 ) -> float:
     """Storing one point for a later phase; `held` weighs a byte that is held."""
     if isinstance(node.type, Tuple):

@@ -7,6 +7,7 @@ from math import inf
 
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES, Prices
+from recurra.cost.thresholds import ROWS_PER_TILE
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Target:
     where that costs less. `prices` of work: what is weighed with.
     """
 
-    rows: int = 512
+    rows: int = ROWS_PER_TILE
     enough: float = inf
     asking: float = 0.0
     behind: float = inf

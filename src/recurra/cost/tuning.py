@@ -8,6 +8,7 @@ from math import inf
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import Prices
 from recurra.cost.target import Target
+from recurra.cost.thresholds import MIN_PEELED_POINTS, MIN_SKEW_GAIN
 from recurra.errors import ScheduleError
 
 
@@ -30,10 +31,10 @@ class Tuning:
     """Points of a tile of a range that grows (0: no tiles); isl's scheduler takes none."""
     attention: bool | None = None
     """Attention is one call of the backend's kernel; if false, equations."""
-    given: int = 16
+    given: int = MIN_PEELED_POINTS
     """Points that wait for nothing of their loop are computed at once if they are this many
     (0: never)."""
-    diagonals: float = 2.0
+    diagonals: float = MIN_SKEW_GAIN
     """Tables are computed by diagonals where that is this many times cheaper (0: always)."""
     rows: int | None = None
     """Rows of a batch that fill a tile (0: no tiles); the backend's own by default."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recurra.cost.thresholds import MAX_PEAK_CANDIDATES
 from recurra.memory.amount import Amount, Monomial, made, most, number
 from recurra.memory.peak import KINDS, Point
-
-MANY = 64  # amounts, of which those that others cover are dropped
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Meter:
             return
         self.rising = False
         self.tops[made(*self.terms.items())] = None
-        if len(self.tops) > MANY:
+        if len(self.tops) > MAX_PEAK_CANDIDATES:
             self.tops = dict.fromkeys(most(self.tops))
         if self.live > self.peak.nbytes:
             self.peak = Moment(self.live, self.where, tuple(self.labels.values()))

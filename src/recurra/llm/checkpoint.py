@@ -12,6 +12,7 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.llm.config import read_json
+from recurra.safetensors_file import opened
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -33,7 +34,7 @@ class Entry:
 
     def read(self) -> np.ndarray:
         """Its values, in memory of their own. The file is closed again: no page of it stays."""
-        with _opened(self.file) as file:
+        with opened(self.file) as file:
             return file.get_tensor(self.name)
 
 
@@ -72,18 +73,7 @@ def _indexed(folder: Path, index: Path) -> dict[str, Entry]:
 
 
 def _of_file(path: Path) -> Iterable[Entry]:
-    with _opened(path) as file:
+    with opened(path) as file:
         for name in file.keys():  # noqa: SIM118 - no mapping, but a file with keys
             at = file.get_slice(name)
             yield Entry(name, path, at.get_dtype(), tuple(at.get_shape()))
-
-
-def _opened(path: Path) -> Any:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        return safe_open(path, "np")
-    except (SafetensorError, OSError) as error:
-        raise RecurraError(
-            f"{path} is no file of safetensors", facts=str(error).strip(), hint="copy it again"
-        ) from None

@@ -15,6 +15,7 @@ from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import Config
 from recurra.llm.presets import preset, tiny
 from recurra.llm.weights import DTYPES, Part, parts
+from recurra.safetensors_file import write
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
 SHARD = 2_000_000_000  # bytes of a file, at most, unless one tensor is more
@@ -73,14 +74,12 @@ def byte_tokenizer() -> Any:
 
 def save(out: Path, c: Config, dtype: str, seed: int, shard: int) -> None:
     """Random tensors of all parts of a model, file by file: no more than one is in memory."""
-    from safetensors.numpy import save_file
-
     files = list(_files(c, dtype, shard))
     places: dict[str, str] = {}
     for k, names in enumerate(files):
         name = ONE if len(files) == 1 else f"model-{k + 1:05}-of-{len(files):05}.safetensors"
         tensors = {p.name: random(p, c, dtype, [seed, at]) for at, p in names}
-        save_file(tensors, out / name, metadata={"format": "pt"})
+        write(out / name, tensors, {"format": "pt"})
         places |= dict.fromkeys(tensors, name)
     if len(files) > 1:
         _write(out / INDEX, {"metadata": {}, "weight_map": places})

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from recurra.cost.thresholds import ARENA_SOLVER_TRIES
 from recurra.fragments import table_html
 from recurra.ir.graph import Slice
 from recurra.memory.plan import Path, Plan
@@ -25,7 +26,6 @@ from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Item
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-TRIES = 6  # of a solver, at as many sizes of the arena
 
 Solve = Callable[[Problem], Solution]
 
@@ -112,7 +112,7 @@ def allocate(
     plan: Plan,
     solve: Solve | None = None,
     by: str = "solve",
-    tries: int = TRIES,
+    tries: int = ARENA_SOLVER_TRIES,
     stores: Collection[str] | None = None,
 ) -> Arena:
     """The smallest arena that is found; that of `solve`, unless greedy's is smaller.

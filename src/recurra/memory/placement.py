@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
 from recurra.errors import RecurraError, here
-from recurra.memory.allocate import TRIES, Arena, Solve, allocate, conflicts
+from recurra.memory.allocate import Arena, Solve, allocate, conflicts
 from recurra.memory.pack import Packed, Packer
 from recurra.memory.plan import Plan
 from recurra.memory.problem import Placement, Problem, ProblemError, Solution, nothing
 
-NODES = 500  # of the exact search, for each order and each size of the arena
-HALVINGS = 24  # of the sizes between the load and greedy's arena
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output
 
 Asked = Solve | str | Path
@@ -42,11 +41,11 @@ def in_arena(plan: Plan, asked: Asked) -> Plan:
             ) from None
         arena = from_csv(text, allocate(plan, stores=own), str(path))
     elif asked == "exact":
-        arena = allocate(plan, exactly, "exact", HALVINGS, own)
+        arena = allocate(plan, exactly, "exact", ARENA_SEARCH_HALVINGS, own)
     elif asked == "greedy":
         arena = allocate(plan, stores=own)
     elif callable(asked):
-        arena = allocate(plan, asked, getattr(asked, "__name__", "solve"), TRIES, own)
+        arena = allocate(plan, asked, getattr(asked, "__name__", "solve"), ARENA_SOLVER_TRIES, own)
     else:
         raise RecurraError(
             f"there is no placement {asked!r}",
@@ -72,7 +71,7 @@ def exactly(problem: Problem) -> Solution:
         order = sorted(range(len(key)), key=lambda i: -key[i])
         rank = sorted(range(len(key)), key=lambda i: order[i])
         packer = Packer(len(times), problem.fast_size, starts, ends, sizes, rank, by_load=True)
-        found = packer.pack(NODES)
+        found = packer.pack(ARENA_SEARCH_NODES)
         if found == Packed.NO:
             raise ProblemError(
                 f"{problem.name} cannot be packed",

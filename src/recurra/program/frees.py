@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from recurra.cost.thresholds import MIN_FREED_BYTES
 from recurra.ir.types import Tuple
 from recurra.program.ended import Kept
 from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.region import Region
 
 Thing = tuple[Literal["variable", "store"], str]
-WORTH = 1 << 16  # bytes that are worth a line
 
 
 def frees(program: Program) -> list[list[Thing]]:
@@ -28,7 +28,11 @@ def frees(program: Program) -> list[list[Thing]]:
             last |= {("variable", name): k for pair in it.seeds for name in pair}
             last |= dict.fromkeys(_past(it), k)
     for thing, k in last.items():
-        if k + 1 < len(out) and not _asked_for(program, thing) and _bytes(program, thing) >= WORTH:
+        if (
+            k + 1 < len(out)
+            and not _asked_for(program, thing)
+            and _bytes(program, thing) >= MIN_FREED_BYTES
+        ):
             out[k].append(thing)
     return out
 

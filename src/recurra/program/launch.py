@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from recurra.cost.model import compute_ns, launch_ns
 from recurra.cost.prices import Prices
+from recurra.cost.thresholds import (
+    MAX_LAUNCH_STEPS,
+    MAX_POLLED_LAUNCH_SHARE,
+    MAX_POLLED_STEPS,
+    MIN_LAUNCH_STEPS,
+    MIN_POLLED_STEPS,
+    TARGET_LAUNCH_NS,
+)
 from recurra.memory.plan import Plan
 from recurra.program.region import lasting, stores_of
 from recurra.program.steps import members, trips
 from recurra.schedule.tree import Exec, Item, Loop
 
-CHUNK, MOST = 8, 1024  # steps per launch: at least, at most
-ASKED, ASKED_MOST = 16, 64  # of a loop that ends by itself: the host waits for each launch
-SHARE = 0.01  # of the time of such a launch that its own cost may be
-LAUNCH_NS = (
-    2e6  # a launch should do this much work: its own cost is then small, and the host sees it often
-)
-
 
 def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps that fill a launch."""
-    size = CHUNK
-    while size < MOST and 2 * size * items_ns(plan, loop.body, prices) <= LAUNCH_NS:
+    size = MIN_LAUNCH_STEPS
+    while (
+        size < MAX_LAUNCH_STEPS and 2 * size * items_ns(plan, loop.body, prices) <= TARGET_LAUNCH_NS
+    ):
         size *= 2
     return size
 
@@ -31,8 +34,8 @@ def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     A launch is given all that travels and all that is read: every array of it costs.
     """
     arrays = len(stores_of(plan, members(loop.body))) + len(lasting(plan, loop))
-    step, size = items_ns(plan, loop.body, prices), ASKED
-    while size < ASKED_MOST and size * step * SHARE < launch_ns(arrays):
+    step, size = items_ns(plan, loop.body, prices), MIN_POLLED_STEPS
+    while size < MAX_POLLED_STEPS and size * step * MAX_POLLED_LAUNCH_SHARE < launch_ns(arrays):
         size *= 2
     return size
 

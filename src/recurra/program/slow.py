@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from recurra.cost.thresholds import MAX_UNWRITTEN_BYTES
 from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
     from recurra.program.execute import Backend
-
-FLUSH = 64 << 20  # bytes that the system may hold of a file before they are on the disk
 
 
 class Slow(Protocol):
@@ -117,7 +116,7 @@ class Disk:
     def write(self, k: int, x: np.ndarray) -> None:
         self.all(os.pwrite, bytes_of(x), k, "written to")
         self.unflushed += self.nbytes
-        if self.unflushed >= FLUSH:
+        if self.unflushed >= MAX_UNWRITTEN_BYTES:
             self.flush()
 
     def flush(self) -> None:

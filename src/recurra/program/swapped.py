@@ -19,6 +19,7 @@ from weakref import finalize
 import numpy as np
 
 from recurra.aligned import aligned
+from recurra.cost.thresholds import MAX_RECORDED_MOVES, MOVER_POLL_SECONDS
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory.store import Store
 from recurra.memory.swap import Swap
@@ -27,9 +28,6 @@ from recurra.program.slow import Disk, Filed, Host, Slow
 if TYPE_CHECKING:
     from recurra.program.execute import Backend
     from recurra.program.lower import Program
-
-MOVES = 4096  # of which a run keeps when they were
-POLL = 5e-4  # seconds
 
 
 def swapped(program: Program) -> str:
@@ -58,7 +56,7 @@ class Mover:
     """The thread that copies, one point after the other, and what it did."""
 
     def __init__(self) -> None:
-        self.moves: deque[Move] = deque(maxlen=MOVES)
+        self.moves: deque[Move] = deque(maxlen=MAX_RECORDED_MOVES)
         self.stores: list[Paged] = []
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
         self.closing = finalize(self, closed, self.thread, self.stores)
@@ -196,7 +194,7 @@ class Paged:
         wanted = Event()
 
         def when() -> None:
-            while before() is not None and not wanted.wait(POLL):
+            while before() is not None and not wanted.wait(MOVER_POLL_SECONDS):
                 pass
 
         self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)

@@ -3,27 +3,27 @@
     checkpoints/00000007.safetensors
     checkpoints/00000008.safetensors     the newest, of iteration 8; `keep` of them stay
 
-What is in a file, and how its damage is found: packing.py.
+What is in a file, and how its damage is found: safetensors_file.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recurra import safetensors_file
 from recurra.errors import RecurraError
 from recurra.report import atomic
-from recurra.report.packing import FORMAT, Arrays, pack, whole
+from recurra.safetensors_file import Arrays
 
+FORMAT = "recurra-checkpoint-2"
 SUFFIX = ".safetensors"
 
 
@@ -156,23 +156,67 @@ def _matching(found: Checkpoint, graph_hash: str | None) -> Checkpoint:
 
 def _read(path: Path) -> Checkpoint:
     """One file, verified: header, lengths, checksum."""
-    from safetensors import SafetensorError, safe_open
-
-    with suppress(ImportError):
-        importlib.import_module("ml_dtypes")  # comes with JAX, and teaches numpy bfloat16
-    try:
-        with safe_open(path, framework="numpy") as file:
-            info = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        with open(path, "rb") as file:
-            right = whole(file)
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
-        raise RecurraError(f"checkpoint {path} cannot be read", facts=str(error)) from error
-    if info.get("format") != FORMAT:
+    arrays, words = safetensors_file.read(path)
+    if words.get("format") != FORMAT:
         raise RecurraError(
             f"{path} is not a checkpoint of this version",
-            facts=f"its format is {info.get('format')!r}, not {FORMAT!r}",
+            facts=f"its format is {words.get('format')!r}, not {FORMAT!r}",
         )
-    if not right:
+    if not safetensors_file.is_whole(path):
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
-    return Checkpoint(path, arrays, json.loads(info["meta"]))
+    return Checkpoint(path, arrays, json.loads(words["meta"]))
+
+
+def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
+    """Header and body of a checkpoint; raises RecurraError for what it cannot hold."""
+    return safetensors_file.pack(arrays, {"format": FORMAT, "meta": _json(meta)})
+
+
+def _json(meta: Mapping[str, Any]) -> str:
+    if not _text_keys(meta):
+        where, key = next((w, k) for w, k in _keys(meta, "meta") if not isinstance(k, str))
+        raise RecurraError(
+            f"{where} has the key {key!r}",
+            facts="JSON has only text keys, so it would come back changed",
+            hint=f"write {str(key)!r}",
+        )
+    try:
+        return json.dumps(meta, default=_scalar)
+    except (TypeError, ValueError) as error:
+        raise RecurraError(
+            "the checkpoint's meta is not JSON", facts=str(error), hint="put arrays into `arrays`"
+        ) from error
+
+
+def _text_keys(value: Any) -> bool:
+    """Are all keys of a tree text? Asked at every save."""
+    if isinstance(value, (str, int, float)):
+        return True
+    if isinstance(value, Mapping):
+        return all([isinstance(k, str) for k in value]) and all(map(_text_keys, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_text_keys, value))
+
+
+def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Every key of a tree, and where it stands."""
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield where, key
+                yield from _keys(inner, f"{where}[{key!r}]")
+        case list() | tuple():
+            for k, inner in enumerate(value):
+                yield from _keys(inner, f"{where}[{k}]")
+        case _:
+            pass
+
+
+def _scalar(value: Any) -> Any:
+    """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__}")

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt
 
+from recurra.cost.thresholds import MAX_POLL_INTERVAL
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ops.elementwise import Going
 from recurra.rewrite.compile_context import CompileContext, Pass
-
-MOST = 32  # however long rows may be: what is run past their end must not be felt
 
 
 def open_questions(graph: Graph) -> list[str]:
@@ -33,7 +32,7 @@ def asked(graph: Graph, sizes: Mapping[str, int], asking: float) -> tuple[Graph,
         assert isinstance(n.op, Going)
         (dim, *_) = n.op.times
         points = evaluate(n.domain[dim].hi, sizes)
-        every = max(1, min(MOST, isqrt(round(asking * points))))
+        every = max(1, min(MAX_POLL_INTERVAL, isqrt(round(asking * points))))
         graph = graph.update([replace(n, op=replace(n.op, every=every))])
         why.append(f"{dim}: ends asked for every {every} steps (to ask costs {asking:g} of them)")
     return graph, why

@@ -17,6 +17,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from recurra.cost.attention import AttentionKernel
+from recurra.cost.thresholds import (
+    LENGTH_SAMPLES,
+    MAX_STRIP_BYTES,
+    MIN_STRIP_POINTS,
+    MIN_STRIPPED_POINTS,
+    STRIP_POINTS,
+)
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Op
@@ -29,10 +36,7 @@ from recurra.ops.source import Const
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import loops
-from recurra.rewrite.growing_axes import CACHE, LEAST, TILE
 from recurra.sets.extent import at_sizes
-
-SAMPLES = 9  # steps of a loop at which lengths of ranges are looked at
 
 
 @dataclass(frozen=True)
@@ -226,10 +230,10 @@ def priced(
         source = graph[a.name]
         assert isinstance(source.type, Type)
         row += source.type.nbytes(sizes) * _side_by_side(graph, sizes, f, source)
-    tile = TILE
-    while tile > 16 and tile * row > 2 * CACHE:
+    tile = STRIP_POINTS
+    while tile > MIN_STRIP_POINTS and tile * row > 2 * MAX_STRIP_BYTES:
         tile //= 2
-    tile = most if most < LEAST else tile
+    tile = most if most < MIN_STRIPPED_POINTS else tile
     alone, tiled = kernel.alone(points, most, row), kernel.in_tiles(points, tile, row)
     return Choice(f, kernel, alone, tiled, asked)
 
@@ -249,12 +253,12 @@ def lengths(graph: Graph, sizes: Mapping[str, int], f: Found) -> tuple[float, in
     box = at_sizes(f.y.domain, sizes)
     moving = sorted((symbols(f.range.lo) | symbols(f.range.hi)) & set(box.dims))
     found: list[int] = []
-    for k in range(SAMPLES):
+    for k in range(LENGTH_SAMPLES):
         env = dict(sizes)
         for r in box:
             if r.dim in moving:
                 lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes) - 1
-                env[r.dim] = lo + (hi - lo) * k // (SAMPLES - 1)
+                env[r.dim] = lo + (hi - lo) * k // (LENGTH_SAMPLES - 1)
         found.append(evaluate(f.range.size, env))
     return sum(found) / len(found), max(found)
 

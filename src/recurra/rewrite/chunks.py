@@ -16,6 +16,7 @@ from itertools import chain
 from math import lcm
 from typing import Any
 
+from recurra.cost.thresholds import CHUNK_COST_POINTS, MAX_CHUNK_POINTS
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
     Div,
@@ -48,9 +49,6 @@ from recurra.rewrite.unjoined import unjoined
 from recurra.rewrite.widen import widened
 from recurra.sets import isl
 
-EACH = 16  # points that cost as much as a chunk of none
-MOST = 256  # points of a chunk: its scores beside a tile of as many are to stay in the cache
-
 
 def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
     """(points in chunks, points of a chunk): chunks of about `rows` rows, of a batch each.
@@ -58,7 +56,7 @@ def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
     Chunks are of one size and end at a multiple of `step`, so a few points may be left over; of
     sizes that leave as many, multiples of 16 fill vectors.
     """
-    most = max(1, min(MOST, rows // batch, points))
+    most = max(1, min(MAX_CHUNK_POINTS, rows // batch, points))
     found = [(points - points % lcm(step, c), c % 16 == 0, c) for c in range(most, most // 2, -1)]
     covered, _, size = max(found)
     return covered, size
@@ -67,10 +65,10 @@ def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
 def size_of(points: int, most: int) -> int:
     """Points of a chunk, of which the last may have some that nobody asks for: a power of two.
 
-    So tiles have whole chunks. A chunk costs about as much as `EACH` points, whatever its size.
+    So tiles have whole chunks. A chunk costs as much as some points, whatever its size.
     """
-    found = [1 << k for k in range(min(MOST, most).bit_length())]
-    return min(found, key=lambda c: (-(-points // c) * (c + EACH), -c), default=1)
+    found = [1 << k for k in range(min(MAX_CHUNK_POINTS, most).bit_length())]
+    return min(found, key=lambda c: (-(-points // c) * (c + CHUNK_COST_POINTS), -c), default=1)
 
 
 def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]) -> Graph | None:

@@ -15,13 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from recurra.cost.thresholds import MAX_BRANCH_PIECES
 from recurra.ir.expr import FALSE, TRUE, Expr, both, compare, evaluate, negate, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.sets.boxes import Box, simplified, split_boxes
-
-MAX_PIECES = 8  # along one dim; a definition of more is a choice, element by element
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class _Cutter:
                     return
                 ends |= {evaluate(e, self.sizes): e for e in (r.lo, r.hi)}
         order = sorted(ends)
-        if len(order) <= MAX_PIECES + 1:
+        if len(order) <= MAX_BRANCH_PIECES + 1:
             for lo, hi in pairwise(order):
                 r = Range(self.dim, ends[hi], ends[lo])
                 ranges = tuple(r if x.dim == r.dim else x for x in domain)

@@ -11,6 +11,7 @@ from math import inf, prod
 
 import numpy as np
 
+from recurra.cost.thresholds import MAX_EXAMINED_ELEMENTS, MAX_POSITION_DEPTH
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Node, Ref
 from recurra.ir.types import NUMPY_NAME, Type, is_float
@@ -25,12 +26,10 @@ from recurra.sets.interval import span
 
 Extremes = tuple[float, float]
 ANY: Extremes = (-inf, inf)
-_DEPTH = 8  # equations looked back at; what is longer is seldom a position
 POSITIONS = (ArgMax, ArgSort, Permutation)
-_LARGEST = 4096  # elements of a constant array that are looked at
 
 
-def extremes(g: Rewriting, read: Ref, depth: int = _DEPTH) -> Extremes:
+def extremes(g: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
     """The least and the greatest number that an element may be; infinite where unknown."""
     n = g[read.name]
     if not isinstance(n.type, Type) or not depth or is_float(n.type.dtype):
@@ -64,7 +63,7 @@ def _of_numbers(n: Node) -> Extremes:
     match n.op:
         case Const(value=x):
             return (int(x), int(x))
-        case Data(key=key) if 0 < key.get().size <= _LARGEST:
+        case Data(key=key) if 0 < key.get().size <= MAX_EXAMINED_ELEMENTS:
             return (int(key.get().min()), int(key.get().max()))
         case Value(expr=e, bind=bind):
             ends = {r.dim: (r.lo, r.hi) for r in n.domain} | {d: (0, size) for d, size, _ in bind}

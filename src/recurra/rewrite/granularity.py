@@ -13,6 +13,7 @@ from typing import Any
 
 from recurra.cost.guards import guards
 from recurra.cost.model import compute_ns
+from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTERED_ELEMENT_NS
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
@@ -139,11 +140,6 @@ def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
     return lag(dim, a.index[at], node.domain, when)
 
 
-FEW_ROWS = 64  # fewer take as long, and are no vector
-FASTER = 0.2  # what layers gain at most by a batch that goes last
-SCATTERED = 10.0  # ns to take a number of a row whose numbers lie apart then, measured
-
-
 def batch_dims(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """The dims that order nothing: no cycle moves along them, some equation can have them."""
     ordered = loops(graph)
@@ -172,8 +168,8 @@ def batch_last(
         return False, ""
     work = sum(x.work for x in layers)
     last = 2 * sum(x.work for x in layers if x.last) > work
-    taken = SCATTERED * sum(_taken(graph, sizes, n, dims) for n in graph.nodes.values())
-    if last and taken > FASTER * work:
+    taken = SCATTERED_ELEMENT_NS * sum(_taken(graph, sizes, n, dims) for n in graph.nodes.values())
+    if last and taken > MAX_BATCH_LAST_GAIN * work:
         return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
@@ -206,7 +202,7 @@ class _Layer:
         | 128 | | 1.12 | 1.05 | 1.00 | 0.88 | |
         | 512 | 1.6 | 1.3 | 1.12 | 1.10 | 1.04 | 0.97 |
         """
-        return self.widest <= self.rows >= FEW_ROWS
+        return self.widest <= self.rows >= MIN_VECTOR_ROWS
 
 
 def _layer(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> _Layer | None:
@@ -218,7 +214,7 @@ def _layer(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str])
     rows, steps = (
         prod(p for d, p in points.items() if (d in dims) is yes) for yes in (True, False)
     )
-    work = compute_ns(graph, n, sizes) * max(rows, FEW_ROWS) * steps
+    work = compute_ns(graph, n, sizes) * max(rows, MIN_VECTOR_ROWS) * steps
     return _Layer(rows, widest, work) if widest else None
 
 

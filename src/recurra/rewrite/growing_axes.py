@@ -12,6 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from recurra.cost.thresholds import (
+    MAX_STRIP_BYTES,
+    MIN_STRIP_POINTS,
+    MIN_STRIPPED_POINTS,
+    STRIP_POINTS,
+)
 from recurra.ir.expr import Expr, Ext, compare, lin, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import Elementwise, Reduction
@@ -23,10 +29,6 @@ from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, result_axes
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes
-
-TILE = 256  # points of a tile, at most
-CACHE = 1 << 20  # bytes of a tile, at most: it is to stay in a core's cache
-LEAST = 512  # shorter ranges are read whole
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,12 @@ class GrowingAxes:
             return 0
         if self.size is not None:
             return self.size
-        if most < LEAST or source.type.mentions() & self.dims:
+        if most < MIN_STRIPPED_POINTS or source.type.mentions() & self.dims:
             return 0
         free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(g.hi)]
         row = source.type.nbytes(self.sizes) * prod(r.size({}) for r in free if not r.mentions())
-        size = TILE
-        while size > 16 and size * row > CACHE:
+        size = STRIP_POINTS
+        while size > MIN_STRIP_POINTS and size * row > MAX_STRIP_BYTES:
             size //= 2
         return size
 
@@ -216,4 +218,7 @@ class GrowingAxes:
 
 def longest_window(places: int) -> int:
     """The longest window that so many places hold: of one, all or a tile has a second place."""
-    return max(min(places // 2, LEAST - 1), places - TILE if places >= LEAST + TILE else 0)
+    return max(
+        min(places // 2, MIN_STRIPPED_POINTS - 1),
+        places - STRIP_POINTS if places >= MIN_STRIPPED_POINTS + STRIP_POINTS else 0,
+    )

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from recurra.cost.model import HELD, compute_ns, keep_ns
+from recurra.cost.model import compute_ns, keep_ns
 from recurra.cost.prices import PRICES, Prices
+from recurra.cost.thresholds import MEMORY_PRICE
 from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ops.control import Merge
@@ -40,7 +41,7 @@ def keep(
     graph: Graph,
     sizes: Mapping[str, int],
     phases: Mapping[str, Phase],
-    held: float = HELD,
+    held: float = MEMORY_PRICE,
     prices: Prices = PRICES,
 ) -> tuple[Graph, tuple[Choice, ...]]:
     """The graph with copies for later phases. `phases`: of each equation that runs in a loop.
@@ -194,7 +195,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Decide what later loops read of earlier ones from memory, and what they compute again."""
     phases = cx.phases(graph, free_dims(graph, cx).all)
-    held = HELD if cx.tuning.held is None else cx.tuning.held
+    held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
     new, choices = keep(graph, cx.sizes, phases, held, cx.target.prices)
     cx.remark(*choices)
     return new

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from recurra.cost.thresholds import MIN_PREFIX_RATIO
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, Tuple
@@ -22,8 +23,6 @@ from recurra.rewrite.rule import Rewriting
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes, varies
 from recurra.sets.lag import lag
-
-LEAST = 2  # the first points are at most so small a part of all
 
 
 def prefix(
@@ -69,7 +68,7 @@ def _first(graph: Graph, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
         if not _is_far(reader, k, n, r, points):
             continue
         end = _end(reader, reader.args[k], n, r)
-        if 0 < end * LEAST <= points:
+        if 0 < end * MIN_PREFIX_RATIO <= points:
             firsts.append(end)
             inside = inside or r.dim in reader.domain
         elif r.dim in reader.domain:

@@ -17,6 +17,7 @@ from functools import cached_property
 from math import gcd, lcm
 from typing import Any
 
+from recurra.cost.thresholds import MAX_ROUND_TURNS
 from recurra.ir.bind import bind
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
@@ -43,8 +44,6 @@ from recurra.ops.source import Input
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.sets.dependence import happens
-
-MOST = 12  # turns of a round: each is compiled
 
 
 def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
@@ -98,7 +97,7 @@ class _Rounds:
     def fits(self) -> bool:
         """Is it a dim of several rounds, whose points are read one at a time, by known turns?"""
         known = self.r.lo == 0 and not self.r.mentions() - self.sizes.keys()
-        if not known or not 1 < self.n <= min(MOST, self.r.size(self.sizes) // 2):
+        if not known or not 1 < self.n <= min(MAX_ROUND_TURNS, self.r.size(self.sizes) // 2):
             return False
         if any(self.over(self.graph[o]) for o in self.graph.outputs) or not self.pays():
             return False

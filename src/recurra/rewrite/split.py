@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
 
+from recurra.cost.thresholds import MAX_CHUNK_POINTS, MAX_PEELED_BYTES, ROWS_PER_TILE
 from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, symbols
@@ -30,7 +31,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Copy, Going, Where
 from recurra.ops.source import Input, Value
-from recurra.rewrite.chunks import MOST, chunked, size_of, sizes_of
+from recurra.rewrite.chunks import chunked, size_of, sizes_of
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.growing_axes import GrowingAxes
@@ -39,8 +40,6 @@ from recurra.rewrite.running import running
 from recurra.sets import isl
 from recurra.sets.boxes import split_boxes
 
-ROWS = 512  # of a chunk: they fill one core
-ROOM = 1 << 28  # bytes of one value at all of the points, at most; the others stay in the loop
 Made = tuple[Graph, list[str]]
 
 
@@ -48,7 +47,7 @@ def split(
     graph: Graph,
     sizes: Mapping[str, int],
     fewest: int = Tuning.given,
-    rows: int = ROWS,
+    rows: int = ROWS_PER_TILE,
     chunk: int | None = None,
 ) -> Made:
     """The graph with `fewest` given points, or more, taken out of its loops, and what was decided.
@@ -68,7 +67,7 @@ def split(
                 work = _Split(graph, sizes, m, dim, cut)
                 if not work.worthwhile() or not work.whole():
                     break
-                if work.most() <= ROOM:
+                if work.most() <= MAX_PEELED_BYTES:
                     if fuel().burn("given points → an axis of their own", m.name):
                         return work.made(), [str(work)]
                     break
@@ -100,7 +99,7 @@ def _in_chunks(
     ranges = GrowingAxes(graph, sizes, None).ranges.values()
     tiles = [g.size for g in ranges if g.dim == dim and g.lo == 0]
     most = size_of(cut, min([rows // batch, *tiles]))
-    few = cut <= 2 * min(MOST, rows // batch)
+    few = cut <= 2 * min(MAX_CHUNK_POINTS, rows // batch)
     rounded = (cut, most, -(-cut // most) * most)
     for until, size, points in (rounded, (*sizes_of(cut, step, rows, batch), 0)):
         work = _Split(graph, sizes, m, dim, until, points)

@@ -18,6 +18,12 @@ from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
+from recurra.cost.thresholds import (
+    MAX_BLOCK_LAYER_BYTES,
+    MAX_TILE_VALUE_BYTES,
+    MIN_BLOCK_POINTS,
+    ROWS_PER_TILE,
+)
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
@@ -29,11 +35,6 @@ from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import free_dims, laid_out, loops
-
-ROWS = 512  # rows of a small matrix product that fill one core
-LAYER = 1 << 18  # bytes of a layer over one block: several are to stay in a core's cache
-FEWEST = 64  # points of a block
-VALUE = 1 << 23  # bytes of a value over one tile, such as pictures: more rows fill no core better
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def tiles(
     phases: Mapping[str, Phase],
     ordered: Mapping[str, set[str]],
     batch: set[str],
-    rows: int = ROWS,
+    rows: int = ROWS_PER_TILE,
     enough: float = inf,
     prices: Prices = PRICES,
 ) -> list[Tile]:
@@ -131,7 +132,7 @@ def tiles(
 
 
 def blocks(
-    graph: Graph, sizes: Mapping[str, int], batch: Sequence[str], rows: int = ROWS
+    graph: Graph, sizes: Mapping[str, int], batch: Sequence[str], rows: int = ROWS_PER_TILE
 ) -> list[Tile]:
     """Innermost batch dims so long that a layer over all points of one fits no cache, in blocks.
 
@@ -154,16 +155,16 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
         return None
     widest = max(t.nbytes(sizes) for t in products if isinstance(t, Type))
     total = next(graph[n].domain[dim] for n in members).size(sizes)
-    if total * widest <= LAYER or not widest:
+    if total * widest <= MAX_BLOCK_LAYER_BYTES or not widest:
         return None
-    most = cached = LAYER // widest
-    largest = max(1, VALUE // max(_nbytes(graph, n, sizes) for n in members))
+    most = cached = MAX_BLOCK_LAYER_BYTES // widest
+    largest = max(1, MAX_TILE_VALUE_BYTES // max(_nbytes(graph, n, sizes) for n in members))
     if total > largest:
-        most = min(cached, largest) if cached >= FEWEST else largest
-    elif cached < FEWEST:
+        most = min(cached, largest) if cached >= MIN_BLOCK_POINTS else largest
+    elif cached < MIN_BLOCK_POINTS:
         return None
     size = max(z for z in range(1, most + 1) if total % z == 0)
-    if size < min(FEWEST, most // 2):
+    if size < min(MIN_BLOCK_POINTS, most // 2):
         return None
     return Tile(dim, size, frozenset(members), split_dim(graph, dim, size, sizes))
 
@@ -234,7 +235,7 @@ def _tile_size(
         return 0
     have = {n: _batch(graph, sizes, n, batch) for n in names}
     widest = max(k * _nbytes(graph, n, sizes) for n, k in have.items())
-    most = max(1, min(total, rows // max(have.values()), VALUE // max(1, widest)))
+    most = max(1, min(total, rows // max(have.values()), MAX_TILE_VALUE_BYTES // max(1, widest)))
     return max(z for z in range(1, most + 1) if total % z == 0)
 
 

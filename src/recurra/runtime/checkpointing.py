@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
 from recurra.interp import Oracle
 from recurra.ir.expr import evaluate, symbols
@@ -35,7 +36,6 @@ from recurra.lang.effects import Checkpoint
 from recurra.memory.store import store_key
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
-from recurra.program.launch import CHUNK
 from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
@@ -51,7 +51,7 @@ class Unsaved(RecurraError):
 def launch_size(effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]) -> int:
     """The longest launch whose borders fall on every iteration that is saved."""
     dim, points = _outermost(effects, graph, sizes)
-    size = CHUNK
+    size = MIN_LAUNCH_STEPS
     for e in effects:
         for i in iterations(e, sizes, dim, points):
             size = gcd(size, i) if i else size

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from recurra.cost.thresholds import ISL_MIN_BOUND, MAX_ISL_OPERATIONS
 from recurra.errors import ScheduleError
 from recurra.ir.expr import TRUE, Expr, evaluate
 from recurra.ir.graph import Graph
@@ -27,9 +28,6 @@ from recurra.schedule.lower_values import lower_values
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets import isl
 
-MOST = 20_000_000  # operations of isl: some ten seconds
-LARGE = 8  # bounds are taken to be at least that, where they are
-
 
 def schedule_by_isl(
     graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr] = MappingProxyType({})
@@ -37,7 +35,7 @@ def schedule_by_isl(
     """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops."""
     while True:
         try:
-            near = {n: f"{n} >= {min(v, LARGE)}" for n, v in sizes.items()}
+            near = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
             found = _once(graph, sizes, near, guarded)
         except ScheduleError:  # there may be one for these bounds alone; it takes isl much longer
             found = _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
@@ -62,7 +60,7 @@ def _once(
     domains = [(s.domain.dims, isl.inside(s.domain)) for s in lowered.statements.values()]
     try:
         ties = [(place[e.source], place[e.sink], _tie(lowered, e)) for e in edges]
-        tree = isl.scheduled(domains, ties, known, MOST)
+        tree = isl.scheduled(domains, ties, known, MAX_ISL_OPERATIONS)
     except ValueError as e:
         raise _refused(str(e)) from None
     nest = _Nest(lowered, sizes, every, edges)

@@ -20,6 +20,7 @@ from recurra.backend.jax.convolution import convolution
 from recurra.backend.jax.function import number, refused, untraceable
 from recurra.backend.jax.indexed import dynamic_slice, gather, iota, sliced
 from recurra.backend.jax.sizes import Sizes
+from recurra.cost.thresholds import MAX_UNROLLED_STEPS
 from recurra.errors import ShapeError, here
 from recurra.ir.expr import symbols
 from recurra.ir.op import LETTERS, Elementwise
@@ -238,8 +239,12 @@ def _rest(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
 def _unrolled(p: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
     """A scan of few steps, one after the other."""
     n = number(p["length"], of.name, "scan")
-    if n > MOST_STEPS:
-        refused(of.name, f"scan of {n} steps", f"at most {MOST_STEPS} are written out one by one")
+    if n > MAX_UNROLLED_STEPS:
+        refused(
+            of.name,
+            f"scan of {n} steps",
+            f"at most {MAX_UNROLLED_STEPS} are written out one by one",
+        )
     first = p["num_consts"]
     fixed, carry = args[:first], args[first : first + p["num_carry"]]
     rows = args[first + p["num_carry"] :]
@@ -309,7 +314,6 @@ def _same(p: Params, x: RecurrentTensor) -> RecurrentTensor:
 
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
-MOST_STEPS = 64  # of a scan; each is as many equations as its body
 FACTS = "what can: pointwise functions, choices, reductions, contractions, shapes, reads"
 NOT_KNOWN = {
     "while": "how often it runs is known when it runs: write it as a recurrence, rc.until(done)",

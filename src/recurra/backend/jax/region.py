@@ -19,8 +19,9 @@ from recurra.backend.jax.devices import devices
 from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
-from recurra.cost.attention import AttentionKernel
+from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
+from recurra.cost.thresholds import GPU_POLL_STEPS, MIN_OVERLAPPED_NS, XLA_UNTILED_STEP_NS
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_wide
@@ -146,9 +147,6 @@ def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-KERNEL = AttentionKernel("dot_product_attention", 20e3, 50.0, 0.2, 0.1, exact=False)
-
-
 class JaxBackend:
     """XLA, on whatever device JAX finds."""
 
@@ -177,11 +175,11 @@ class JaxBackend:
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
-            enough=20e3,
-            asking=0.0 if cpu else 1.0,
-            behind=inf if cpu and processor.cores() < 2 else 1e5,
+            enough=XLA_UNTILED_STEP_NS,
+            asking=0.0 if cpu else GPU_POLL_STEPS,
+            behind=inf if cpu and processor.cores() < 2 else MIN_OVERLAPPED_NS,
             counted=None,
-            kernel=KERNEL,
+            kernel=XLA_ATTENTION,
         )
 
     def cached(self, kept: Any) -> JaxBackend:

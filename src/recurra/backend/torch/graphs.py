@@ -19,12 +19,11 @@ import torch
 
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, used, words
 from recurra.backend.torch.names import Tensor
+from recurra.cost.thresholds import MAX_GRAPH_LAUNCHES, MIN_GRAPH_LAUNCHES
 
 Function = Callable[..., tuple[Tensor, ...]]
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], None]], Replay]
-LAUNCHES = 16  # that one replay should save
-MOST = 50_000  # in one graph: what it holds of the host's memory
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def captured(
     values = (values | set(_bound(items))) - numbers
     out: list[Captured] = []
     for loop in _outermost(items, numbers):
-        if not LAUNCHES <= launches(loop) <= MOST:
+        if not MIN_GRAPH_LAUNCHES <= launches(loop) <= MAX_GRAPH_LAUNCHES:
             continue
         mentioned = used([loop]) | _targets(loop)
         takes = tuple(sorted((mentioned & values) - set(_bound([loop]))))

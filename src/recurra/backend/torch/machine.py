@@ -14,6 +14,7 @@ from recurra.backend.torch.code import For
 from recurra.backend.torch.count import Count, bounded, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
+from recurra.cost.thresholds import MAX_HOISTED_DRAWS
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
@@ -23,7 +24,6 @@ from recurra.ops.source import Uniform
 from recurra.program.machine import Until
 
 Starts = tuple[Any, ...]
-MOST_DRAWS = 1 << 22  # of one statement in one loop: 16 MiB
 
 
 class Recorded(Names):
@@ -110,7 +110,7 @@ class RecordingMachine:
         if not loop or len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
             return None
         steps = at.range[1] + 1
-        if steps * prod(op.infer().sizes(env)) > MOST_DRAWS:
+        if steps * prod(op.infer().sizes(env)) > MAX_HOISTED_DRAWS:
             return None
         every = op.batch_symbol(dims[0], steps, False).run(self.xp, env)
         return self.recorder.row(every, at)

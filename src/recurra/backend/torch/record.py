@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, words
 from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
+from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
-BIG = 1 << 20  # elements of a constant that is rather made where it is used
 TAKEN = {
     "torch",
     "attention",
@@ -174,7 +174,10 @@ class Recorder(TorchFunctionMode):
         if not isinstance(result, Tensor) or id(result) in self.values:
             return result
         operands = [x for x in _tensors((args, kwargs))]
-        folded = all(self.values[id(x)].constant for x in operands) and result.numel() <= BIG
+        folded = (
+            all(self.values[id(x)].constant for x in operands)
+            and result.numel() <= MAX_WRITTEN_ELEMENTS
+        )
         if folded:
             text = self.text(func, args, kwargs, lambda x: self.values[id(x)].name)
             if text not in self.constants:

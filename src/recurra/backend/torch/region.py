@@ -21,8 +21,15 @@ from recurra.backend.torch.machine import EagerMachine, RecordingMachine
 from recurra.backend.torch.meter import besides
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
-from recurra.cost.attention import AttentionKernel
+from recurra.cost.attention import TORCH_ATTENTION
 from recurra.cost.target import Target
+from recurra.cost.thresholds import (
+    GPU_POLL_STEPS,
+    MIN_OVERLAPPED_NS,
+    TORCH_CALL_US,
+    TORCH_COMPILE_SECONDS,
+    TORCH_ROWS_PER_TILE,
+)
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.lang.until import NEVER
@@ -34,10 +41,6 @@ from recurra.program.function import arguments, function, times
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.steps import few
-
-LINE_US = 1.3  # what one call of torch costs beside its work, and a fused kernel saves
-COMPILE_S = 12.0  # what torch.compile takes for a kernel
-KERNEL = AttentionKernel("scaled_dot_product_attention", 30e3, 5e3, 0.2, 0.3)
 
 
 class TorchBackend:
@@ -67,8 +70,13 @@ class TorchBackend:
         """On a GPU the host waits for all that it has launched before it knows whether rows go on:
         about as long as for a step of a loop; and what is launched runs while it goes on."""
         if self.device == "cpu":
-            return Target(rows=4096, kernel=KERNEL)
-        return Target(rows=4096, kernel=KERNEL, asking=1.0, behind=1e5)
+            return Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
+        return Target(
+            rows=TORCH_ROWS_PER_TILE,
+            kernel=TORCH_ATTENTION,
+            asking=GPU_POLL_STEPS,
+            behind=MIN_OVERLAPPED_NS,
+        )
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         for s in region.active:
@@ -135,9 +143,9 @@ class TorchBackend:
         if any(text.startswith(self.apart) for _, text in k.lines):
             return False
         runs = k.runs * steps
-        saved = len(k.lines) * runs * LINE_US * 1e-6
+        saved = len(k.lines) * runs * TORCH_CALL_US * 1e-6
         known = runs < NEVER // 2  # rows without a limit may end at once
-        return self.fuse if self.fuse is not None else known and saved > COMPILE_S
+        return self.fuse if self.fuse is not None else known and saved > TORCH_COMPILE_SECONDS
 
     def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), x, dtype=dtype, device=self.device)

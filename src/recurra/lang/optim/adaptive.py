@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from recurra import adam
 from recurra.lang.nn.modules import Parameter, advance
 from recurra.lang.optim.gradient_descent import accelerated, decayed
 from recurra.lang.optim.optimiser import Optimiser, count, state
@@ -50,8 +51,8 @@ class Adam(Optimiser):
         self,
         params: Sequence[Parameter],
         lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
         weight_decay: float = 0.0,
     ):
         super().__init__(params, lr)
@@ -62,15 +63,11 @@ class Adam(Optimiser):
 
     def moments(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """The mean of g over the root of the mean of g²."""
-        b1, b2 = self.betas
         m, v = state(p, "m"), state(p, "v")
-        m1 = m * b1 + g * (1 - b1)
-        v1 = v * b2 + g.square() * (1 - b2)
+        m1, v1 = adam.moments(RecurrentTensor, g, m, v, self.betas)
         advance(m, m1)
         advance(v, v1)
-        n = count(p)
-        unbiased = m1 / (1.0 - b1**n)
-        return unbiased / ((v1 / (1.0 - b2**n)).sqrt() + self.eps)
+        return adam.direction(RecurrentTensor, m1, v1, count(p), self.betas, self.eps)
 
 
 class AdamW(Adam):
@@ -80,8 +77,8 @@ class AdamW(Adam):
         self,
         params: Sequence[Parameter],
         lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
         weight_decay: float = 1e-2,
     ):
         super().__init__(params, lr, betas, eps, weight_decay)

@@ -6,13 +6,15 @@ New pieces push the oldest out; demonstrations are apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurra.mapping.learn.view import View
+from recurra.nest.agents.replay import ReplayBuffer
+
+SEEN = "seen."
 
 
 class Segment(NamedTuple):
@@ -38,57 +40,33 @@ class Batch(NamedTuple):
     alive: Any  # [B, U + 1] zero behind the end of a game or of a piece
 
 
-@dataclass
-class Pool:
-    """Pieces in the order in which they came."""
+def rows_of(pieces: Segment) -> dict[str, Any]:
+    """Pieces as named arrays, for a replay buffer."""
+    fields = pieces._asdict()
+    seen: View = fields.pop("seen")
+    return {**{f"{SEEN}{k}": x for k, x in seen._asdict().items()}, **fields}
 
-    pieces: Segment | None = None
-    _room: Segment | None = field(default=None, repr=False)  # `pieces` are the last of those here
-    _end: int = 0
 
-    def __len__(self) -> int:
-        return 0 if self.pieces is None else len(self.pieces.action)
-
-    def piece(self, k: int) -> Segment:
-        """One of them, [K, ..]."""
-        assert self.pieces is not None, "there are pieces"
-        return _map(lambda x: x[k], self.pieces)
-
-    def set(self, pieces: Segment) -> None:
-        """These in place of all others."""
-        self.pieces, self._room, self._end = pieces, None, 0
-
-    def add(self, new: Segment, most: int) -> None:
-        """Keeps the last `most` pieces."""
-        new = _map(lambda x: np.asarray(x)[-most:], new)
-        count = len(new.action)
-        if self._room is None or self._end + count > len(self._room.action):
-            self._move(new, most)
-        first, self._end = self._end, self._end + count
-        self.pieces = _map(lambda room, x: _put(room, x, first, most), self._room, new)
-
-    def _move(self, new: Segment, most: int) -> None:
-        """Into new room, for twice as many as are kept: each piece is moved once or not at all."""
-        count = 2 * most + len(new.action)
-        self._room = _map(lambda x: np.empty((count, *x.shape[1:]), x.dtype), new)
-        self._end = min(len(self), most)
-        if self.pieces is not None:
-            _map(lambda room, x: _put(room, x[-most:], 0, most), self._room, self.pieces)
+def pieces_of(rows: Mapping[str, Any]) -> Segment:
+    """The inverse of `rows_of`."""
+    seen = {k.removeprefix(SEEN): x for k, x in rows.items() if k.startswith(SEEN)}
+    return Segment(View(**seen), **{k: x for k, x in rows.items() if not k.startswith(SEEN)})
 
 
 class Replay:
-    """One's own games, and demonstrations."""
+    """One's own games, and demonstrations: a row is a piece."""
 
     def __init__(self, size: int, segment: int) -> None:
-        self.most = max(1, size // segment)
-        self.own, self.shown = Pool(), Pool()
+        self.own, self.shown = ReplayBuffer(max(1, size // segment)), ReplayBuffer(1)
 
     def add(self, new: Segment) -> None:
-        self.own.add(new, self.most)
+        self.own.add(rows_of(new))
 
     def show(self, new: Segment, most: int) -> None:
         """Adds demonstrations; the last `most` pieces of them are kept."""
-        self.shown.add(new, most)
+        if most != self.shown.size:
+            self.shown.resize(most)
+        self.shown.add(rows_of(new))
 
     def draw(
         self, count: int, unroll: int, discount: float, part: float, random: np.random.Generator
@@ -97,32 +75,18 @@ class Replay:
         shown = round(part * count) if len(self.own) else count
         shown = shown if len(self.shown) else 0
         drawn = [
-            _drawn(pool.pieces, some, unroll, discount, random)
-            for pool, some in ((self.shown, shown), (self.own, count - shown))
-            if some and pool.pieces is not None
+            _drawn(buffer, some, unroll, discount, random)
+            for buffer, some in ((self.shown, shown), (self.own, count - shown))
+            if some and len(buffer)
         ]
         return _map(lambda *x: np.concatenate(x), *drawn)
 
     def state(self) -> dict[str, Any]:
-        pools = {"own": self.own, "shown": self.shown}
-        return {k: _named(p.pieces) for k, p in pools.items() if p.pieces is not None}
+        return {"own": self.own.state(), "shown": self.shown.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for name, pool in (("own", self.own), ("shown", self.shown)):
-            if name in state:
-                x = dict(state[name])
-                pool.set(Segment(View(**x.pop("seen")), **x))
-
-
-def _put(room: Any, x: Any, first: int, most: int) -> Any:
-    """Writes x from row `first` on; the last `most` rows that are written."""
-    end = first + len(x)
-    room[first:end] = x
-    return room[max(0, end - most) : end]
-
-
-def _named(pieces: Segment) -> dict[str, Any]:
-    return {**pieces._asdict(), "seen": pieces.seen._asdict()}
+        self.own.restore(state["own"])
+        self.shown.restore(state["shown"])
 
 
 def _map(f: Any, *trees: Any) -> Any:
@@ -141,11 +105,11 @@ def returns(pieces: Segment, discount: float) -> NDArray[np.float32]:
 
 
 def _drawn(
-    pieces: Segment, count: int, unroll: int, discount: float, random: np.random.Generator
+    buffer: ReplayBuffer, count: int, unroll: int, discount: float, random: np.random.Generator
 ) -> Batch:
-    lanes, length = pieces.action.shape
-    lane, start = random.integers(lanes, size=count), random.integers(length, size=count)
-    some = _map(lambda x: x[lane], pieces)
+    some = pieces_of(buffer.draw(count, random)[1])
+    length = some.action.shape[1]
+    start = random.integers(length, size=count)
     worth, rows = returns(some, discount), np.arange(count)
     alive = np.ones((count, unroll + 1), np.float32)
     for u in range(unroll):

@@ -14,9 +14,9 @@ import numpy as np
 from recurra.nest.agents.actors import Answer, Task
 from recurra.nest.agents.dqn import double_q, example
 from recurra.nest.agents.learning import Distributed, State, trainer
-from recurra.nest.agents.memory import Memory
 from recurra.nest.agents.policy import Weights, heads
-from recurra.nest.agents.world import Floats, World, greedy_or_any, masked
+from recurra.nest.agents.replay import ReplayBuffer
+from recurra.nest.agents.world import TRANSITION, Floats, World, greedy_or_any, masked
 from recurra.supervised.crew import Where
 
 
@@ -88,7 +88,7 @@ class ApeX(Distributed):
 
     def __init__(self, world: World, settings: Settings) -> None:
         super().__init__(world, settings, Explorer)
-        self.target, self.memory = self.weights, Memory(settings.memory)
+        self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
     def update(self, done: int) -> Floats:
         s, rewards = self.settings, np.zeros(0, np.float32)
@@ -98,7 +98,8 @@ class ApeX(Distributed):
             self.actors.begin(self.weights)
             who, found = self.actors.answer()
             self.actors.ask(who, self.weights)
-            self.memory.add(found, self._priority(found["error"]))
+            some = {name: found[name] for name in TRANSITION}
+            self.memory.add(some, self._priority(found["error"]))
             self.steps += len(found["state"])
             rewards = found["rewards"]
         places, batch = self.memory.preferred(s.learn_from, s.correct, self.random)

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.learning import Learner, State, trainer
-from recurra.nest.agents.memory import Memory
 from recurra.nest.agents.network import Adam, taken, values
+from recurra.nest.agents.replay import ReplayBuffer
 from recurra.nest.agents.world import Floats, World, greedy_or_any
 
 
@@ -47,7 +47,7 @@ class Dqn(Learner):
 
     def __init__(self, world: World, settings: Settings) -> None:
         super().__init__(world, settings)
-        self.target, self.memory = self.weights, Memory(settings.memory)
+        self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
     def update(self, done: int) -> Floats:
         s, world, rewards = self.settings, self.world, np.zeros(0, np.float32)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from recurra.adam import direction, moments
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.world import LOW
 
@@ -35,7 +36,7 @@ def entropy(logs: Any) -> Any:
 
 
 class Adam(NamedTuple):
-    """Kingma and Ba, 2015."""
+    """The state of Adam, of weights by name."""
 
     count: Any
     mean: Any
@@ -46,15 +47,15 @@ class Adam(NamedTuple):
         nothing = {k: np.zeros_like(w) for k, w in weights.items()}
         return cls(np.zeros((), np.float32), nothing, nothing)
 
-    def step(self, gradient: Any, weights: Any, rate: Any) -> tuple[Any, Adam]:
+    def step(self, gradient: Any, weights: Any, rate: Any, decay: float = 0.0) -> tuple[Any, Adam]:
+        """Weights after a step, with a decay of them that is not scaled (AdamW)."""
         count = self.count + 1
-        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, self.mean, gradient)
-        square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g * g, self.square, gradient)
-
-        def new(w: Any, m: Any, s: Any) -> Any:
-            return w - rate * m / (1 - 0.9**count) / (jnp.sqrt(s / (1 - 0.999**count)) + 1e-8)
-
-        return jax.tree.map(new, weights, mean, square), Adam(count, mean, square)
+        mean, square, new = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        for k, w in weights.items():
+            mean[k], square[k] = moments(jnp, gradient[k], self.mean[k], self.square[k])
+            change = direction(jnp, mean[k], square[k], count)
+            new[k] = w - rate * (change + decay * w if decay else change)
+        return new, Adam(count, mean, square)
 
 
 def clipped(gradient: Any, most: float) -> Any:

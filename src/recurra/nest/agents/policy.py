@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recurra import safetensors_file
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, untiled
@@ -81,23 +82,20 @@ class Policy:
 
     def save(self, path: Path) -> None:
         """A safetensors file, with its actions and how it was made."""
-        from safetensors.numpy import save_file
-
         words = {"actions": json.dumps(asdict(self.actions)), "about": json.dumps(self.about)}
-        save_file(dict(self.weights), path, words)
+        safetensors_file.write(path, self.weights, words)
 
 
 def load(path: Path) -> Policy:
     """A policy that was saved; raises RecurraError where the file is none."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "numpy") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            given: dict[str, Any] = json.loads(file.metadata()["actions"])
-            about: dict[str, Any] = json.loads(file.metadata().get("about", "{}"))
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise RecurraError(f"{path} is no policy", facts=str(error)) from None
+        weights, words = safetensors_file.read(path)
+        given: dict[str, Any] = json.loads(words["actions"])
+        about: dict[str, Any] = json.loads(words.get("about", "{}"))
+    except RecurraError as error:
+        raise RecurraError(f"{path} is no policy", facts=error.facts) from None
+    except KeyError as error:
+        raise RecurraError(f"{path} is no policy", facts=f"it says nothing of {error}") from None
     given["factors"] = tuple(given["factors"])
     actions = Actions(**given)
     inputs = actions.max_loops * WIDTH + 1

@@ -28,6 +28,7 @@ Choose = Callable[[Floats, NDArray[np.bool_], np.random.Generator], tuple[Ints, 
 """(seen [n, ..], legal [n, actions], random) → actions [n], the logarithms of their chances [n]"""
 
 ARRAYS = ("first", "after", "legal", "shares", "best", "seen")
+TRANSITION = ("state", "left", "action", "reward", "after", "after_left")
 LOW = np.float32(-1e9)  # of what is not legal: finite, for a state without a legal action
 
 
@@ -124,21 +125,15 @@ class Trajectories:
         return np.broadcast_to(np.arange(len(self.states), 0, -1)[:, None], self.states.shape)
 
     def transitions(self, n: int) -> dict[str, NDArray[Any]]:
-        """Of n steps, or fewer at the end: (state, left, action, reward, after, after_left)."""
+        """Of n steps, or fewer at the end: what `TRANSITION` names."""
         steps = len(self.states)
         ends = np.minimum(np.arange(steps) + n, steps)
         total = np.concatenate([np.zeros_like(self.rewards[:1]), np.cumsum(self.rewards, axis=0)])
         visited = np.concatenate([self.states, self.last[None]])
         after_left = np.broadcast_to((steps - ends)[:, None], self.states.shape)
-        found: dict[str, NDArray[Any]] = {
-            "state": self.states,
-            "left": self.left(),
-            "action": self.actions,
-            "reward": total[ends] - total[:-1],
-            "after": visited[ends],
-            "after_left": after_left,
-        }
-        return {name: x.reshape(-1) for name, x in found.items()}
+        rewards = total[ends] - total[:-1]
+        found = (self.states, self.left(), self.actions, rewards, visited[ends], after_left)
+        return {name: x.reshape(-1) for name, x in zip(TRANSITION, found, strict=True)}
 
 
 def masked(x: Floats, legal: NDArray[np.bool_]) -> Floats:

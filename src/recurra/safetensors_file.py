@@ -1,7 +1,7 @@
-"""Arrays and meta → the bytes of one safetensors file, with a checksum of all of them.
+"""A file of safetensors: arrays and words → bytes with a checksum of all of them, and back.
 
     8 bytes   the length of the header
-    header    {"__metadata__": {"sha256": …, "format": …, "meta": JSON}, name: {dtype, shape, …}, …}
+    header    {"__metadata__": {"sha256": …, word: text, …}, name: {dtype, shape, data_offsets}, …}
     body      the arrays, widest elements first, so that each is aligned
 
 The checksum is the SHA-256 of the whole file with zeros in its own place. The file is written here,
@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from recurra.errors import RecurraError
 
-FORMAT = "recurra-checkpoint-2"
 DTYPES = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -56,27 +57,24 @@ class Layout:
     entries: bytes
 
 
-def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
+def write(path: Path, arrays: Mapping[str, Any], words: Mapping[str, str]) -> None:
+    """A file of arrays, with words beside them."""
+    with path.open("wb") as file:
+        file.writelines(pack(arrays, words))
+
+
+def pack(arrays: Mapping[str, Any], words: Mapping[str, str]) -> list[bytes]:
     """Header and body of a file; raises RecurraError for what it cannot hold."""
     given = {name: np.asarray(value) for name, value in arrays.items()}
     where = layout(tuple([(name, a.dtype, a.shape) for name, a in given.items()]))
     body = b"".join([_little(given[name], dtype) for name, dtype in where.arrays])
-    rest = f'", "format": "{FORMAT}", "meta": {json.dumps(_json(meta))}}}'.encode() + where.entries
+    beside = "".join(f", {json.dumps(k)}: {json.dumps(text)}" for k, text in words.items())
+    rest = f'"{beside}}}'.encode() + where.entries
     rest += b" " * (-(_TO + len(rest)) % 8)
     length = (_TO - 8 + len(rest)).to_bytes(8, "little")
     digest = hashlib.sha256(length + _OPENING + _BLANK + rest)
     digest.update(body)
     return [length + _OPENING + digest.hexdigest().encode() + rest, body]
-
-
-def whole(file: BinaryIO) -> bool:
-    """Is the checksum of a file right?"""
-    head = bytearray(file.read(_TO))
-    told, head[_FROM:_TO] = bytes(head[_FROM:_TO]), _BLANK
-    digest = hashlib.sha256(head)
-    while piece := file.read(1 << 20):
-        digest.update(piece)
-    return digest.hexdigest().encode() == told
 
 
 @lru_cache(16)
@@ -106,56 +104,42 @@ def _savable(name: str, dtype: np.dtype[Any]) -> None:
             f"array {name!r} cannot be saved",
             facts="the safetensors format keeps this name for itself"
             if known
-            else f"its dtype is {dtype}; a checkpoint holds {', '.join(DTYPES)}",
+            else f"its dtype is {dtype}; a file holds {', '.join(DTYPES)}",
             hint="save a cast or a `.view(numpy.uint8)` of it, under another name",
         )
 
 
-def _json(meta: Mapping[str, Any]) -> str:
-    if not _text_keys(meta):
-        where, key = next((w, k) for w, k in _keys(meta, "meta") if not isinstance(k, str))
-        raise RecurraError(
-            f"{where} has the key {key!r}",
-            facts="JSON has only text keys, so it would come back changed",
-            hint=f"write {str(key)!r}",
-        )
+# ---- reading
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Any]:
+    """The file, as the library has it; raises RecurraError where it is none, or not whole."""
+    from safetensors import SafetensorError, safe_open
+
+    with suppress(ImportError):
+        import_module("ml_dtypes")  # comes with JAX, and teaches numpy bfloat16
     try:
-        return json.dumps(meta, default=_scalar)
-    except (TypeError, ValueError) as error:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise RecurraError(
-            "the checkpoint's meta is not JSON", facts=str(error), hint="put arrays into `arrays`"
+            f"{path} cannot be read as safetensors", facts=str(error).strip(), hint="copy it again"
         ) from error
 
 
-def _text_keys(value: Any) -> bool:
-    """Are all keys of a tree text? Asked at every save."""
-    if isinstance(value, (str, int, float)):
-        return True
-    if isinstance(value, Mapping):
-        return all([isinstance(k, str) for k in value]) and all(map(_text_keys, value.values()))
-    return not isinstance(value, (list, tuple)) or all(map(_text_keys, value))
+def read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """All arrays, and the words beside them."""
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
-def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Every key of a tree, and where it stands."""
-    match value:
-        case Mapping():
-            for key, inner in value.items():
-                yield where, key
-                yield from _keys(inner, f"{where}[{key!r}]")
-        case list() | tuple():
-            for k, inner in enumerate(value):
-                yield from _keys(inner, f"{where}[{k}]")
-        case _:
-            pass
-
-
-def _scalar(value: Any) -> Any:
-    """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{value!r} is a {type(value).__name__}")
+def is_whole(path: Path) -> bool:
+    """Is the checksum of a file right?"""
+    with path.open("rb") as file:
+        head = bytearray(file.read(_TO))
+        told, head[_FROM:_TO] = bytes(head[_FROM:_TO]), _BLANK
+        digest = hashlib.sha256(head)
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest().encode() == told

@@ -1,0 +1,183 @@
+"""Thresholds: the numbers that choices of the compiler turn on, each with its unit and its source.
+
+What choices weigh are prices (`cost/prices.py`), of which a machine has its own; these are limits
+beside them. "Measured" is on a core of a server with AVX-512; a guess has no measurement behind it.
+"""
+
+from __future__ import annotations
+
+# ---- tiles and blocks (rewrite/tile.py, rewrite/split.py)
+
+ROWS_PER_TILE = 512
+"""Rows of a small matrix product that fill one core; the measurement is not on record."""
+TORCH_ROWS_PER_TILE = 4096
+"""The same on PyTorch, where every equation is a call: a guess, between calls and memory."""
+XLA_UNTILED_STEP_NS = 20e3
+"""Nanoseconds of a step that needs no tiles under XLA where batch axes go last, for a tile would be
+turned first, [te,f,b] → [f,te,b]; the measurement is not on record."""
+MAX_BLOCK_LAYER_BYTES = 1 << 18
+"""Bytes of a layer over one block: several are to stay in an L2, of 1 MiB or more."""
+MIN_BLOCK_POINTS = 64
+"""Points of a block: a product of fewer rows takes as long (`MIN_VECTOR_ROWS`)."""
+MAX_TILE_VALUE_BYTES = 1 << 23
+"""Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
+the memory of a tile and the steps of its loop."""
+
+# ---- batch axes, last or first (rewrite/granularity.py has the measurements)
+
+MIN_VECTOR_ROWS = 64
+"""Rows of a batch; fewer take as long, and are no vector. Measured: the table of granularity."""
+MAX_BATCH_LAST_GAIN = 0.2
+"""Share of their time that layers are taken to gain by a batch that goes last: the middle of the
+table of granularity, 1.2 times as fast."""
+SCATTERED_ELEMENT_NS = 10.0
+"""Nanoseconds to take an element of a row whose elements lie apart: measured."""
+
+# ---- ranges that grow, in tiles (rewrite/growing_axes.py)
+
+STRIP_POINTS = 256
+"""Points of a tile of a range: a guess, between its temporary and the steps of its loop."""
+MIN_STRIP_POINTS = 16
+"""Points below which a tile is not halved further: one vector of f32."""
+MAX_STRIP_BYTES = 1 << 20
+"""Bytes of a tile: it is to stay in the L2 of a core."""
+MIN_STRIPPED_POINTS = 512
+"""Points of a range; shorter ones, of less than two tiles, are read whole."""
+
+# ---- points that are given, computed at once (rewrite/split.py, rewrite/chunks.py)
+
+MIN_PEELED_POINTS = 16
+"""Points that wait for nothing of their loop and are worth an axis: a guess, one vector of f32."""
+MAX_PEELED_BYTES = 1 << 28
+"""Bytes of one value at all of these points; the others stay in the loop. A guess, between memory
+and the steps that are saved."""
+MAX_CHUNK_POINTS = 256
+"""Points of a chunk: its scores beside a tile of as many, 256 KiB of f32, stay in the L2."""
+CHUNK_COST_POINTS = 16
+"""Points that cost as much as a chunk of none; the measurement is not on record."""
+
+# ---- loops (rewrite/rounds.py, wavefront.py, prefix.py, cut_branches.py)
+
+MAX_ROUND_TURNS = 12
+"""Turns of a round: a guess, between what is saved and that each turn is compiled."""
+MIN_SKEW_GAIN = 2.0
+"""Times that diagonals of a table are cheaper before it is skewed: a guess, for a margin."""
+MIN_PREFIX_RATIO = 2
+"""Points of all for each of the first points, which then have a store of their own: a guess."""
+MAX_BRANCH_PIECES = 8
+"""Pieces of a definition along one dim; one of more is a choice, element by element. A guess,
+between the equations of pieces and the work of branches that are not taken."""
+
+# ---- conditions (cost/guards.py)
+
+GUARD_NS = 2_000.0
+"""Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
+MAX_GUARDED_SHARE = 0.5
+"""Share of points; what is asked for more often is computed everywhere. A guess."""
+MAX_CONDITION_PERIOD = 4096
+"""Points of which the share of a condition is counted, one by one: time to compile. A guess."""
+
+# ---- facts about values that are looked for (rewrite/extremes.py, rewrite/attention.py)
+
+MAX_POSITION_DEPTH = 8
+"""Equations looked back at for the extremes of a number; what is longer is seldom a position."""
+MAX_EXAMINED_ELEMENTS = 4096
+"""Elements of a constant array that are looked at for its extremes: time to compile. A guess."""
+LENGTH_SAMPLES = 9
+"""Steps of a loop at which the lengths of ranges are looked at: both ends, and eighths."""
+
+# ---- attention as one call or as equations (cost/attention.py)
+
+EQUATIONS_PER_ATTENTION_TILE = 14
+"""Equations of a tile, counted: products, maximum, exponentials, sums, and what rescales them."""
+
+# ---- rows that the data end (rewrite/asking.py, program/launch.py)
+
+GPU_POLL_STEPS = 1.0
+"""Steps of a loop that it costs to ask a GPU whether rows go on: it waits for about one. A guess,
+which no machine has confirmed."""
+MAX_POLL_INTERVAL = 32
+"""Steps between two questions, however long rows may be: what is run past their end must not be
+felt. A guess."""
+MIN_POLLED_STEPS, MAX_POLLED_STEPS = 16, 64
+"""Steps per launch of a loop that ends by itself: the host waits for each before the next. Beside
+the most of them the launch itself is 1 % in all but the cheapest steps."""
+MAX_POLLED_LAUNCH_SHARE = 0.01
+"""Share of the time of such a launch that its own cost may be: too little to be felt."""
+
+# ---- launches (program/launch.py, cost/model.py, program/lower.py)
+
+MIN_LAUNCH_STEPS, MAX_LAUNCH_STEPS = 8, 1024
+"""Steps per launch of an outermost loop: outputs along it hold one launch. A guess."""
+TARGET_LAUNCH_NS = 2e6
+"""Nanoseconds of work of a launch: its own cost (`LAUNCH_NS`, some arrays) is then small, and the
+host sees it often."""
+LAUNCH_NS = 2.5e3
+"""Nanoseconds of a launch beside its work; the measurement is not on record."""
+LAUNCH_ARRAY_NS = 3.5e3
+"""Nanoseconds of every array that a launch is given; the measurement is not on record."""
+MIN_OVERLAPPED_NS = 1e5
+"""Nanoseconds of work that no host call waits for which are worth a launch of their own: several
+times what a launch of some arrays costs."""
+
+# ---- what is kept (rewrite/keep.py, compiling for a budget)
+
+MEMORY_PRICE = 1.3
+"""Times its traffic that a byte which is held is worth: above 1, so that of ties the smaller
+wins."""
+BUDGET_MEMORY_PRICES = (16.0, 256.0, 4096.0)
+"""The same where a program has to fit a budget, one after the other. A guess."""
+BUDGET_TILE_ROWS = (128, 32)
+"""Rows of a tile where that does not do: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
+BUDGET_MIN_SWAPPED = "1MiB"
+"""Bytes of a store that is worth a disk. A guess."""
+BUDGET_MAX_SWAPPED_STORES = 3
+"""Stores that are swapped one after the other, before all are: each is a compilation."""
+MIN_FREED_BYTES = 1 << 16
+"""Bytes that are worth a line of the host program to let go of. A guess."""
+MAX_PEAK_CANDIDATES = 64
+"""Amounts that may be the peak for other bounds; of more, those that others cover are dropped, by
+comparing each with each."""
+
+# ---- stores on a host or a disk (program/swapped.py, program/slow.py)
+
+MAX_RECORDED_MOVES = 4096
+"""Moves of which a run keeps when they were: what a page can show."""
+MOVER_POLL_SECONDS = 5e-4
+"""Seconds between two looks at whether samples may be taken. A guess."""
+MAX_UNWRITTEN_BYTES = 64 << 20
+"""Bytes that the system may hold of a file before they are on the disk. A guess."""
+
+# ---- solvers (memory/placement.py, memory/allocate.py, schedule/by_isl.py)
+
+ARENA_SEARCH_NODES = 500
+"""Nodes of the exact search, for each order and each size of the arena: time to compile."""
+ARENA_SEARCH_HALVINGS = 24
+"""Halvings of the sizes between the load and the arena of greedy: to a cache line of a GiB."""
+ARENA_SOLVER_TRIES = 6
+"""Sizes of the arena at which a solver of the user is asked: each may take minutes."""
+MAX_ISL_OPERATIONS = 20_000_000
+"""Operations of isl, some ten seconds, before its scheduler gives up."""
+ISL_MIN_BOUND = 8
+"""What isl may assume that bounds are at least, where they are: it takes much longer without."""
+
+# ---- JAX (backend/jax/)
+
+MAX_UNROLLED_STEPS = 64
+"""Steps of a scan that is imported step by step; each is as many equations as its body."""
+
+# ---- PyTorch (backend/torch/)
+
+TORCH_CALL_US = 1.3
+"""Microseconds of a call of Torch beside its work, which a fused kernel saves."""
+TORCH_COMPILE_SECONDS = 12.0
+"""Seconds that torch.compile takes for a kernel."""
+MAX_WRITTEN_ELEMENTS = 1 << 20
+"""Elements of a constant that is made ahead, 4 MiB of f32; a larger one is made where it is
+used."""
+MAX_HOISTED_DRAWS = 1 << 22
+"""Draws of one statement in one loop that are made before it: 16 MiB."""
+MIN_GRAPH_LAUNCHES = 16
+"""Launches that one replay of a CUDA graph should save. A guess, which no machine has confirmed."""
+MAX_GRAPH_LAUNCHES = 50_000
+"""Launches in one CUDA graph: what it holds of the memory of the host. A guess."""

@@ -1,0 +1,91 @@
+"""A replay buffer: rows to learn from again, all alike or by priority (Schaul et al., 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = Mapping[str, NDArray[Any]]  # by name, [rows, ..]
+
+
+class ReplayBuffer:
+    """The last `size` rows of named arrays, whose types and shapes are those of the first.
+
+    A row is drawn with a chance in proportion to its priority; where none are told, all are alike.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.priorities, self.count, self.next = np.zeros(size), 0, 0
+
+    def _empty(self, size: int) -> None:
+        self.arrays, self.priorities, self.count, self.next = {}, np.zeros(size), 0, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def size(self) -> int:
+        """The rows that there is room for."""
+        return len(self.priorities)
+
+    @property
+    def rows(self) -> dict[str, NDArray[Any]]:
+        """What it holds, in no order: views, so that rows can be changed."""
+        return {name: values[: self.count] for name, values in self.arrays.items()}
+
+    def add(self, new: Rows, priorities: NDArray[Any] | None = None) -> None:
+        """Adds rows; the oldest make room for them."""
+        if not self.arrays:
+            self.arrays = {k: np.empty((self.size, *x.shape[1:]), x.dtype) for k, x in new.items()}
+        some = {name: np.asarray(new[name])[-self.size :] for name in self.arrays}
+        count = min((len(x) for x in some.values()), default=0)
+        places = (self.next + np.arange(count)) % self.size
+        for name, values in some.items():
+            self.arrays[name][places] = values
+        self.priorities[places] = 1.0 if priorities is None else priorities[-self.size :]
+        self.next = (self.next + count) % self.size
+        self.count = min(self.size, self.count + count)
+
+    def resize(self, size: int) -> None:
+        """Makes room for so many rows; of more that there are, the oldest go."""
+        order = (self.next - self.count + np.arange(self.count)) % self.size
+        old = {name: values[order] for name, values in self.arrays.items()}
+        priorities = self.priorities[order]
+        self._empty(size)
+        if old:
+            self.add(old, priorities)
+
+    def draw(self, count: int, random: np.random.Generator) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Places, and what is there; all alike."""
+        places = random.integers(self.count, size=count)
+        return places, {name: values[places] for name, values in self.arrays.items()}
+
+    def preferred(
+        self, count: int, correct: float, random: np.random.Generator
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """The same by priority, with a `weight` (chance · count)^-correct, at most 1, that undoes
+        what is drawn too often.
+        """
+        ends = np.cumsum(self.priorities[: self.count])
+        at = np.searchsorted(ends, random.random(count) * ends[-1], side="right")
+        places = np.minimum(at, self.count - 1)
+        chances = self.priorities[places] / ends[-1]
+        weight = (chances * self.count) ** -correct
+        found: dict[str, Any] = {name: values[places] for name, values in self.arrays.items()}
+        return places, {**found, "weight": (weight / weight.max()).astype(np.float32)}
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        kept = {"rows": self.rows, "priorities": self.priorities[: self.count]}
+        return {**kept, "size": self.size, "next": self.next}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """From a checkpoint's."""
+        self._empty(state["size"])
+        if len(state["priorities"]):
+            self.add(state["rows"], state["priorities"])
+        self.next = state["next"]
