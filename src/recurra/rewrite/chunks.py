@@ -41,7 +41,8 @@ from recurra.ops.elementwise import Add
 from recurra.ops.reduction import Sum
 from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.rule import Rewriting
-from recurra.rewrite.running import Running, factors, in_two, product
+from recurra.rewrite.running import factors, in_two, product
+from recurra.rewrite.scans import Running
 from recurra.rewrite.strip import normalised_last, strips, tiled
 from recurra.rewrite.tile import split_dim
 from recurra.rewrite.unjoined import unjoined
