@@ -21,7 +21,8 @@ from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.tile import Tile, made_over, split_dim, tile, untiled
+from recurra.rewrite.strip_mine import Tile, split_dim, tile
+from recurra.rewrite.tile import made_over, untiled
 
 HINT = "leave groups out"
 

@@ -35,9 +35,7 @@ def in_two(
 
     What is given ends at point `cut`: later ones are 0 to them. None where something else is asked.
     """
-    g, out = Rewriting({}, graph.outputs, graph.dims, sizes), list[Running]()
-    for n in graph.nodes.values():
-        g.put(n)
+    g, out = Rewriting.of(graph, sizes), list[Running]()
     for s in running(graph, dim):
         s = replace(s, begin=_begin(g, s, dim, size))
         for reader, k in graph.readers[s.name]:
