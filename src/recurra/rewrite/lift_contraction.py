@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -57,16 +58,11 @@ def total(n: Node, terms: Sequence[Sequence[Factor]], out: str, g: Rewriting) ->
     """The equation as a sum of products of factors."""
     ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
     reads = [tuple(a for _, a in t) for t in terms]
-    (op, args), *more = zip(ops, reads, strict=True)
-    if not more:
-        return replace(n, op=op, args=args)
-    sum_ = g.emit(op, args, n.domain, "term")
-    for k, (op, args) in enumerate(more, 1):
-        term = g.emit(op, args, n.domain, "term")
-        if k == len(more):
-            return replace(n, op=Add(), args=(sum_, term))
-        sum_ = g.emit(Add(), (sum_, term), n.domain, "terms")
-    raise AssertionError("a sum has a last term")
+    if len(terms) == 1:
+        return replace(n, op=ops[0], args=reads[0])
+    *parts, last = (g.emit(op, a, n.domain, "term") for op, a in zip(ops, reads, strict=True))
+    first = reduce(lambda x, y: g.emit(Add(), (x, y), n.domain, "terms"), parts)
+    return replace(n, op=Add(), args=(first, last))
 
 
 def products(factors: list[Factor], c: str, g: Rewriting) -> list[list[Factor]]:
