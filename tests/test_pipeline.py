@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,13 @@ def test_no_pass_runs_on_what_it_made() -> None:
         return graph
 
     step = Pass("nothing", run)
+    other = Pass("equal", lambda graph, cx: replace(graph))
     stages, graph = PassManager(context({}), asked=Config()), parse(GRAPH)
     stages.begin(graph)
-    assert stages.run((step, step, step), graph) is graph
+    assert stages.run((step, step, other, step), graph) == graph
     assert ran == ["ran"]
     assert stages.decisions == ["as it was"]
-    assert [*stages.graphs] == ["trace", "nothing"]
+    assert [*stages.graphs] == ["trace", "nothing", "equal"]
 
 
 @pytest.mark.parametrize("step", EVERY, ids=[step.name for step in EVERY])

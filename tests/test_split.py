@@ -149,6 +149,29 @@ def test_rows_of_which_there_may_be_none(T: int) -> None:
     compiled(case, NumpyBackend(), oracle(case), given=1)
 
 
+def test_sinks_of_which_there_may_be_none_and_more_than_a_chunk_has() -> None:
+    """They have no last tile at the first point, so they are no range of a chunk."""
+    text = """
+    dims t<T
+    w: f64[2,2] = uniform(id=1, shape=(2, 2), dtype='f64')
+    text[t<T]: f64[2] = uniform(id=2, counter=(t,), shape=(2,), dtype='f64')
+    x[t<T]: f64[2] = merge(text, next[t-1], when=(t < 2, t >= 2))
+    k[t<T]: f64[2] = einsum(x, w, labels='a,ab->b')
+    f[t<T]: f64[min(max(t-1,0),3)] = einsum(x, k[0:min(max(t-1,0),3)], labels='d,nd->n')
+    g[t<T]: f64[t-max(t-1,0)+1] = einsum(x, k[max(t-1,0):t+1], labels='d,nd->n')
+    s[t<T]: f64[min(max(t-1,0),3)+t-max(t-1,0)+1] = concat(f, g, axis=0)
+    p[t<T]: f64[min(max(t-1,0),3)+t-max(t-1,0)+1] = softmax(s, axis=0)
+    pf[t<T]: f64[min(max(t-1,0),3)] = cut(p, axis=0, start=0, size=min(max(t-1,0),3))
+    pg[t<T]: f64[t-max(t-1,0)+1] = cut(p, axis=0, start=min(max(t-1,0),3), size=t-max(t-1,0)+1)
+    y[t<T]: f64[2] = einsum(pf, k[0:min(max(t-1,0),3)], labels='n,nd->d')
+    z[t<T]: f64[2] = einsum(pg, k[max(t-1,0):t+1], labels='n,nd->d')
+    next[t<T]: f64[2] = add(y, z)
+    out[t<T]: f64[2] = merge(next, when=(true,))
+    return out
+    """
+    keeps(Case(verify(parse(text)), {"T": 3}), chunk=1, rows=2)
+
+
 @pytest.mark.fuzz
 @given(prompts(), st.integers(1, 4), st.integers(0, 5))
 @LONG

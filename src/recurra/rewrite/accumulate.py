@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.op import LETTERS
 from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
@@ -53,7 +54,7 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
     part = g.read(source.name)
     if rest or domain != source.domain:
-        axes = "abcdefghijklmnop"[: g.type(part).rank]
+        axes = LETTERS[: g.type(part).rank]
         op = replace(n.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
         part = g.emit(op, (part,), domain, f"{n.name}_part")
     if g[part.name].domain != domain:

@@ -12,29 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import lcm
 from typing import Any
 
 from recurra.cost.thresholds import CHUNK_COST_POINTS, MAX_CHUNK_POINTS
-from recurra.ir.dims import Dim, Role
+from recurra.ir.dims import Role
 from recurra.ir.expr import (
-    Div,
-    Expr,
-    Ext,
-    Lin,
-    Mod,
     Sym,
     compare,
     div,
-    lin,
-    minimum,
-    mod,
-    rebuild,
     substitute,
     symbols,
 )
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, fresh_label
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
@@ -42,9 +32,10 @@ from recurra.ops.elementwise import Add
 from recurra.ops.reduction import Sum
 from recurra.rewrite.growing_axes import Growing, GrowingAxes
 from recurra.rewrite.rule import Rewriting
-from recurra.rewrite.running import Running, factors, in_two, product
+from recurra.rewrite.running import factors, in_two, product
+from recurra.rewrite.scans import Running
 from recurra.rewrite.strip import normalised_last, strips, tiled
-from recurra.rewrite.tile import split_dim
+from recurra.rewrite.strip_mine import Tile, split_dim, tile
 from recurra.rewrite.unjoined import unjoined
 from recurra.rewrite.widen import widened
 from recurra.sets import isl
@@ -94,8 +85,9 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
         graph = widened(graph, along, g, part)
     for s in strips(GrowingAxes(graph, sizes, size, free)):
         graph = tiled(graph, s, sizes)
-    halves = split_dim(graph, dim, size, sizes, Role.CHUNKS)
-    made = _Chunks(graph, dim, size, {s.name: s for s in sums}, halves)
+    members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
+    t = Tile(dim, size, members, split_dim(graph, dim, size, sizes, Role.CHUNKS))
+    made = _Chunks(graph, t, {s.name: s for s in sums})
     return made.graph_in_chunks() if made.possible() else None
 
 
@@ -112,43 +104,21 @@ def _wider(g: Growing, dim: str, size: int) -> Slice:
     return Slice(div(start, size) * size, g.hi)
 
 
-def _spread(e: Any) -> Any:
-    """min(8*j+8,t+1)-8*j → min(8,t-8*j+1)"""
-    for x, k in e.terms if isinstance(e, Lin) else ():
-        if isinstance(x, Ext) and x.op == "min" and k == 1:
-            return minimum(*(lin([(e, 1), (x, -1), (a, 1)]) for a in x.args))
-    return e
-
-
 @dataclass(frozen=True)
 class _Chunks:
     graph: Graph
-    dim: str
-    size: int
+    t: Tile
     sums: Mapping[str, Running]  # over all points so far: they are of chunks
-    dims: tuple[Dim, Dim]  # of chunks, of points of one
 
     @property
     def of_chunks(self) -> set[str]:
         """What has no points within a chunk."""
         return self.sums.keys() | {x for s in self.sums.values() for x in (s.begin, s.before)}
 
-    @property
-    def outer(self) -> str:
-        return self.dims[0].name
-
-    @property
-    def inner(self) -> str:
-        return self.dims[1].name
-
-    @property
-    def members(self) -> set[str]:
-        return {n.name for n in self.graph.nodes.values() if self.dim in n.domain}
-
     def possible(self) -> bool:
         return all(
             n.op.pure and not isinstance(n.type, Tuple) and n.name not in self.graph.outputs
-            for n in map(self.graph.__getitem__, self.members)
+            for n in map(self.graph.__getitem__, self.t.members)
         ) and all(
             self.sayable(n, a, e, r)
             for n in self.graph.nodes.values()
@@ -158,65 +128,46 @@ class _Chunks:
 
     def sayable(self, n: Node, a: Ref, e: Index, r: Range) -> bool:
         """Can an index be said in chunks: a point, or a range of one chunk?"""
-        mine = self.dim in n.domain
-        if r.dim == self.dim and a.name in self.of_chunks:
+        mine = self.t.dim in n.domain
+        if r.dim == self.t.dim and a.name in self.of_chunks:
             return not mine or a.name not in self.sums or n.name in self.of_chunks
         if not isinstance(e, Slice):
-            return (
-                r.dim != self.dim
-                or not mine
-                or self.inner not in symbols(self.at(e))
-                or (self.at(e) == self.point)
-            )
-        if r.dim != self.dim or (isinstance(e.hi, int) and self.chunk(e) is not None):
-            return True
-        return mine and self.inner not in symbols(self.at(e.lo)) and self.chunk(e) is not None
-
-    @property
-    def point(self) -> Any:
-        return lin([(Sym(self.outer), self.size), (Sym(self.inner), 1)])
-
-    def at(self, e: Any) -> Any:
-        """An expression of the dim in terms of chunk and point; a chunk has `size` points."""
-        return self.known(substitute(e, {self.dim: self.point}))
-
-    def known(self, e: Any) -> Any:
-        if isinstance(e, Div) and e.a == Sym(self.inner) and e.n == self.size:
-            return 0
-        if isinstance(e, Mod) and e.a == Sym(self.inner) and e.n == self.size:
-            return e.a
-        return rebuild(e, self.known)
-
-    def chunk(self, e: Slice) -> tuple[Expr | int, Slice] | None:
-        """(chunk, points of it) of a range that is a tile, or that lies in the first chunk."""
-        lo, hi = self.at(e.lo), self.at(e.hi)
-        which = div(lo, self.size)
-        if isinstance(lo, int) and isinstance(hi, int) and which == div(hi - 1, self.size) == 0:
-            return minimum(Sym(self.outer), 0), e  # by a chunk, so that it stays in their loop
-        length = _spread(lin([(hi, 1), (lo, -1)]))
-        parts = length.args if isinstance(length, Ext) else (length,)
-        if e.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:
-            return None
-        return which, replace(e, lo=0, hi=length)
+            inside = self.t.inner in symbols(self.t.at(e))
+            return r.dim != self.t.dim or not mine or not inside or e == Sym(self.t.dim)
+        if r.dim != self.t.dim or self.t.part(e, mine) is None:
+            return r.dim != self.t.dim
+        return isinstance(e.hi, int) or (mine and self.t.inner not in symbols(self.t.at(e.lo)))
 
     def graph_in_chunks(self) -> Graph:
-        nodes = {k: self.node(n) for k, n in self.graph.nodes.items()}
+        nodes: dict[str, Node] = {}
+        for n in self.graph.nodes.values():
+            args = tuple(self.read(a, n.name in self.t.members) for a in n.args)
+            nodes[n.name] = replace(n, args=args)
         for s in self.sums.values():
             nodes.pop(s.before)
             nodes |= self.sum_of_chunk(s)
-        by = {self.dim: self.point}
-        every = (self.dims if d.name == self.dim else (d.at(by),) for d in self.graph.dims)
-        return Graph(nodes, self.graph.outputs, tuple(chain(*every)))
+        t = replace(self.t, members=self.t.members - self.of_chunks)
+        made = tile(replace(self.graph, nodes=nodes), t)
+        return replace(made, dims=tuple(d for d in made.dims if d.name != t.dim))
+
+    def read(self, a: Ref, inside: bool) -> Ref:
+        """A read, of sums over all points so far for the chunk of a point, or for the last one."""
+        if a.name not in self.of_chunks:
+            return a
+        (k,) = (k for k, r in enumerate(self.graph[a.name].domain) if r.dim == self.t.dim)
+        last: Any = self.graph[a.name].domain.ranges[k].hi - 1  # pyright: ignore[reportOperatorIssue]
+        which = Sym(self.t.outer) if inside else div(last, self.t.size)
+        return Ref(a.name, (*a.index[:k], which, *a.index[k + 1 :]))
 
     def sum_of_chunk(self, s: Running) -> Mapping[str, Node]:
         """s[z] = s[z-1] + the sum over a chunk, all at once."""
-        n, z = self.graph[s.name], Sym(self.outer)
+        n, z = self.graph[s.name], Sym(self.t.outer)
         assert isinstance(n.type, Type)
-        domain = Domain(tuple(x for r in n.domain for x in self.ranges(r)[:1]))
-        back = tuple(r.sym - 1 if r.dim == self.outer else r.sym for r in domain)
+        domain = Domain(tuple(self.t.split(r)[0] for r in n.domain))
+        back = tuple(r.sym - 1 if r.dim == self.t.outer else r.sym for r in domain)
         when = (compare("==", z, 0), compare(">", z, 0))
         out = LETTERS[: n.type.rank]
-        terms = factors(Rewriting(dict(self.graph.nodes), (), (), {}), out, s.point)
+        terms = factors(Rewriting.of(self.graph, {}), out, s.point)
         N = fresh_label(out)
         op: Op = product([(N + labels, a) for labels, a in terms], out)
         op = op if len(terms) > 1 else Sum(axes=(0,))
@@ -229,41 +180,4 @@ class _Chunks:
 
     def all_of(self, a: Ref) -> Ref:
         """What is read at a point, at all points of its chunk."""
-        at, every = Sym(self.inner), Slice(0, self.size)
-        return Ref(a.name, tuple(every if e == at else e for e in self.read(a, True).index))
-
-    def ranges(self, r: Range) -> tuple[Range, ...]:
-        if r.dim != self.dim:
-            return (replace(r, lo=self.at(r.lo), hi=self.at(r.hi)),)
-        return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
-
-    def node(self, n: Node) -> Node:
-        args = tuple(self.read(a, self.dim in n.domain) for a in n.args)
-        if self.dim not in n.domain:
-            return replace(n, args=args)
-        domain = Domain(tuple(y for r in n.domain for y in self.ranges(r)))
-        assert isinstance(n.type, Type)
-        shape = tuple(_spread(self.at(x)) for x in n.type.shape)
-        op = n.op.at({self.dim: self.point})
-        return replace(n, op=op, args=args, domain=domain, type=replace(n.type, shape=shape))
-
-    def read(self, a: Ref, inside: bool) -> Ref:
-        index: list[Index] = []
-        for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
-            if r.dim != self.dim:
-                index.append(self.moved(e) if inside else e)
-            elif a.name in self.of_chunks:
-                index.append(Sym(self.outer) if inside else div(r.hi - 1, self.size))  # pyright: ignore[reportOperatorIssue]
-            elif isinstance(e, Slice):
-                found = self.chunk(e)
-                assert found is not None, f"{a} is no chunk"
-                index += found
-            else:
-                at = self.at(e) if inside else e
-                index += [self.known(div(at, self.size)), self.known(mod(at, self.size))]
-        return Ref(a.name, tuple(index))
-
-    def moved(self, e: Index) -> Index:
-        if isinstance(e, Slice) and self.dim in index_symbols(e):
-            return replace(e, lo=self.at(e.lo), hi=self.at(e.hi))
-        return e if isinstance(e, Slice) else self.at(e)
+        return Ref(a.name, tuple(self.t.one if e == Sym(self.t.dim) else e for e in a.index))

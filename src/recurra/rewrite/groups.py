@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 
 from recurra.errors import ScheduleError
 from recurra.ir.dims import Role
-from recurra.ir.expr import Expr, Sym, div, mod
+from recurra.ir.expr import Expr, Sym
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.tile import Tile, made_over, split_dim, tile, untiled
+from recurra.rewrite.strip_mine import Tile, split_dim, tile
+from recurra.rewrite.tile import made_over, untiled
 
 HINT = "leave groups out"
 
@@ -143,27 +144,20 @@ def grouped(graph: Graph, g: Groups) -> Graph:
     for n in graph.nodes.values():
         if n.name in g.strings:
             n = _turn(graph, g, n)
-        elif _takes(n, g):
-            row = Sym(g.of.dim)
-            n = _picked(n, (*n.args[0].index, div(row, g.rows)), mod(row, g.rows))
+        elif any(a.name in g.strings for a in n.args):
+            n = _picked(n, z, e)
         nodes[n.name] = n
     split = tile(Graph(nodes, graph.outputs, graph.dims), g.tile)
-    taken = [n for n in split.nodes.values() if _takes(n, g)]
-    own = {n.name: _picked(n, (*n.args[0].index[:-1], z), e) for n in taken}
     turn = replace(g.tile.dims[0], range=Range(g.dim, g.count))
     dims = (*(d for d in split.dims if d.name != g.dim), turn)
-    return Graph({**split.nodes, **own}, graph.outputs, dims)
+    return replace(split, dims=dims)
 
 
-def _takes(n: Node, g: Groups) -> bool:
-    """Is it a row of what the host gave?"""
-    return n.name not in g.strings and any(a.name in g.strings for a in n.args)
-
-
-def _picked(n: Node, index: tuple[Index, ...], at: Expr | int) -> Node:
-    """A row, taken at another point and place."""
+def _picked(n: Node, group: Expr, row: Expr) -> Node:
+    """A row, taken of its group."""
     assert isinstance(n.op, Pick)
-    return replace(n, op=replace(n.op, at_=at), args=(Ref(n.args[0].name, index),))
+    a = Ref(n.args[0].name, (*n.args[0].index, group))
+    return replace(n, op=replace(n.op, at_=row), args=(a,))
 
 
 def split_axes(axes: Iterable[Axes], g: Groups) -> list[Axes]:

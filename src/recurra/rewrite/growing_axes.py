@@ -124,7 +124,8 @@ class GrowingAxes:
         moving = (symbols(lo) | symbols(hi)) & self.dims
         if not all(d in self.free or n.name in self.ordered[d] for d in moving):
             return False
-        if self.free and isinstance(hi, Expr) and Growing(lo, hi, "", 0).most is not None:
+        most = Growing(lo, hi, "", 0).most if self.free and isinstance(hi, Expr) else None
+        if most is not None and self.size is not None and most <= self.size:
             return True  # it is widened
         return isl.always(compare("<", lo, hi), n.domain)
 

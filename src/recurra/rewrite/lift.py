@@ -16,63 +16,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-from recurra.ir.graph import Graph, Node, index_symbols
-from recurra.ir.op import Op
+from recurra.ir.graph import Graph, Node, Ref, index_symbols
+from recurra.ir.op import LETTERS
 from recurra.ir.types import Type
 from recurra.ops import elementwise as el
 from recurra.ops.reduction import Reduction, identity
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.rewrite.compile_context import CompileContext, Pass
-from recurra.rewrite.growing import grows, neighbour
 from recurra.rewrite.lift_adjoint import lift_adjoint
 from recurra.rewrite.lift_contraction import lift_contraction
 from recurra.rewrite.rule import Rewriting, apply, rule
+from recurra.rewrite.scans import Monoid, grows, scanned
 
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Quadratic work becomes linear; no subtraction is introduced, so nothing cancels."""
-    return apply(graph, (lift_discounted, lift_adjoint, lift_reduction, lift_contraction), sizes)
+    return apply(graph, (lift_adjoint, lift_reduction, lift_contraction), sizes)
 
 
-@rule(DiscountedSum)
-def lift_discounted(n: Node, g: Rewriting) -> Node | None:
-    """Σₖ γᵏ x[t+k] over t:T → x[t] + γ · y[t+1]"""
-    assert isinstance(n.op, DiscountedSum)
-    found = grows(n, n.args[0], g, n.op.axis)
-    if found is None or found[1] > 0:
-        return None
-    r, direction, point = found
-    assert isinstance(n.type, Type)
-    after = neighbour(n, g, r, direction, identity("add", n.type.dtype))
-    gamma = g.emit(Const(value=n.op.gamma, dtype=n.type.dtype), (), n.domain, "gamma")
-    labels = _scalar_labels(n.type.rank)
-    scaled = g.emit(el.Mul(labels=labels), (gamma, after), n.domain, "discounted")
-    return replace(n, op=el.Add(), args=(point, scaled))
-
-
-def _scalar_labels(rank: int) -> str:
-    axes = "abcdefghijkl"[:rank]
-    return f",{axes}->{axes}" if rank else ""
-
-
-@rule(Reduction)
+@rule(Reduction, DiscountedSum)
 def lift_reduction(n: Node, g: Rewriting) -> Node | None:
-    """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ y[t-1] (or y[t+1])"""
-    assert isinstance(n.op, Reduction)
-    if n.op.monoid is None or 0 not in n.op.axes or len(n.args[0].slices) != 1:
+    """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ a·y[t-1] (or a·y[t+1])"""
+    (a,), rest, axis = n.args, (), 0
+    match n.op:
+        case DiscountedSum(axis=axis):
+            monoid = "add"
+        case Reduction(axes=axes, monoid=str(monoid)) if 0 in axes and len(a.slices) == 1:
+            rest = tuple(k - 1 for k in axes if k)
+        case _:
+            return None
+    found = grows(n, a, g, axis)
+    if found is None or (isinstance(n.op, DiscountedSum) and found[0].direction > 0):
         return None
-    found = grows(n, n.args[0], g, 0)
-    if found is None:
-        return None
-    r, direction, point = found
-    rest = tuple(a - 1 for a in n.op.axes if a)
-    part = g.emit(replace(n.op, axes=rest), (point,), n.domain, n.op.name) if rest else point
+    way, point = found
+    if rest:
+        point = g.emit(replace(n.op, axes=rest), (point,), n.domain, n.op.name)
     assert isinstance(n.type, Type)
-    before = neighbour(n, g, r, direction, identity(n.op.monoid, n.type.dtype))
-    join: Op = Op.registry[n.op.monoid]()
-    return replace(n, op=join, args=(part, before))
+    by = Monoid(monoid, identity(monoid, n.type.dtype))
+    if isinstance(n.op, DiscountedSum):
+        by = replace(by, act=partial(_discounted, n, n.op.gamma, g))
+    return scanned(n, g, by, point, way)
+
+
+def _discounted(n: Node, gamma: float, g: Rewriting, later: Ref) -> Ref:
+    """Return γ · y[t+1]."""
+    assert isinstance(n.type, Type)
+    axes = LETTERS[: n.type.rank]
+    by = g.emit(Const(value=gamma, dtype=n.type.dtype), (), n.domain, "gamma")
+    op = el.Mul(labels=f",{axes}->{axes}" if axes else "")
+    return g.emit(op, (by, later), n.domain, "discounted")
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

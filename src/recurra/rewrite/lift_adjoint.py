@@ -20,9 +20,9 @@ from recurra.ir.types import Type, is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Sum
-from recurra.rewrite.growing import grows
 from recurra.rewrite.lift_contraction import Factor, products, total
 from recurra.rewrite.rule import Rewriting, rule
+from recurra.rewrite.scans import Way, grows
 
 
 @rule(Sum)
@@ -51,9 +51,9 @@ def _term(
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]
         if c in labels:
             one = grows(e, a, g, 0) if labels[0] == c and len(a.slices) == 1 else None
-            if one is None or one[0].dim != dim or one[1] < 0 or one[0].lo != 0:
+            if one is None or one[0] != Way(e.domain[dim], 1) or e.domain[dim].lo != 0:
                 return None
-            made.append((labels[1:], one[2].at({dim: ahead.lo})))
+            made.append((labels[1:], one[1].at({dim: ahead.lo})))
         elif not mine:
             made.append((labels, a))
         elif len(mine) > 1 or a.slices or a.index[mine[0]] != Sym(dim):

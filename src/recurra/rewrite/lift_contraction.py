@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 from typing import Any
 
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Node, Ref, index_symbols
 from recurra.ir.op import fresh_label
-from recurra.ir.types import Domain, Range, Type, is_float
+from recurra.ir.types import Domain, Type, is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.elementwise import Add
-from recurra.rewrite.growing import grows, neighbour
 from recurra.rewrite.rule import Rewriting, rule
+from recurra.rewrite.scans import Monoid, Way, grows, scan
 
 Factor = tuple[str, Ref]  # an operand with its labels
 
@@ -30,8 +31,7 @@ Factor = tuple[str, Ref]  # an operand with its labels
 class Split:
     """Factors that grow along one label with a dim, as they are at its last point, and the rest."""
 
-    range: Range
-    direction: int
+    way: Way
     points: tuple[Factor, ...]
     rest: tuple[Factor, ...]
 
@@ -58,16 +58,11 @@ def total(n: Node, terms: Sequence[Sequence[Factor]], out: str, g: Rewriting) ->
     """The equation as a sum of products of factors."""
     ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
     reads = [tuple(a for _, a in t) for t in terms]
-    (op, args), *more = zip(ops, reads, strict=True)
-    if not more:
-        return replace(n, op=op, args=args)
-    sum_ = g.emit(op, args, n.domain, "term")
-    for k, (op, args) in enumerate(more, 1):
-        term = g.emit(op, args, n.domain, "term")
-        if k == len(more):
-            return replace(n, op=Add(), args=(sum_, term))
-        sum_ = g.emit(Add(), (sum_, term), n.domain, "terms")
-    raise AssertionError("a sum has a last term")
+    if len(terms) == 1:
+        return replace(n, op=ops[0], args=reads[0])
+    *parts, last = (g.emit(op, a, n.domain, "term") for op, a in zip(ops, reads, strict=True))
+    first = reduce(lambda x, y: g.emit(Add(), (x, y), n.domain, "terms"), parts)
+    return replace(n, op=Add(), args=(first, last))
 
 
 def products(factors: list[Factor], c: str, g: Rewriting) -> list[list[Factor]]:
@@ -108,7 +103,7 @@ def joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
 
 def _split(n: Node, g: Rewriting, factors: list[Factor], c: str) -> Split | None:
     """If every factor with label `c` grows along it with the same dim."""
-    ways = set[tuple[Range, int]]()
+    ways = set[Way]()
     points: list[Factor] = []
     for labels, a in factors:
         if c not in labels:
@@ -116,12 +111,11 @@ def _split(n: Node, g: Rewriting, factors: list[Factor], c: str) -> Split | None
         found = grows(n, a, g, 0) if labels[0] == c and len(a.slices) == 1 else None
         if found is None:
             return None
-        ways.add(found[:2])
-        points.append((labels[1:], found[2]))
+        ways.add(found[0])
+        points.append((labels[1:], found[1]))
     if len(ways) != 1:
         return None
-    ((r, direction),) = ways
-    return Split(r, direction, tuple(points), tuple(f for f in factors if c not in f[0]))
+    return Split(ways.pop(), tuple(points), tuple(f for f in factors if c not in f[0]))
 
 
 def _kept(split: Split, out: str) -> str:
@@ -138,7 +132,7 @@ def _pays(split: Split, out: str, g: Rewriting) -> bool:
             return False
         sizes.update(zip(labels, g.type(a).sizes(g.sizes), strict=True))
     rows = sum(prod(sizes[x] for x in labels) for labels, _ in split.points)
-    steps = evaluate(split.range.hi, g.sizes) - evaluate(split.range.lo, g.sizes)
+    steps = evaluate(split.way.range.hi, g.sizes) - evaluate(split.way.range.lo, g.sizes)
     return prod(sizes[x] for x in _kept(split, out)) <= rows * steps
 
 
@@ -152,9 +146,5 @@ def _state(n: Node, g: Rewriting, split: Split, out: str) -> Factor:
         point = g.emit(op, [a for _, a in split.points], n.domain, "product")
     used = set().union(*(index_symbols(e) for e in point.index))
     domain = Domain(tuple(r for r in n.domain if r.dim in used))
-    name = g.fresh("state")
-    s = Node(name, Add(), (point, point), domain, g.type(point), n.loc)
-    g.put(s)
-    before = neighbour(s, g, split.range, split.direction, 0.0)
-    g.put(replace(s, args=(point, before)))
-    return kept, g.read(name)
+    like = Node("state", Add(), (point,), domain, g.type(point), n.loc)
+    return kept, scan(like, g.fresh("state"), g, Monoid("add", 0.0), point, split.way)

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, Sym, compare
+from recurra.ir.expr import Expr, Sym
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
-from recurra.ir.types import Range, Type, is_float
+from recurra.ir.types import Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
-from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Sum
-from recurra.ops.source import Const
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.rule import Rewriting, is_const
+from recurra.rewrite.scans import Monoid, Way, scan
 
 LOWEST = {"f64": -1.7e308, "f32": -3.4e38, "bf16": -3.3e38, "f16": -6e4}  # finite: no ∞ - ∞
 LAW = "a sum of exponentials that waits for a maximum → one that is rescaled"
@@ -138,7 +137,7 @@ def _rescale(g: Rewriting, m: Node, found: list[Exponential], dim: str) -> None:
     part = g[peak.name]
     assert isinstance(part.type, Type)
     start = LOWEST[part.type.dtype]
-    running = _recurrence(g, part, el.Maximum(), (g.read(part.name),), start, dim, m.name)
+    running = _so_far(g, part, Monoid("maximum", start), dim, m.name)
     before = g[running].args[1]
     scales: dict[str, tuple[Ref, Ref]] = {}
     for x in found:
@@ -173,38 +172,19 @@ def _sum(g: Rewriting, x: Exponential, fold: Node, factor: Ref, dim: str) -> Non
     read = next(y.name for y in part.args if y.name in mine)
     labels = _labels(x.less, x.e, read, part)
     assert labels is not None
-    total = _recurrence(g, part, el.Add(), (g.read(part.name),), 0.0, dim, fold.name)
-    before = g[total].args[1]
-    kept = g.emit(el.Mul(labels=labels), (factor, before), part.domain, f"{fold.name}_rescaled")
-    g.put(replace(g[total], args=(g[total].args[0], kept)))
+
+    def rescaled(before: Ref) -> Ref:
+        op = el.Mul(labels=labels)
+        return g.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
+
+    total = _so_far(g, part, Monoid("add", 0.0, rescaled), dim, fold.name)
     _last(g, fold, total, dim)
 
 
-def _recurrence(
-    g: Rewriting,
-    like: Node,
-    op: Elementwise,
-    first: tuple[Ref, ...],
-    start: float,
-    dim: str,
-    stem: str,
-) -> str:
-    """y[j] = op(first, y[j-1]), y[-1] = start; its second operand is what stands for y[j-1]."""
-    assert isinstance(like.type, Type)
-    name = g.fresh(f"{stem}_so_far")
-    y = Node(name, op, (*first, *first), like.domain, like.type, like.loc)
-    g.put(y)
-    const = Const(value=start, dtype=like.type.dtype, shape=like.type.shape)
-    none = g.emit(const, (), like.domain, "start")
-    j: Range = like.domain[dim]
-    back = tuple(r.sym - 1 if r.dim == dim else r.sym for r in like.domain)
-    when = (compare("==", j.sym, 0), compare(">", j.sym, 0))
-    merge = Node(
-        g.fresh(f"{name}_before"), Merge(when=when), (none, Ref(name, back)), like.domain, like.type
-    )
-    g.put(merge)
-    g.put(replace(y, args=(*first, g.read(merge.name))))
-    return name
+def _so_far(g: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
+    """Return the name of the scan of a part over tiles."""
+    way, name = Way(part.domain[dim], 1), g.fresh(f"{stem}_so_far")
+    return scan(part, name, g, by, g.read(part.name), way).name
 
 
 def _last(g: Rewriting, fold: Node, running: str, dim: str) -> None:

@@ -50,10 +50,7 @@ def pad_with_fills(
 ) -> tuple[Graph, Mapping[str, tuple[Fill | None, ...]]]:
     """`pad`, and what each equation holds in the padding of each axis (None: it has none)."""
     graph = graph.live()
-    g = Rewriting({}, graph.outputs, graph.dims, sizes)
-    dims = set(graph.declared)
-    for n in graph.nodes.values():
-        g.put(n)
+    g, dims = Rewriting.of(graph, sizes), set(graph.declared)
     first = next(iter(graph.nodes.values()))
     p = Padding(graph, sizes, g, dims, unused_name(graph), first)
     for o in graph.outputs:

@@ -29,9 +29,7 @@ def prefix(
     graph: Graph, sizes: Mapping[str, int], chunk: int | None = None
 ) -> tuple[Graph, list[str]]:
     """The graph with stores for first points, a multiple of `chunk`, and what was decided."""
-    g = Rewriting({}, graph.outputs, graph.dims, sizes)
-    for n in graph.nodes.values():
-        g.put(n)
+    g = Rewriting.of(graph, sizes)
     said: list[str] = []
     made: dict[str, str] = {}  # equations -> their first points
     for n in graph.nodes.values():

@@ -50,12 +50,16 @@ def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
     """The graph with every such dim in rounds, and what was decided."""
     why: list[str] = []
     for r in [d.range for d in graph.dims]:
-        bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
-        work = _Rounds(bind(graph, bound), r, turns(graph, r.dim), sizes)
+        work = _in_turns(graph, r, sizes)
         if work.fits() and fuel().burn("points in turns → rounds", r.dim):
             graph = work.made()
             why.append(f"{r.dim}: in rounds of {work.n}, each turn by equations of its own")
     return graph, why
+
+
+def _in_turns(graph: Graph, r: Range, sizes: Mapping[str, int]) -> _Rounds:
+    bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
+    return _Rounds(bind(graph, bound), r, turns(graph, r.dim), sizes)
 
 
 def turns(graph: Graph, dim: str) -> int:
@@ -226,8 +230,9 @@ def _names(stem: str) -> Iterator[str]:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether the points of a dim differ in turns."""
-    return any(turns(graph, dim) > 1 for dim in graph.declared)
+    """Tell whether the points of a dim differ in turns, and stores of each keep less."""
+    differ = (d.range for d in graph.dims if turns(graph, d.name) > 1)
+    return any(_in_turns(graph, r, cx.sizes).fits() for r in differ)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:

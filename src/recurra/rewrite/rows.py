@@ -74,9 +74,7 @@ class Rows:
         self.time, self.rows = time.dim, done.domain.without(time.dim)
         self.ranges = {d.name: d.range for d in graph.dims}
         static = bind(graph, {self.bound: self.ending.most})
-        self.g = Rewriting({}, graph.outputs, static.dims, {})
-        for n in static.nodes.values():
-            self.g.put(n)
+        self.g = Rewriting.of(static, {})
         self.axes: dict[str, Axes] = {
             n.name: (None,) * len(shape_of(n.type)) for n in graph.nodes.values()
         }

@@ -88,6 +88,14 @@ class Rewriting:
     counter: dict[str, int] = field(default_factory=dict)
     loc: Loc | None = None  # the line of the equation that is being rewritten
 
+    @classmethod
+    def of(cls, graph: Graph, sizes: Mapping[str, int], dims: Sequence[Dim] = ()) -> Rewriting:
+        """Return a graph to be rewritten, with other `dims` if there are any."""
+        g = cls({}, graph.outputs, tuple(dims) or graph.dims, sizes)
+        for n in graph.nodes.values():
+            g.put(n)
+        return g
+
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
 
@@ -250,9 +258,7 @@ def run(
     by_op: dict[type[Op], list[Rule]] = {}
     for op in Op.registry.values():
         by_op[op] = [r for r in rules if issubclass(op, r.roots)]
-    state = Rewriting({}, graph.outputs, graph.dims, sizes)
-    for n in graph.live().nodes.values():
-        state.put(n)
+    state = Rewriting.of(graph.live(), sizes)
     while state.todo:
         name = state.todo.popleft()
         state.queued.discard(name)

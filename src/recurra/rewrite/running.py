@@ -12,7 +12,7 @@ attention, products within a chunk and a state between them (Hua et al., 2022).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from recurra.ir.expr import Sym, compare, div
@@ -24,43 +24,8 @@ from recurra.ops.elementwise import Add, Where
 from recurra.ops.source import Const, Value
 from recurra.rewrite.lift_contraction import Factor
 from recurra.rewrite.rule import Rewriting
+from recurra.rewrite.scans import Running, running
 from recurra.sets import isl
-
-
-@dataclass(frozen=True)
-class Running:
-    """s = point + before, where before is s a step before along a dim, and 0 at its first point.
-
-    `begin`: s before the chunk, once `in_two` has asked for it.
-    """
-
-    name: str
-    before: str
-    zero: Ref
-    point: Ref
-    begin: str = ""
-
-
-def running(graph: Graph, dim: str) -> list[Running]:
-    """The sums that run along a dim, as `lift` makes them."""
-    return [s for n in graph.nodes.values() if (s := _running(graph, n, dim)) is not None]
-
-
-def _running(graph: Graph, n: Node, dim: str) -> Running | None:
-    if not isinstance(n.op, Add) or dim not in n.domain or n.op.labels:
-        return None
-    back = tuple(r.sym - 1 if r.dim == dim else r.sym for r in n.domain)
-    for k, a in enumerate(n.args):
-        m = graph[a.name]
-        if not isinstance(m.op, Merge) or len(m.args) != 2 or not graph.is_identity(a):
-            continue
-        zero, mine = m.args
-        first = graph[zero.name].op
-        begins = m.op.when[0] == compare("==", Sym(dim), n.domain[dim].lo)
-        is_zero = isinstance(first, Const) and first.value == 0
-        if is_zero and begins and mine == Ref(n.name, back) and graph.is_identity(n.args[1 - k]):
-            return Running(n.name, m.name, zero, n.args[1 - k])
-    return None
 
 
 def in_two(
@@ -70,9 +35,7 @@ def in_two(
 
     What is given ends at point `cut`: later ones are 0 to them. None where something else is asked.
     """
-    g, out = Rewriting({}, graph.outputs, graph.dims, sizes), list[Running]()
-    for n in graph.nodes.values():
-        g.put(n)
+    g, out = Rewriting.of(graph, sizes), list[Running]()
     for s in running(graph, dim):
         s = replace(s, begin=_begin(g, s, dim, size))
         for reader, k in graph.readers[s.name]:

@@ -36,7 +36,7 @@ from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.growing_axes import GrowingAxes
 from recurra.rewrite.narrow import demands, least, narrowed
-from recurra.rewrite.running import running
+from recurra.rewrite.scans import running
 from recurra.sets import isl
 from recurra.sets.boxes import split_boxes
 

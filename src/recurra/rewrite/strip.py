@@ -163,9 +163,7 @@ def tiled(graph: Graph, s: Strip, sizes: Mapping[str, int]) -> Graph:
     if most is None:
         most = longest(Domain((*around, s.range)), s.dim, sizes)
     every = replace(s.tiles, range=Range(s.dim, most))
-    g = Rewriting({}, graph.outputs, (*graph.dims, every), sizes)
-    for n in graph.nodes.values():
-        g.put(n)
+    g = Rewriting.of(graph, sizes, (*graph.dims, every))
     for n in _in_order(graph, s.members):
         g.loc = n.loc
         _split(g, s, n)

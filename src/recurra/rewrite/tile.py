@@ -3,18 +3,15 @@
     d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
     G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))
 
-What the caller gives lies as he gives it: an input is never a member, and is read at 5*tz+te.
-Only the split is made here; granularity then turns te into an axis. A tile has one static size, so
-it divides the range.
+Which loops, and how many points a tile has, is chosen here; `strip_mine` makes the split, and
+granularity then turns te into an axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from math import inf, prod
-from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
@@ -24,10 +21,9 @@ from recurra.cost.thresholds import (
     MIN_BLOCK_POINTS,
     ROWS_PER_TILE,
 )
-from recurra.ir.dims import Dim, Role
-from recurra.ir.expr import Expr, Sym, div, evaluate, mod, symbols
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.expr import Sym, evaluate, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.types import Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
 from recurra.ops.source import Input
@@ -35,51 +31,7 @@ from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import free_dims, laid_out, loops
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`dim` of `members` in tiles of `size`: `dims` are those of tiles, of points of one."""
-
-    dim: str
-    size: int
-    members: frozenset[str]
-    dims: tuple[Dim, Dim]
-
-    @property
-    def outer(self) -> str:
-        return self.dims[0].name
-
-    @property
-    def inner(self) -> str:
-        return self.dims[1].name
-
-    @property
-    def point(self) -> dict[str, Expr | int]:
-        """The dim in terms of tile and element."""
-        at: Any = Sym(self.outer) * self.size + Sym(self.inner)
-        return {self.dim: at}
-
-    @property
-    def one(self) -> Slice:
-        """All elements of a tile."""
-        first: Any = Sym(self.outer) * self.size
-        return Slice(first, first + self.size)
-
-    def split(self, r: Range) -> tuple[Range, Range]:
-        return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
-
-    def __str__(self) -> str:
-        return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
-
-
-def split_dim(
-    graph: Graph, dim: str, size: int, sizes: Mapping[str, int], role: Role = Role.TILES
-) -> tuple[Dim, Dim]:
-    """New dims of the tiles (chunks, groups) of a dim, and of the points of one."""
-    outer = graph.fresh_dim(role, dim, div(graph.declared[dim].hi, size), taken=sizes)
-    inner = graph.fresh_dim(Role.POINTS, outer.name, size, stem=dim, taken=sizes)
-    return outer, inner
+from recurra.rewrite.strip_mine import Tile, split_dim, tile
 
 
 def made_over(graph: Graph, dim: str) -> list[str]:
@@ -298,49 +250,6 @@ def _sums(graph: Graph, n: Node, reader: Node, k: int, dim: str, sizes: Mapping[
 
 def _slice_axis(a: Ref, at: int) -> int:
     return sum(isinstance(e, Slice) for e in a.index[:at])
-
-
-def tile(graph: Graph, t: Tile) -> Graph:
-    """The graph with the split made."""
-    dims = chain(*((d, *t.dims) if d.name == t.dim else (d,) for d in graph.dims))
-    nodes = {k: _node(graph, t, n) for k, n in graph.nodes.items()}
-    return Graph(nodes, graph.outputs, tuple(dims))
-
-
-def _node(graph: Graph, t: Tile, n: Node) -> Node:
-    pairs = [_ref(graph, t, n.name in t.members, a) for a in n.args]
-    n = replace(n, args=tuple(p for p, _ in pairs))
-    splits = [s for _, s in pairs if s is not None]
-    if splits:
-        (s,) = splits
-        assert isinstance(n.op, Reduction)
-        axes = [a + (a > s) for a in n.op.axes]
-        n = replace(n, op=replace(n.op, axes=tuple(sorted({*axes, s + 1}))))
-    if n.name in t.members:
-        ranges = (t.split(r) if r.dim == t.dim else (r,) for r in n.domain)
-        n = replace(n, op=n.op.at(t.point), domain=Domain(tuple(chain(*ranges))))
-    return n
-
-
-def _ref(graph: Graph, t: Tile, inside: bool, a: Ref) -> tuple[Ref, int | None]:
-    """The read, and the axis that was split in two."""
-    if a.name not in t.members:
-        return (a.at(t.point) if inside else a), None
-    index: list[Index] = []
-    split: int | None = None
-    for e, r in zip(a.index, graph[a.name].domain, strict=True):
-        if r.dim != t.dim:
-            index.append(e)
-        elif e == t.one:
-            index += [Sym(t.outer), Slice(0, t.size)]
-        elif isinstance(e, Slice):
-            split = sum(isinstance(x, Slice) for x in index)
-            index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]
-        elif inside:
-            index += [Sym(t.outer), Sym(t.inner)]
-        else:
-            index += [div(e, t.size), mod(e, t.size)]
-    return Ref(a.name, tuple(index)), split
 
 
 def read_by_points(

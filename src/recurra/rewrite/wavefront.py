@@ -84,9 +84,7 @@ class _Skew:
         self.inside = Range(waves.name, f.before + steps, f.before)
         last = max(k for k, d in enumerate(dims) if d.name in pair)
         every = (*dims[: last + 1], waves, *dims[last + 1 :])
-        self.g = Rewriting({}, self.graph.outputs, every, self.sizes)
-        for n in self.graph.nodes.values():
-            self.g.put(n)
+        self.g = Rewriting.of(self.graph, self.sizes, every)
         self.late = [  # what is read of other diagonals
             name
             for name in f.cells

@@ -34,9 +34,7 @@ def widened(graph: Graph, along: GrowingAxes, g: Growing, part: Slice) -> Graph:
     """
     members = along.members(g)
     assert members is not None, f"{g} is not all of what runs along it"
-    new = Rewriting({}, graph.outputs, graph.dims, along.sizes)
-    for n in graph.nodes.values():
-        new.put(n)
+    new = Rewriting.of(graph, along.sizes)
     work = _Widen(graph, along, g, part, new)
     names = [n for n in graph.nodes if n in members]
     for name in topological(names, lambda n: [a.name for a in graph[n].args]):
