@@ -15,6 +15,7 @@ from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
 from recurra.lang.safety import check, known_bounds
 from recurra.memory.coalesce import coalesced
+from recurra.memory.duplicates import without_duplicates
 from recurra.memory.placement import Asked, in_arena
 from recurra.memory.plan import Plan, plan
 from recurra.memory.swap import Swap, moved, stays, swap_of, worth
@@ -130,7 +131,7 @@ def _compiled(
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
-    p = coalesced(plan(s, cx.sizes))
+    p = coalesced(without_duplicates(plan(s, cx.sizes)))
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
