@@ -23,7 +23,7 @@ from recurra.cost.prices import PRICES
 from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
 from recurra.fitting import again, away
-from recurra.memory.swap import Swap
+from recurra.memory.swap import Swap, worth
 from recurra.runtime import executable
 from recurra.runtime.executable import Executable
 from test_random_programs import QUICK
@@ -65,10 +65,7 @@ LEARNERS = each_once()
 @given(st.floats(0.2, 1.05))
 def test_within_random_budgets(part: float) -> None:
     """The same losses in no more than the budget, or a refusal that names one that does."""
-    with (
-        mock.patch.object(fitting, "BUDGET_MIN_SWAPPED", 0),
-        mock.patch.object(executable, "Executable", LEARNERS),
-    ):
+    with mock.patch.object(executable, "Executable", LEARNERS):
         tried(part)
 
 
@@ -103,6 +100,7 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fitting, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
+    monkeypatch.setattr(fitting, "away", lambda *_: [])
     with pytest.raises(PlanError, match="more than memory=1,000") as refused:
         program(memory=1000)
     least = str(refused.value).split('memory="')[1].split('"')[0]
@@ -114,8 +112,13 @@ def test_what_the_user_decides_is_not_decided_anew() -> None:
     assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
     assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
     plan = pictures().compiled.plan
-    assert [x.get("held") for x in away(CompileOptions(), plan)] == [None, BUDGET_MEMORY_PRICES[-1]]
-    assert [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)] == [("o",)]
+    every = list(worth(plan, Swap(least=0)))
+    found = list(away(CompileOptions(), plan))
+    held = [x.get("held") for x in found]
+    assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
+    tried = [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)]
+    assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
+    assert every[0] == "o"
     for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
         assert list(away(CompileOptions.of(decided), plan)) == []
 
@@ -138,6 +141,22 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
         with counted() as count:
             p.run(seed=3)
         assert count.peak <= budget
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_small_program_is_swapped_too(backend: str) -> None:
+    """Its largest store is 9 KB; what cannot be met is refused with what can."""
+    free = learner(backend, held=1.0, rows=0)
+    swapped = learner(backend, held=1.0, rows=0, swap=Swap(least=0))
+    assert swapped.memory.nbytes < free.memory.nbytes
+    p = learner(backend, held=1.0, rows=0, memory=swapped.memory.nbytes)
+    assert p.memory.nbytes <= swapped.memory.nbytes
+    assert " on a disk" in p.compiled.stages.decisions[-1]
+    np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
+    with pytest.raises(PlanError, match="more than memory=1,024") as refused:
+        learner(backend, held=1.0, rows=0, memory="1KiB")
+    least = parse(str(refused.value).rpartition('memory="')[2].rpartition('"')[0])
+    assert learner(backend, held=1.0, rows=0, memory=least).memory.nbytes <= least
 
 
 def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, given, note, settings
@@ -12,6 +14,8 @@ from random_programs import Case, programs
 from recurra.backend.numpy import NumpyBackend
 from recurra.errors import RecurraError, ScheduleError
 from recurra.memory.validate import validate
+from recurra.schedule import by_isl
+from recurra.sets import isl
 from reinforce import GRADIENTS, reinforce
 from test_random_programs import CASES, QUICK
 from test_schedules import ACT, innermost, learner, loops
@@ -84,3 +88,29 @@ def test_edit_distance_and_a_scheduler_that_is_not_there():
     np.testing.assert_array_equal(by_isl.run()["d"], program.run()["d"])
     with pytest.raises(RecurraError, match="there is no scheduler 'ilp'"):
         ctx.compile({S: 9, T: 9}, scheduler="ilp")
+
+
+def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
+    """By the time of a processor, so that it is the same on a busy machine; and once."""
+    asked: list[int] = []
+    real = isl.scheduled
+
+    def counted(*given: Any) -> Any:
+        asked.append(given[-1])
+        return real(*given)
+
+    monkeypatch.setattr(by_isl, "SECONDS", 1)
+    monkeypatch.setattr(isl, "scheduled", counted)
+    with pytest.raises(ScheduleError, match="isl takes more than 1 seconds for") as told:
+        reinforce(4, 40, 3, None, shown=tuple(GRADIENTS), backend="numpy", scheduler="isl")
+    assert "leave scheduler='isl' out" in str(told.value)
+    assert asked == [1]
+
+
+def test_another_process_gives_the_schedule_or_says_that_there_is_none():
+    domains = [(("t",), ("0 <= t < T",)), (("t",), ("0 <= t < T",))]
+    ties = [(0, 1, ["0 <= t < T", "0 <= t' < T", "t' = t"])]
+    assert isinstance(isl.scheduled(domains, ties, {"T": "T >= 8"}, 20), isl.Band)
+    both = [*ties, (1, 0, ["t' = t"])]
+    with pytest.raises(ValueError, match="isl finds none"):
+        isl.scheduled(domains, both, {"T": "T >= 8"}, 20)

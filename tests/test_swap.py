@@ -218,6 +218,38 @@ def test_what_cannot_be_swapped_stays_and_says_so() -> None:
     np.testing.assert_array_equal(p.run()["y"], q.run()["y"])
 
 
+def test_small_stores_go_where_there_are_no_large_ones() -> None:
+    p = learner(swap="disk")
+    assert [s.name for s in p.compiled.plan.stores.values() if s.nbytes(p.sizes) >= 4096] == ["o"]
+    assert {s.name for s in p.compiled.program.plan.stores.values() if s.room} == {"o"}
+    assert p.memory.nbytes < learner().memory.nbytes
+    large = learner(picture=(3, 32, 32), held=1.0, rows=512, swap="disk")
+    kept = {s.name: s for s in large.compiled.program.plan.stores.values()}
+    assert {n for n, s in kept.items() if s.room} == {"o"}
+    assert any(s.nbytes(large.sizes) >= 4096 for n, s in kept.items() if n != "o" and s.kept)
+
+
+def test_where_nothing_can_be_swapped_it_is_said_why() -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.like(rc.f32[64], domain=(t,), name="x")
+        x[0] = rc.ones(64)
+        x[t + 1] = x * 0.5
+        y = rc.like(rc.f32[2], domain=(b, t), name="y")
+        y[b, 0] = rc.ones(2)
+        y[b, t + 1] = y * x[T - 1 - t].mean()
+        rc.output(y=y, last=x[T - 1])
+    bounds = {B: 3, T: 20}
+    p = ctx.compile(bounds, backend="numpy", swap="host")
+    assert p.compiled.program.swap is None
+    assert p.compiled.stages.decisions[-1] == (
+        "swap: nothing goes to the host: x, 5,120 B, is over t alone; y, 480 B, is an output; "
+        "last, 256 B, is an output"
+    )
+    named = ctx.compile(bounds, backend="numpy", swap=Swap(stores=("z",)))
+    assert named.compiled.stages.decisions[-1] == "swap: nothing goes to the disk: z is no store"
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [

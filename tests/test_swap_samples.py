@@ -170,7 +170,6 @@ def test_a_disk_that_fails_while_samples_are_taken(
 
 def test_a_budget_takes_samples_from_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a budget finds for shuffled samples is what `swap=` would do."""
-    monkeypatch.setattr("recurra.fitting.BUDGET_MIN_SWAPPED", 0)
     kept = learner()
     least = learner(swap=MOVED).memory.nbytes
     p = learner(memory=(kept.memory.nbytes + least) // 2)

@@ -18,14 +18,13 @@ from typing import Any
 from recurra.amounts import parse
 from recurra.compiler.options import CompileOptions
 from recurra.cost.thresholds import (
-    BUDGET_MAX_SWAPPED_STORES,
     BUDGET_MEMORY_PRICES,
-    BUDGET_MIN_SWAPPED,
     BUDGET_TILE_ROWS,
 )
 from recurra.errors import here
 from recurra.footprint.run import footprint
 from recurra.memory.budget import expect_room
+from recurra.memory.peak import Peak
 from recurra.memory.plan import Plan
 from recurra.memory.swap import Swap, worth
 from recurra.program.price import program_ns
@@ -38,7 +37,8 @@ Make = Callable[[CompileOptions], Executable]
 
 @dataclass(frozen=True)
 class Way:
-    """A program, the options that made it, the bytes that it holds, the time that it takes."""
+    """A program, the options that made it, the bytes that it holds (at least, where that is more
+    than the budget), the time that it takes."""
 
     program: Executable
     more: More
@@ -94,8 +94,18 @@ def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) ->
     if fits:
         best = min(fits, key=lambda w: w.ns)
         return told(start, best, budget, [w for w in fits if w is not best])
-    expect_room(min(tried, key=lambda w: w.peak).program.memory, budget, here())
+    expect_room(least(tried), budget, here())
     raise AssertionError("what does not fit is refused")
+
+
+def least(tried: Iterable[Way]) -> Peak:
+    """The smallest peak. That of a way is its peak at least, so most regions need no compiling."""
+    ways = sorted(tried, key=lambda w: w.peak)
+    best = ways[0].program.memory
+    for w in ways[1:]:
+        if w.peak < best.nbytes:
+            best = min(best, w.program.memory, key=lambda p: p.nbytes)
+    return best
 
 
 def way(program: Executable, more: More, budget: int) -> Way:
@@ -136,14 +146,16 @@ def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
 
 
 def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
-    """Ways that keep stores elsewhere: the largest, the two largest, ..; all, and the rest dear."""
+    """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
+    dear.
+    """
     if given.swap is not None or given.workers > 1 or given.check:
         return
-    names = list(worth(plan, Swap(least=BUDGET_MIN_SWAPPED)))
-    for k in range(1, min(len(names), BUDGET_MAX_SWAPPED_STORES) + 1):
-        yield {"swap": Swap(least=BUDGET_MIN_SWAPPED, stores=tuple(names[:k]))}
+    names = tuple(worth(plan, Swap(least=0)))
+    for k in sorted({min(1 << k, len(names)) for k in range(len(names))}):
+        yield {"swap": Swap(least=0, stores=names[:k])}
     if names and given.tuning.held is None:
-        yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=BUDGET_MIN_SWAPPED)}
+        yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=0)}
 
 
 def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Executable:

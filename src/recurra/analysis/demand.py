@@ -111,7 +111,10 @@ class _Demand:
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
         """The points of a source that an operand asks for."""
         source, mine = self.graph[a.name].domain, n.domain
-        asked = [self.found[n.name], merge_condition(n, k) or TRUE]  # of points of the reader
+        branch = merge_condition(n, k)
+        asked = [self.found[n.name], branch or TRUE]  # of points of the reader
+        if branch is not None and self.simplified(both(*asked), mine) == FALSE:
+            return FALSE
         if not self.by_index:
             moved = any(e != r.sym for e, r in zip(a.index, source, strict=True))
             same: dict[str, Expr | int] = {r.dim: r.sym for r in source}

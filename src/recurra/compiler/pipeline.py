@@ -18,7 +18,7 @@ from recurra.memory.coalesce import coalesced
 from recurra.memory.duplicates import without_duplicates
 from recurra.memory.placement import Asked, in_arena
 from recurra.memory.plan import Plan, plan
-from recurra.memory.swap import Swap, moved, swap_of, worth
+from recurra.memory.swap import Swap, moved, stays, swap_of, worth
 from recurra.memory.validate import validate
 from recurra.ops.source import Input
 from recurra.program.apart import by_cost
@@ -103,6 +103,19 @@ def compile_graph(
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
     graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
+    swap = swap_of(options.swap)
+    choices = swap.choices() if swap is not None else (None,)
+    for choice in choices[:-1]:
+        made = _compiled(graph, sizes, replace(options, swap=choice), target)
+        if made.program.swap is not None:
+            return made
+    return _compiled(graph, sizes, replace(options, swap=choices[-1]), target)
+
+
+def _compiled(
+    graph: Graph, sizes: Mapping[str, int], options: CompileOptions, target: Target
+) -> Compiled:
+    """The program of a graph that is proved safe."""
     cx = context(sizes, options, target)
     stages = PassManager(cx)
     stages.begin(graph)
@@ -184,7 +197,10 @@ def _lowered(p: Plan, cx: CompileContext, swap: Swap | None) -> Program:
         lower, p, cx.tuning.chunk, prices=target.prices, counted=counted, behind=target.behind
     )
     asked = worth(p, swap) if swap is not None else {}
-    if swap is None or not asked:
+    if swap is None:
+        return make()
+    if not asked:
+        cx.remark(stays(p, swap))
         return make()
     program = make(swapped=asked, room=swap.room)
     told = moved(program.plan, asked, swap)

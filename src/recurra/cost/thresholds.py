@@ -129,10 +129,10 @@ BUDGET_MEMORY_PRICES = (16.0, 256.0, 4096.0)
 """The same where a program has to fit a budget, one after the other. A guess."""
 BUDGET_TILE_ROWS = (128, 32)
 """Rows of a tile where that does not do: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
-BUDGET_MIN_SWAPPED = "1MiB"
-"""Bytes of a store that is worth a disk. A guess."""
-BUDGET_MAX_SWAPPED_STORES = 3
-"""Stores that are swapped one after the other, before all are: each is a compilation."""
+MIN_SWAPPED = "1MiB"
+"""Bytes of a store that is worth a launch for each of its points, whatever else is kept. A guess."""
+DISK_PAGE = "4KiB"
+"""Bytes that a disk moves at least."""
 MIN_FREED_BYTES = 1 << 16
 """Bytes that are worth a line of the host program to let go of. A guess."""
 MAX_PEAK_CANDIDATES = 64
@@ -156,8 +156,8 @@ ARENA_SEARCH_HALVINGS = 24
 """Halvings of the sizes between the load and the arena of greedy: to a cache line of a GiB."""
 ARENA_SOLVER_TRIES = 6
 """Sizes of the arena at which a solver of the user is asked: each may take minutes."""
-MAX_ISL_OPERATIONS = 20_000_000
-"""Operations of isl, some ten seconds, before its scheduler gives up."""
+MAX_ISL_SECONDS = 20
+"""Seconds of a processor before isl's scheduler gives up: REINFORCE, of 266 statements, takes 8."""
 ISL_MIN_BOUND = 8
 """What isl may assume that bounds are at least, where they are: it takes much longer without."""
 

@@ -94,14 +94,23 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
 
 
 def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
-    """The graph without the points at which nobody asks for equations that are wrong there."""
+    """The graph without the points at which nobody asks for equations that are wrong there.
+
+    An equation that is asked for nowhere, though others read it, is 0. One that nothing reads is a
+    mistake all the same.
+    """
     graph, sizes = proof.graph, proof.bounds
     asked = demanded(graph, sizes, edges=True)
+    live = graph.live().nodes
     nodes: list[Node] = []
     for name, error in mistakes.items():
         n = graph[name]
         if not n.op.pure or isinstance(n.op, Input) or proof.open:
             raise error
+        if asked.get(name) == FALSE and name in live and isinstance(n.type, Type):
+            zero = Const(value=0, dtype=n.type.dtype, shape=n.type.shape)
+            nodes.append(replace(n, op=zero, args=()))
+            continue
         domain = around(n.domain, asked.get(name, TRUE), sizes)
         if domain == n.domain or asked.get(name) == FALSE:
             raise error

@@ -9,11 +9,12 @@ every point is a buffer of its own, and a launch is given the one that it reads 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recurra.amounts import parse
+from recurra.cost.thresholds import DISK_PAGE, MIN_SWAPPED
 from recurra.errors import RecurraError, here
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
@@ -21,24 +22,28 @@ from recurra.rewrite.tile import outer_dims
 
 Tier = Literal["host", "disk"]
 
+SHOWN = 4
+
 
 @dataclass(frozen=True)
 class Swap:
     """Where stores go, and which.
 
-    `least` bytes make a store worth it, `room` of its points are in memory at once: one is used,
-    the others are written or read meanwhile. `stores` names those that may go (None: all). A disk
-    is that of `folder`, by default the system's for temporary files.
+    `least` bytes make a store worth it (None: 1 MiB, and where nothing of that size can go, 4 KiB).
+    `room` of its points are in memory at once: one is used, the others are written or read
+    meanwhile. `stores` names those that may go (None: all). A disk is that of `folder`, by default
+    the system's for temporary files.
     """
 
     tier: Tier = "disk"
     folder: str | None = None
-    least: int | str = "1MiB"
+    least: int | str | None = None
     room: int = 4
     stores: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        parse(self.least)
+        if self.least is not None:
+            parse(self.least)
         if self.tier not in get_args(Tier):
             raise RecurraError(
                 f"nothing can be swapped to {self.tier!r}",
@@ -58,13 +63,19 @@ class Swap:
                 f"there is no folder {self.folder} to swap to", hint="make it first", loc=here()
             )
 
+    def choices(self) -> tuple[Swap, ...]:
+        """The same with what `least` can mean, to be tried in this order until something goes."""
+        if self.least is not None:
+            return (self,)
+        return tuple(replace(self, least=least) for least in (MIN_SWAPPED, DISK_PAGE))
+
     def may(self, name: str) -> bool:
-        """Is it one of those that may go?"""
+        """Tell whether a store is one of those that may go."""
         return self.stores is None or name in self.stores
 
     def wants(self, name: str, nbytes: int) -> bool:
-        """Is it one of those, and large enough?"""
-        return self.may(name) and nbytes >= parse(self.least)
+        """Tell whether a store may go, and is large enough."""
+        return self.may(name) and nbytes >= parse(self.least or 0)
 
 
 def swap_of(x: Any) -> Swap | None:
@@ -75,22 +86,49 @@ def swap_of(x: Any) -> Swap | None:
 
 
 def worth(plan: Plan, swap: Swap) -> dict[str, str]:
-    """The stores that may be swapped, largest first, and the dim along which each is cut.
+    """The stores that may be swapped, largest first, and the dim along which each is cut."""
+    return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, swap)}
+
+
+def _by_size(plan: Plan) -> list[Store]:
+    return sorted(plan.stores.values(), key=lambda s: -s.nbytes(plan.sizes))
+
+
+def _obstacle(plan: Plan, s: Store, swap: Swap) -> str:
+    """Why a store does not go; nothing if it does.
 
     A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
     So neither do outputs and inputs, nor what lives no longer than a step in blocks.
     """
-    sizes, least = plan.sizes, parse(swap.least)
-    found = [s for s in plan.stores.values() if s.nbytes(sizes) >= least and _can(plan, s)]
-    named = [s for s in found if swap.may(s.name)]
-    large = sorted(named, key=lambda s: -s.nbytes(sizes))
-    return {s.name: s.kept[0].dim for s in large}
+    if not swap.may(s.name):
+        return "is not one of those that may go"
+    if s.given:
+        return "is given by the caller"
+    if s.output:
+        return "is an output"
+    if not s.kept:
+        return "is one point"
+    first = s.kept[0]
+    if first.kind != "block":
+        return f"is kept as {first}"
+    if len(plan.graph[s.name].domain.dims) < 2:
+        return f"is over {first.dim} alone"
+    if first.dim in outer_dims(plan.graph):
+        return f"lives no longer than a block of {first.dim}"
+    if not swap.wants(s.name, s.nbytes(plan.sizes)):
+        return f"is less than {swap.least}"
+    return ""
 
 
-def _can(plan: Plan, s: Store) -> bool:
-    blocks = outer_dims(plan.graph)
-    cut = bool(s.kept) and s.kept[0].kind == "block" and s.kept[0].dim not in blocks
-    return cut and not s.output and not s.given and len(plan.graph[s.name].domain.dims) > 1
+def stays(plan: Plan, swap: Swap) -> str:
+    """Why nothing is swapped: what keeps the largest stores where they are."""
+    unknown = [f"{n} is no store" for n in swap.stores or () if n not in plan.stores]
+    named = [s for s in _by_size(plan) if swap.may(s.name)]
+    why = [f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, swap)}" for s in named]
+    told = [*unknown, *why[:SHOWN]]
+    if len(why) > SHOWN:
+        told.append(f"{len(why) - SHOWN} more are {named[SHOWN].nbytes(plan.sizes):,} B or less")
+    return f"swap: nothing goes to the {swap.tier}: {'; '.join(told) or 'there are no stores'}"
 
 
 def moved(plan: Plan, stores: Mapping[str, str], swap: Swap) -> list[str]:

@@ -136,8 +136,10 @@ class Program:
 
         Of several stretches it is all that any of them gives: another may read it, or what follows.
         """
-        if isinstance(it, HostLoop):
-            return tuple(sorted(self.plan.carried.get(it.loop.id, ())))
+        if isinstance(it, HostLoop):  # some of what the plan carries is for readers that never run
+            crossing = {v for r in self.regions for v in (*r.held, *r.carried, *r.gives)}
+            carried = self.plan.carried.get(it.loop.id, frozenset[str]())
+            return tuple(sorted(carried & crossing.union(calls_of(self.items))))
         stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop.id == it.loop.id]
         if len(stretches) == 1:
             return it.region.carried
@@ -162,15 +164,12 @@ class Program:
 def _regions(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
     for it in items:
-        match it:
-            case Launch(region=r):
-                out.append(r)
-            case ChunkLoop(region=r, end=end):
-                out += [r, *([end.tail] if end and end.tail else [])]
-            case HostLoop(body=body, end=end):
-                out += [*_regions(body), *([end.tail] if end and end.tail else [])]
-            case HostCall():
-                pass
+        if isinstance(it, (Launch, ChunkLoop)):
+            out.append(it.region)
+        if isinstance(it, HostLoop):
+            out += _regions(it.body)
+        if isinstance(it, (ChunkLoop, HostLoop)) and it.end and it.end.tail:
+            out.append(it.end.tail)
     return out
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from recurra.cost.thresholds import ISL_MIN_BOUND, MAX_ISL_OPERATIONS
+from recurra.cost.thresholds import ISL_MIN_BOUND, MAX_ISL_SECONDS
 from recurra.errors import ScheduleError
 from recurra.ir.expr import TRUE, Expr, evaluate
 from recurra.ir.graph import Graph
@@ -32,13 +32,11 @@ from recurra.sets import isl
 def schedule_by_isl(
     graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr] = MappingProxyType({})
 ) -> Schedule:
-    """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops."""
+    """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops, or
+    takes too long.
+    """
     while True:
-        try:
-            near = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
-            found = _once(graph, sizes, near, guarded)
-        except ScheduleError:  # there may be one for these bounds alone; it takes isl much longer
-            found = _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
+        found = _found(graph, sizes, guarded)
         apart = stray(found, sizes)
         if not apart:
             break
@@ -47,6 +45,18 @@ def schedule_by_isl(
     if broken:
         raise _refused(f"it would run {broken[0].sink} before {broken[0].ref} is there")
     return found
+
+
+def _found(graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]) -> Schedule:
+    """The schedule for bounds like these; if there is none, that for these bounds alone."""
+    try:
+        try:
+            near = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
+            return _once(graph, sizes, near, guarded)
+        except ScheduleError:
+            return _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
+    except TimeoutError as e:
+        raise _refused(f"{e} for {len(graph.nodes)} equations", "") from None
 
 
 def _once(
@@ -60,7 +70,7 @@ def _once(
     domains = [(s.domain.dims, isl.inside(s.domain)) for s in lowered.statements.values()]
     try:
         ties = [(place[e.source], place[e.sink], _tie(lowered, e)) for e in edges]
-        tree = isl.scheduled(domains, ties, known, MAX_ISL_OPERATIONS)
+        tree = isl.scheduled(domains, ties, known, MAX_ISL_SECONDS)
     except ValueError as e:
         raise _refused(str(e)) from None
     nest = _Nest(lowered, sizes, every, edges)
@@ -78,10 +88,13 @@ def _tie(graph: StatementGraph, e: Dependence) -> list[str]:
     return [*isl.inside(sink), *isl.inside(source, "'"), *chosen, *index]
 
 
-def _refused(why: str) -> ScheduleError:
+TREES = "; our trees are loops over one dim, up or down, shifted by constants"
+
+
+def _refused(why: str, trees: str = TREES) -> ScheduleError:
     return ScheduleError(
         "isl's schedule cannot be taken",
-        facts=f"{why}; our trees are loops over one dim, up or down, shifted by constants",
+        facts=f"{why}{trees}",
         hint="leave scheduler='isl' out: the own scheduler takes every legal program",
     )
 

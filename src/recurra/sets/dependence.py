@@ -21,6 +21,7 @@ from recurra.ir.expr import (
     maximum,
     minimum,
     mod,
+    negate,
     symbols,
     walk,
 )
@@ -125,13 +126,15 @@ def _inward(e: Expr | int) -> Expr | int:
 def _legal(
     ends: tuple[Expr | int, Expr | int], r: Range, source: Domain, bounds: Sequence[str]
 ) -> bool:
-    """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?"""
+    """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?
+
+    Where r is empty, lo == hi is enough.
+    """
     lo, hi = ends
     inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
-    inside += [compare(">=", Sym(n), 1) for n in bounds]
-    wrong = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
-    return not isl.satisfiable(both(*inside, _nonempty(r), wrong))
-
-
-def _nonempty(r: Range) -> Expr:
-    return compare("<", r.lo, r.hi)
+    every = {*bounds, *r.mentions()}.union(*(s.mentions() for s in source)) - set(source.dims)
+    inside += [compare(">=", Sym(n), 1) for n in sorted(every)]
+    beyond = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
+    empty = compare(">=", r.lo, r.hi)
+    wrong = either(both(negate(empty), beyond), both(empty, compare("!=", lo, hi)))
+    return not isl.satisfiable(both(*inside, wrong))

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
+import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -340,13 +344,14 @@ def scheduled(
     domains: Sequence[tuple[Sequence[str], Sequence[str]]],
     reads: Sequence[tuple[int, int, Sequence[str]]],
     bounds: Mapping[str, str],
-    most: int,
+    seconds: int,
 ) -> Band | Parts | None:
     """isl's schedule of numbered statements, `domains` their dims and constraints.
 
     `bounds`: what is known of each. A read (source, sink, constraints) ties the sink's dims to
     the source's, which are primed.
-    Raises ValueError in more than `most` operations, or where isl's answer is no tree of these.
+    Raises TimeoutError if isl takes more than so many seconds of a processor, and ValueError where
+    its answer is no tree of these.
     """
     head = f"[{', '.join(bounds)}] -> " if bounds else ""
     context = isl.Set(f"{head}{{ : {' and '.join(bounds.values())} }}", _CTX)
@@ -367,22 +372,41 @@ def scheduled(
         m = isl.Map(relation(source, sink, parts), _CTX)
         every = every.union(m.to_union_map())
         near = near.union(_latest(m, tuple(bounds)))
-    _CTX.set_max_operations(most)
-    try:
-        found = (
-            isl.ScheduleConstraints.on_domain(isl.UnionSet(f"{head}{{ {points} }}", _CTX))
-            .set_context(context)
-            .set_validity(every)
-            .set_coincidence(every)
-            .set_proximity(near)
-            .compute_schedule()
-        )
-        return _tree(found.get_root(), [dims for dims, _ in domains])
-    except isl.Error as e:
-        raise ValueError(f"isl gives up: {e}") from None
-    finally:
-        _CTX.set_max_operations(0)
-        _CTX.reset_operations()
+    asked = (f"{head}{{ {points} }}", context, every, near)
+    found = isl.Schedule(_by_child("\n".join(map(str, asked)), seconds), _CTX)
+    return _tree(found.get_root(), [dims for dims, _ in domains])
+
+
+def _by_child(asked: str, seconds: int) -> str:
+    """isl's schedule of a line of each: points, bounds, what must hold, what should be near.
+
+    It is computed by another process: one call of isl cannot be ended from the inside, and its
+    operations are no measure of the time, as they take from 1 µs to 1 ms.
+    """
+    command = [sys.executable, "-m", __name__, str(seconds)]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    if done.returncode == -signal.SIGXCPU:
+        raise TimeoutError(f"isl takes more than {seconds} seconds")
+    if done.returncode:
+        raise ValueError(f"isl finds none: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return done.stdout
+
+
+def _main() -> None:
+    """Print the schedule of the constraints on standard input."""
+    most = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+    points, known, validity, near = sys.stdin.read().split("\n")
+    every = isl.UnionMap(validity, _CTX)
+    found = (
+        isl.ScheduleConstraints.on_domain(isl.UnionSet(points, _CTX))
+        .set_context(isl.Set(known, _CTX))
+        .set_validity(every)
+        .set_coincidence(every)
+        .set_proximity(isl.UnionMap(near, _CTX))
+        .compute_schedule()
+    )
+    print(found.to_str())
 
 
 PRIME = "'"
@@ -449,3 +473,7 @@ def _times(level: isl.UnionPwAff, dims: Sequence[Sequence[str]]) -> dict[int, Ti
         const = aff.get_constant_val().to_python()
         out[statement] = Time(tuple((n, c) for n, c in factors if c), const)
     return out
+
+
+if __name__ == "__main__":
+    _main()

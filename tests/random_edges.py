@@ -1,0 +1,206 @@
+"""Random programs as users write them, at their edges: few points, periods, clamps, tiles, offload.
+
+A seed is a program, its bounds, its inputs and the options that it is compiled with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import recurra as rc
+from everywhere import interpreted
+from recurra.memory.swap import Swap
+
+WORDS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x.tanh(),
+    lambda x: x.square() + 0.5,
+    lambda x: x.silu(),
+    lambda x: x.erf(),
+    lambda x: x.softmax(),
+    lambda x: x.cumsum(axis=0),
+    lambda x: x.flip(),
+    lambda x: x.roll(1, axis=0),
+    lambda x: x.sort(),
+    lambda x: x * x.norm(),
+    lambda x: x - x.logsumexp(),
+    lambda x: x / (1.0 + x.std()),
+    lambda x: x.clip(-0.5, 0.5),
+    lambda x: rc.where(x > 0.1, x, -0.3 * x),
+    lambda x: x.gather(0, rc.constant(np.array([2, 0, 1], np.int32))),
+    lambda x: x.outer(x).sum(axis=1),
+)
+
+
+@dataclass
+class Drawn:
+    """A program while it is written: `known` are its tensors, f32[3] over (b, t)."""
+
+    r: Random
+    b: Any
+    B: Any
+    t: Any
+    T: Any
+    known: list[Any] = field(default_factory=list[Any])
+
+    def some(self) -> Any:
+        return self.r.choice(self.known)
+
+    def read(self) -> Any:
+        """A tensor, clamped to what is there, turned, or at half of the pace."""
+        x, b, t, T, k = self.some(), self.b, self.t, self.T, self.r.randint(1, 3)
+        reads = (
+            lambda: x,
+            lambda: x,
+            lambda: x[b, rc.max(t - k, 0)],
+            lambda: x[b, rc.min(t + k, T - 1)],
+            lambda: x[b, T - 1 - t],
+            lambda: x[b, t // 2],
+            lambda: x[b, t - t % k],
+            lambda: x[self.B - 1 - b, t],
+            lambda: x[b, 0],
+            lambda: x[b, T - 1],
+        )
+        return self.r.choice(reads)()
+
+    def branches(self) -> Any:
+        """Reads of which some are out of range where they are not chosen."""
+        x, b, t, T, k = self.some(), self.b, self.t, self.T, self.r.randint(1, 3)
+        other = self.read()
+        cases = (
+            lambda: rc.where(t >= k, x[b, t - k], other),
+            lambda: rc.where(t < T - k, x[b, t + k], other),
+            lambda: rc.where((t >= k) & (t < T - 1), x[b, t - k] * x[b, t + 1], other),
+            lambda: rc.where(t % (k + 1) == 0, x, other),
+            lambda: rc.where(t >= k, rc.where(t < T - k, x[b, t + k], x[b, t - k]), other),
+            lambda: rc.where(t >= k, x[b, t - k : t].mean(axis=0), other),
+            lambda: rc.where(t >= k, (x[b, k] * 2.0).tanh(), other),
+        )
+        return self.r.choice(cases)()
+
+    def ranges(self) -> Any:
+        x, b, t, T, k = self.some(), self.b, self.t, self.T, self.r.randint(1, 4)
+        cases = (
+            lambda: x[b, 0 : t + 1].mean(axis=0),
+            lambda: x[b, t:T].mean(axis=0),
+            lambda: x[b, t:T].discounted_sum(0.5),
+            lambda: x[b, rc.max(t - k, 0) : t + 1].max(axis=0),
+            lambda: x[b, t : rc.min(t + k, T)].sum(axis=0).tanh(),
+            lambda: x[b, 0:T].max(axis=0) - x,
+            lambda: x[0 : self.B, t].mean(axis=0) * x,
+        )
+        return self.r.choice(cases)()
+
+    def recurrence(self) -> Any:
+        """A loop up or down, or one in turns."""
+        b, t, T, k = self.b, self.t, self.T, self.r.randint(2, 4)
+        e, other = self.read(), self.read()
+        y = rc.like(rc.f32[3], (b, t))
+        kind = self.r.randrange(4)
+        if kind == 0:
+            y[b, 0] = e
+            y[b, t] = (0.5 * y[b, t - 1] + other).tanh()
+        elif kind == 1:
+            y[b, T - 1] = e
+            y[b, t] = (0.5 * y[b, t + 1] + other).tanh()
+        elif kind == 2:
+            y[b, t % k == 0] = e
+            y[b, t] = (0.5 * y[b, t - 1] + other).tanh()
+        else:
+            y[b, t < k] = e
+            y[b, t] = (0.5 * y[b, t - k] + y[b, t - 1] * other).tanh()
+        return y
+
+    def word(self) -> Any:
+        return self.r.choice(WORDS)(self.read())
+
+    def sum(self) -> Any:
+        return (self.read() + self.r.choice((-0.5, 1.0)) * self.read()).tanh()
+
+    def step(self) -> None:
+        kinds = (
+            self.read,
+            self.branches,
+            self.branches,
+            self.ranges,
+            self.recurrence,
+            self.recurrence,
+            self.word,
+            self.sum,
+        )
+        self.known.append(self.whole(self.r.choice(kinds)()))
+
+    def whole(self, made: Any) -> Any:
+        """An equation over (b, t), whatever is read."""
+        y = rc.like(rc.f32[3], (self.b, self.t))
+        y[self.b, self.t] = made
+        return y
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A program with what it is compiled for and given."""
+
+    ctx: rc.Context
+    bounds: dict[Any, int]
+    inputs: dict[str, np.ndarray]
+    options: dict[str, Any]
+
+
+def edge(seed: int) -> Edge:
+    """The program of a seed."""
+    r = Random(seed)
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32[3], (b, t), name="x")
+        w = rc.input(rc.f32[3], (), name="w")
+        d = Drawn(r, b, B, t, T, [x, x * w])
+        for _ in range(r.randint(2, 6)):
+            d.step()
+        last = d.whole(d.known[-1] * w)
+        if r.random() < 0.5:
+            last[0:B, 0:T].mean().sum().backward(wrt=[w])
+            assert w.grad is not None
+            rc.output(grad=w.grad)
+        shown = r.choice((last, last.sum(), last[0:B, 0:T].sum(), last[b, T - 1]))
+        rc.output(y=shown)
+        if r.random() < 0.3:
+            rc.output(z=d.some() * 1.0)
+    rows, steps = r.choice((1, 2, 4, 8)), r.choice((1, 1, 2, 2, 3, 5, 8, 16))
+    rng = np.random.default_rng(seed)
+    given = {
+        "x": rng.normal(size=(rows, steps, 3)).astype(np.float32),
+        "w": rng.normal(size=3).astype(np.float32),
+    }
+    options: dict[str, Any] = {}
+    for name, values in OPTIONS.items():
+        if r.random() < 0.3:
+            options[name] = r.choice(values)
+    return Edge(ctx, {B: rows, T: steps}, given, options)
+
+
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "axes": (False,),
+    "rows": (4,),
+    "strip": (2, 4),
+    "held": (1.0, 4096.0),
+    "chunk": (1, 3),
+    "last": (True, False),
+    "given": (1,),
+    "swap": (Swap("host", least=0, room=2), Swap("disk", least=0)),
+}
+
+
+def compare(seed: int, backend: str) -> None:
+    """Raise AssertionError where a backend differs from the interpreter."""
+    e = edge(seed)
+    program = e.ctx.compile(e.bounds, backend=backend, **e.options)
+    want = interpreted(e.ctx, e.bounds, e.inputs)
+    have = program.run(inputs={k: x for k, x in e.inputs.items() if k in program.inputs})
+    assert have.keys() == want.keys()
+    for name, y in want.items():
+        np.testing.assert_allclose(have[name], y, rtol=1e-3, atol=1e-4, err_msg=f"{seed} {name}")
