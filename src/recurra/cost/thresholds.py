@@ -130,7 +130,7 @@ BUDGET_MEMORY_PRICES = (16.0, 256.0, 4096.0)
 BUDGET_TILE_ROWS = (128, 32)
 """Rows of a tile where that does not do: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
 MIN_SWAPPED = "1MiB"
-"""Bytes of a store that is worth a launch for each of its points, whatever else is kept. A guess."""
+"""Bytes of a store that is worth a launch for each of its points whatever else is kept: a guess."""
 DISK_PAGE = "4KiB"
 """Bytes that a disk moves at least."""
 MIN_FREED_BYTES = 1 << 16
