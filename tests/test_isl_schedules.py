@@ -99,7 +99,7 @@ def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
         asked.append(given[-1])
         return real(*given)
 
-    monkeypatch.setattr(by_isl, "SECONDS", 1)
+    monkeypatch.setattr(by_isl, "MAX_ISL_SECONDS", 1)
     monkeypatch.setattr(isl, "scheduled", counted)
     with pytest.raises(ScheduleError, match="isl takes more than 1 seconds for") as told:
         reinforce(4, 40, 3, None, shown=tuple(GRADIENTS), backend="numpy", scheduler="isl")

@@ -50,6 +50,7 @@ NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean so
     "memory/pack.py": {"NEVER"},
     "memory/peak.py": {"LARGEST"},
     "memory/problem.py": {"VARIED"},
+    "memory/swap.py": {"SHOWN"},
     "program/islands.py": {"SHOWN"},
     "program/source.py": {"WIDTH"},
     "schedule/tree.py": {"TOP"},

@@ -26,8 +26,8 @@ def by_backend(seed: int, backend: str) -> bool:
 
 
 def test_random_tables() -> None:
-    """Most of them are large enough for a diagonal."""
-    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 10
+    """Many of them are large enough for a diagonal, and read at more than their edges."""
+    assert sum(by_backend(seed, "numpy") for seed in range(24)) > 8
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

@@ -8,13 +8,14 @@ DomainError: x[t+1] reads past the end of t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-_OURS = str(Path(__file__).parent)
+_PASSED = (str(Path(__file__).parent), contextlib.__file__, "<")  # frames of nobody's program
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ def caller() -> FrameType:
 
 
 def here() -> Loc | None:
-    """The innermost frame that is not ours: the line the user wrote."""
+    """The innermost frame that is not ours, or a context's of ours: the line the user wrote."""
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS) and not file.startswith("<"):
+        if not file.startswith(_PASSED):
             return Loc(file, frame.f_lineno)
         frame = frame.f_back
     return None

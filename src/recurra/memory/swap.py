@@ -75,7 +75,7 @@ class Swap:
 
     def wants(self, name: str, nbytes: int) -> bool:
         """Tell whether a store may go, and is large enough."""
-        return self.may(name) and nbytes >= parse(self.least or 0)
+        return self.may(name) and nbytes >= parse(MIN_SWAPPED if self.least is None else self.least)
 
 
 def swap_of(x: Any) -> Swap | None:

@@ -125,15 +125,41 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
 
 @rule(Op)
 def where_read(n: Node, g: Rewriting) -> Node | None:
-    """x over t, read nowhere but at lo <= t < hi → x over these"""
+    """x over t, read nowhere but at lo <= t < hi → x over these, if that decides a branch
+
+    So it is if few points are left. Otherwise it would save less than it costs to begin, or to end,
+    later or earlier than the others of its loop.
+    """
     if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs:
         return None
-    ranges = tuple(_range_read(n, r, g) for r in n.domain)
+    read = [(r, _range_read(n, r, g)) for r in n.domain]
+    ranges = tuple(new if new != r and _pays(n, r, new, g) else r for r, new in read)
     if ranges == n.domain.ranges:
         return None
     for a in n.args:  # which may now be read there only, too
         g.push(a.name)
     return replace(n, domain=Domain(ranges))
+
+
+def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
+    """Are most points left out, or does a branch hold in all of the others that are read for it?"""
+    if 2 * new.size(g.sizes) <= r.size(g.sizes):
+        return True
+    todo, seen = [n], {n.name}
+    while todo:
+        for a in todo.pop().args:
+            x = g[a.name]
+            if r.dim not in x.domain or a.index[x.domain.dims.index(r.dim)] != r.sym:
+                continue
+            if isinstance(x.op, Merge):
+                ranges = (new if y.dim == r.dim else y for y in x.domain)
+                here = Domain(tuple(ranges))
+                if any(decided(here, when, g.sizes) == TRUE for when in x.op.when):
+                    return True
+            elif x.name not in seen and g.readers[x.name].keys() <= seen:
+                seen.add(x.name)
+                todo.append(x)
+    return False
 
 
 def _range_read(n: Node, r: Range, g: Rewriting) -> Range:

@@ -388,7 +388,8 @@ def _by_child(asked: str, seconds: int) -> str:
     if done.returncode == -signal.SIGXCPU:
         raise TimeoutError(f"isl takes more than {seconds} seconds")
     if done.returncode:
-        raise ValueError(f"isl finds none: {done.stderr.strip().rpartition(chr(10))[2]}")
+        *_, why = done.stderr.splitlines() or [f"its process ends with {done.returncode}"]
+        raise ValueError(f"isl finds none: {why}")
     return done.stdout
 
 
