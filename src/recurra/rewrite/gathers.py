@@ -33,6 +33,7 @@ from recurra.ops.reduction import Reduction
 from recurra.ops.samples import Renumber, Samples
 from recurra.ops.source import Input
 from recurra.rewrite.fuel import fuel
+from recurra.rewrite.strip_mine import own_or_joined
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,9 @@ def all_samples(graph: Graph, p: Node, sizes: Mapping[str, int]) -> AllSamples |
     for n in map(graph.__getitem__, members):
         if not _free(graph, n, dim, over, members, p.name):
             return None
-        if not _summed(graph, n, dim, members, sizes):
+        outside = (r.args[k] for r, k in graph.readers[n.name] if r.name not in members)
+        alone = all(len(a.slices) == 1 for a in outside)
+        if not alone or not own_or_joined(graph, n, dim, members, sizes):
             return None
     return AllSamples(p.name, dim, over, members, taken)
 
@@ -204,29 +207,6 @@ def _free(
     outside = (a for a in n.args if a.name not in members)
     known = any(dim in index_symbols(e) for a in outside for e in a.index)
     return not known and not any(r.dim in n.domain for r in over)
-
-
-def _summed(
-    graph: Graph, n: Node, dim: str, members: frozenset[str], sizes: Mapping[str, int]
-) -> bool:
-    """Is it summed over all samples where others than samples read it?"""
-    at = n.domain.dims.index(dim)
-    for reader, k in graph.readers[n.name]:
-        a = reader.args[k]
-        e = a.index[at]
-        if reader.name in members:
-            fits = e == Sym(dim)
-        else:
-            every = isinstance(e, Slice) and full_length(e, n.domain[dim], sizes)
-            fits = every and len(a.slices) == 1 and _sums(reader)
-        if not fits:
-            return False
-    return True
-
-
-def _sums(n: Node) -> bool:
-    """Does it join what its first axis holds, in any order?"""
-    return isinstance(n.op, Reduction) and 0 in n.op.axes and bool(n.op.monoid)
 
 
 def in_order(graph: Graph, s: AllSamples) -> Graph:

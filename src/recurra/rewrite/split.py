@@ -402,9 +402,11 @@ class _Split:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether enough points of a loop are given before it."""
+    """Tell whether enough points of a loop that has products are given before it."""
     chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
-    every = ((m, d) for d in graph.declared for m in graph.nodes.values()) if fewest else ()
+    nodes = graph.nodes.values()
+    dims = {d for n in nodes if isinstance(n.op, Einsum) for d in n.domain.dims}
+    every = ((m, d) for d in dims for m in nodes) if fewest else ()
     return any(_cut(graph, m, dim, cx.sizes, chunk, fewest) for m, dim in every)
 
 

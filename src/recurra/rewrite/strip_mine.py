@@ -10,7 +10,7 @@ gives it: an input is never a member, and is read at 5*tz+te.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -30,7 +30,7 @@ from recurra.ir.expr import (
     rebuild,
     substitute,
 )
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length, index_symbols
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.reduction import Reduction
 
@@ -119,6 +119,34 @@ def split_dim(
     outer = graph.fresh_dim(role, dim, div(graph.declared[dim].hi, size), taken=sizes)
     inner = graph.fresh_dim(Role.POINTS, outer.name, size, stem=dim, taken=sizes)
     return outer, inner
+
+
+def own_or_joined(
+    graph: Graph,
+    n: Node,
+    dim: str,
+    members: Collection[str],
+    sizes: Mapping[str, int],
+    but: Collection[str] = (),
+) -> bool:
+    """Tell whether members read the own point of a dim, and all others, except some, join all."""
+    at = n.domain.dims.index(dim)
+    return all(
+        reader.args[k].index[at] == Sym(dim)
+        if reader.name in members
+        else reader.name in but or joins(graph, reader, k, dim, sizes)
+        for reader, k in graph.readers[n.name]
+    )
+
+
+def joins(graph: Graph, reader: Node, k: int, dim: str, sizes: Mapping[str, int]) -> bool:
+    """Tell whether a reader joins all points of a dim, in any order."""
+    a, op = reader.args[k], reader.op
+    source = graph[a.name].domain
+    at = source.dims.index(dim)
+    e, axis = a.index[at], sum(isinstance(x, Slice) for x in a.index[:at])
+    every = isinstance(e, Slice) and full_length(e, source[dim], sizes)
+    return every and isinstance(op, Reduction) and axis in op.axes and op.monoid is not None
 
 
 def tile(graph: Graph, t: Tile) -> Graph:

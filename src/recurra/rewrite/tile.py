@@ -22,7 +22,7 @@ from recurra.cost.thresholds import (
     ROWS_PER_TILE,
 )
 from recurra.ir.expr import Sym, evaluate, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.types import Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
@@ -31,7 +31,7 @@ from recurra.rewrite.accumulate import accumulate
 from recurra.rewrite.compile_context import CompileContext, Pass, Phase
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.granularity import free_dims, laid_out, loops
-from recurra.rewrite.strip_mine import Tile, split_dim, tile
+from recurra.rewrite.strip_mine import Tile, joins, own_or_joined, split_dim, tile
 
 
 def made_over(graph: Graph, dim: str) -> list[str]:
@@ -125,7 +125,7 @@ def _wide(graph: Graph, n: Node, dim: str, sizes: Mapping[str, int]) -> bool:
     """Is it a layer, and not a part of a sum over the dim?"""
     return _layer(n) and not (
         graph.readers[n.name]
-        and all(_sums(graph, n, reader, k, dim, sizes) for reader, k in graph.readers[n.name])
+        and all(joins(graph, reader, k, dim, sizes) for reader, k in graph.readers[n.name])
     )
 
 
@@ -223,33 +223,7 @@ def _fits(
                 return False
             if isinstance(e, Slice) and dim in symbols(e.lo) | symbols(e.hi):
                 return False
-    for reader, k in graph.readers[name]:
-        a = reader.args[k]
-        at = n.domain.dims.index(dim)
-        e = a.index[at]
-        if reader.name in members:
-            if e != Sym(dim):
-                return False
-        elif reader.name not in but and not _sums(graph, n, reader, k, dim, sizes):
-            return False
-    return True
-
-
-def _sums(graph: Graph, n: Node, reader: Node, k: int, dim: str, sizes: Mapping[str, int]) -> bool:
-    """Does a reader join all points of a dim?"""
-    at, a = n.domain.dims.index(dim), reader.args[k]
-    e = a.index[at]
-    return (
-        isinstance(reader.op, Reduction)
-        and isinstance(e, Slice)
-        and full_length(e, n.domain[dim], sizes)
-        and _slice_axis(a, at) in reader.op.axes
-        and reader.op.monoid is not None
-    )
-
-
-def _slice_axis(a: Ref, at: int) -> int:
-    return sum(isinstance(e, Slice) for e in a.index[:at])
+    return own_or_joined(graph, n, dim, members, sizes, but)
 
 
 def read_by_points(
@@ -298,11 +272,11 @@ def may_tile(graph: Graph, cx: CompileContext) -> bool:
         return False
     axes, known = free_dims(graph, cx).all, cx.sizes.keys()
     return any(
-        isinstance(e, Slice) and r.dim not in axes and full_length(e, r, cx.sizes)
+        joins(graph, n, 0, r.dim, cx.sizes)
         for n in graph.nodes.values()
-        if isinstance(n.op, Reduction) and n.op.monoid is not None
-        for e, r in zip(n.args[0].index, graph[n.args[0].name].domain, strict=True)
-        if not r.mentions() - known
+        if isinstance(n.op, Reduction)
+        for r in graph[n.args[0].name].domain
+        if r.dim not in axes and not r.mentions() - known
     )
 
 
