@@ -388,7 +388,7 @@ def _by_child(asked: str, seconds: int) -> str:
     if done.returncode == -signal.SIGXCPU:
         raise TimeoutError(f"isl takes more than {seconds} seconds")
     if done.returncode:
-        raise ValueError(f"isl finds none: {done.stderr.strip().rpartition(chr(10))[2]}")
+        raise ValueError(f"isl finds none: {' '.join(done.stderr.splitlines()[-1:])}")
     return done.stdout
 
 
