@@ -39,10 +39,15 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
+def read_example(name: str) -> dict[str, Any]:
+    """The names that an example defines."""
+    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
+    return runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+
+
 @cache
 def example(name: str) -> Given:
-    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
-    found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+    found = read_example(name)
     bounds: dict[Any, Any] = {found[k]: n for k, n in SIZES[name].items()}
     if name == "newton":
         bounds[found["T"]] = found["converged"]

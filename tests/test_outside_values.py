@@ -48,7 +48,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("bool", np.array([1.0, 0.5], np.float16), "it is 0.5"),
     ("f32", MASKED, r"a masked value\n  at \[1\] it is masked"),
     ("f64", MASKED, "a masked value"),
-    ("f32", [[1.0], [1.0, 2.0]], "cannot be read as an array of f32"),
+    ("f32", [[1.0], [1.0, 2.0]], r"x\[1\] has the shape \(2,\), x\[0\] has \(1,\)"),
+    ("f32", [[[1.0]], [[1.0], [2.0, 3.0]]], r"x\[1\]\[1\] has the shape \(2,\), x\[1\]\[0\] has"),
 ]
 TAKEN: list[tuple[str, Any]] = [
     ("i32", np.array([2**31 - 1, -(2**31)])),

@@ -10,6 +10,7 @@ import pytest
 import recurra as rc
 from random_rows import MOST, Rows, expected, write
 from recurra import interp
+from recurra.errors import DomainError
 from recurra.lang.safety import check
 from recurra.rewrite.until import Ending, end_rows
 
@@ -206,6 +207,53 @@ def test_two_times_with_ends_of_their_own(backend: str) -> None:
         rc.output(total=y[0:T, 0:B].sum(), n=rc.value(T), m=rc.value(S), x=x[0:S, 0:B].sum())
     got = ctx.compile(ends, backend=backend).run()
     assert [x.tolist() for x in got.values()] == [24, [3, 3], [3, 2], 11]
+
+
+@BACKENDS
+def test_rows_over_a_loop_go_on_from_the_end_of_the_row_before(backend: str) -> None:
+    """A row for each (b, s), of which the data of both dims say where it ends."""
+    ctx = rc.Context(dims="b s t")
+    with ctx as ((b, B), (s, S), (t, T)):
+        u = rc.input(rc.f32, (b, s, t), name="u")
+        h = rc.like(rc.f32, (b, s, t))
+        h[b, 0, 0] = 1.0
+        h[b, s, 0] = 0.5 * h[b, s - 1, T - 1]
+        h[b, s, t] = h[b, s, t - 1] + u
+        last = rc.like(rc.f32, (b, s))
+        last[b, s] = h[b, s, T - 1]
+        rc.output(last=last, n=rc.value(T), total=h[0:B, 0:S, 0:T].sum())
+        end = rc.until(u > 0.6, max=5)
+    given = np.random.default_rng(5).uniform(size=(3, 4, 5)).astype(np.float32)
+    lasts, counts, total = np.zeros((3, 4)), np.zeros((3, 4)), 0.0
+    for row, row_u in enumerate(given):
+        x = 2.0
+        for k, points in enumerate(row_u):
+            count = int(np.argmax([*(points > 0.6)[:4], True])) + 1
+            x *= 0.5
+            total += x
+            for now in points[1:count]:
+                x += now
+                total += x
+            lasts[row, k], counts[row, k] = x, count
+    got = ctx.compile({B: 3, S: 4, T: end}, backend=backend).run(inputs={"u": given})
+    np.testing.assert_allclose(got["last"], lasts, rtol=1e-5)
+    np.testing.assert_array_equal(got["n"], counts)
+    np.testing.assert_allclose(got["total"], total, rtol=1e-5)
+
+
+def test_a_row_that_ends_rows_that_the_data_end_is_refused() -> None:
+    ctx = rc.Context(dims="b s t")
+    with ctx as ((b, B), (s, S), (t, T)):
+        u = rc.uniform((b, s, t))
+        total = rc.like(rc.f32, (b, s))
+        total[b, s] = u[b, s, 0:T].sum()
+        rc.output(total=total)
+        ends = {B: 2, S: rc.until(total > 1.0, max=4), T: rc.until(u < 0.4, max=5)}
+    with pytest.raises(DomainError, match="T ends rows of s, which the data end") as told:
+        ctx.compile(ends, backend="numpy")
+    assert "and S is set by data as well" in str(told.value)
+    assert "hint: give one of them a number: S: 10" in str(told.value)
+    assert np.isfinite(ctx.run({**ends, S: 10}, backend="numpy")["total"]).all()
 
 
 @BACKENDS

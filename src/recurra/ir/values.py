@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from recurra.errors import Loc, ShapeError
+from recurra.errors import Loc, ShapeError, here
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 
 _MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # bits: whole numbers of as many are exact
@@ -30,7 +30,7 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     Values are looked at only where the types do not say that all of them fit.
     """
     try:
-        array = np.asarray(given)
+        array = array_of(given, what)
     except (TypeError, ValueError) as error:
         _refuse(f"{what} cannot be read as an array of {dtype}", str(error), hint, loc)
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
@@ -47,6 +47,38 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
             facts = f"{_place(at)}it is {array[at]}; {_range(dtype, array)}"
             _refuse(f"{what} has a value that {dtype} cannot hold", facts, hint, loc)
     return array.astype(to)
+
+
+def array_of(given: Any, what: str = "the array") -> np.ndarray:
+    """What NumPy, torch, JAX or nested lists hold, bit by bit, without the gradient it may have.
+
+    Raises ShapeError about `what` with the first place where the lengths of lists differ.
+    """
+    if hasattr(given, "detach") and hasattr(given, "cpu"):  # torch's, which NumPy reads on the host
+        given = given.detach().cpu()
+        if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
+            return given.float().numpy().astype(NUMPY_NAME["bf16"])
+    try:
+        return np.asarray(given)
+    except ValueError:
+        shape_of(given, what)
+        raise
+
+
+def shape_of(given: Any, what: str, at: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The shape of nested lists; raises ShapeError where two parts of one list have several."""
+    if not isinstance(given, (list, tuple)):
+        return np.shape(given)
+    parts = [shape_of(x, what, (*at, k)) for k, x in enumerate(given)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    for k, shape in enumerate(parts):
+        if shape != parts[0]:
+            facts = f"{_item(*at, k)} has the shape {shape}, {_item(*at, 0)} has {parts[0]}"
+            _refuse(f"{what} is ragged", facts, "fill up the short ones: x + [0.0]", here())
+    return (len(parts), *(parts[0] if parts else ()))
+
+
+def _item(*at: int) -> str:
+    return "x" + "".join(f"[{k}]" for k in at)
 
 
 def _refuse(what: str, facts: str, hint: str, loc: Loc | None) -> NoReturn:

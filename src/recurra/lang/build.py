@@ -13,7 +13,7 @@ from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
-from recurra.ir.values import fitted
+from recurra.ir.values import array_of, fitted
 from recurra.lang.dims import Index, is_condition
 from recurra.lang.dtypes import Dtype, dtype_name
 from recurra.lang.read import Read, tensor
@@ -41,7 +41,7 @@ def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
         dims = op.mentions() & set(tracer.dim_names())
         stem = "value"
-    elif np.ndim(x) == 0 and isinstance(value := _python(x), (bool, int, float)):
+    elif getattr(x, "ndim", 0) == 0 and isinstance(value := _python(x), (bool, int, float)):
         to = dtype or _weak_type(value)
         fitted(value, to, "the number", hint=_other_type(value), loc=here())
         op, stem = Const(value=value, dtype=to), "const"
@@ -59,7 +59,7 @@ def _array(x: Any, dtype: str | None) -> np.ndarray:
 
 def array_type(x: Any) -> str:
     """The type of a tensor made of an array, unless one is asked for."""
-    array = np.asarray(x)
+    array = array_of(x, "the constant")
     found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
     if found is None:
         draws = hasattr(x, "sample")  # a distribution
@@ -78,7 +78,7 @@ def array_type(x: Any) -> str:
 
 def _other_type(x: Any) -> str:
     """The way out for a constant that does not fit."""
-    if np.asarray(x).dtype.kind in "fc":
+    if array_of(x).dtype.kind in "fc":
         return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.errors import DomainError, here
-from recurra.lang.operators import OPERATORS, Operator
+from recurra.lang.words import hint, unknown
 
 # NumPy's name → Python's: array + tensor is NumPy's to begin with
 _OPERATORS = {
@@ -53,6 +53,13 @@ class OpaqueTensor(Opaque):
     def __len__(self) -> NoReturn:
         raise _no_number(self, "a length", "its axes are x.shape, its dims are x.domain")
 
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):  # Python and NumPy ask for these
+                raise AttributeError(name)
+            raise unknown("a recurrent tensor", name)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
         from recurra.lang.build import as_tensor
 
@@ -71,21 +78,12 @@ class OpaqueTensor(Opaque):
 
 def _not_taken(name: str) -> DomainError:
     """A function of NumPy or torch, and what stands for it here."""
-    word = name.rpartition(".")[2]
-    mine = (o for o in OPERATORS.values() if name in (o.numpy, o.torch))
-    near = (o for o in OPERATORS.values() if word in _words(o))
-    found = next(mine, None) or next(near, None)
     return DomainError(
         f"{name} does not take recurrent tensors",
         facts="a recurrent tensor has no values while the program is written",
-        hint=f"write {found.ours}" if found else "docs/operators.md lists what there is",
+        hint=hint(name),
         loc=here(),
     )
-
-
-def _words(o: Operator) -> set[str]:
-    """The last words of its names."""
-    return {x.rpartition(".")[2] for x in (o.key, o.numpy, o.torch)}
 
 
 def _no_number(x: Any, what: str, hint: str) -> DomainError:
