@@ -212,6 +212,12 @@ def test_worlds_are_mapped(world: World, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.observed(world.first, 3), world.observed(world.first, 3))
 
 
+def test_the_state_of_another_buffer_is_refused() -> None:
+    with pytest.raises(RecurraError, match="another replay buffer") as told:
+        replay.ReplayBuffer(4).restore({"arrays": {}, "next": 0})
+    assert "it has arrays, next, but no rows, no priorities, no size" in str(told.value)
+
+
 def test_priorities_decide_what_is_drawn() -> None:
     m, random = replay.ReplayBuffer(4), np.random.default_rng(0)
 

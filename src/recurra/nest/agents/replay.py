@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recurra.errors import RecurraError, here
+
 Rows = Mapping[str, NDArray[Any]]  # by name, [rows, ..]
 
 
@@ -84,7 +86,15 @@ class ReplayBuffer:
         return {**kept, "size": self.size, "next": self.next}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """From a checkpoint's."""
+        """From a checkpoint's. Raises RecurraError if it is that of another buffer."""
+        missing = [name for name in self.state() if name not in state]
+        if missing:
+            raise RecurraError(
+                "the checkpoint has another replay buffer",
+                facts=f"it has {', '.join(state)}, but no {', no '.join(missing)}",
+                hint="begin a new run, without the checkpoint",
+                loc=here(),
+            )
         self._empty(state["size"])
         if len(state["priorities"]):
             self.add(state["rows"], state["priorities"])
