@@ -220,9 +220,20 @@ def test_arrays_that_cannot_be_lent_are_copied(backend: str):
 
 def test_what_is_no_array_is_refused():
     ctx, bounds = doubled()
-    x = torch.zeros((4, 16), dtype=torch.bfloat16)
-    with pytest.raises(rc.errors.RecurraError, match=r"input x .* array of f32\n(.*\n)?.*BFloat16"):
+    x = torch.zeros((4, 16)).to_sparse()
+    with pytest.raises(
+        rc.errors.RecurraError, match=r"input x .* array of f32\n(.*\n)?.*[Ss]parse"
+    ):
         ctx.compile(bounds, backend="numpy").run(inputs={"x": x})
+
+
+def test_halves_of_torch_are_read_as_they_are():
+    ctx, bounds = doubled()
+    x = (torch.arange(64) / 8).reshape(4, 16)
+    program = ctx.compile(bounds, backend="numpy")
+    got, want = (program.run(inputs={"x": y}) for y in (x.to(torch.bfloat16), x))
+    for name, y in want.items():
+        np.testing.assert_array_equal(got[name], y)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
