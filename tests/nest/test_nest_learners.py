@@ -215,7 +215,7 @@ def test_worlds_are_mapped(world: World, tmp_path: Path) -> None:
 def test_the_state_of_another_buffer_is_refused() -> None:
     with pytest.raises(RecurraError, match="another replay buffer") as told:
         replay.ReplayBuffer(4).restore({"arrays": {}, "next": 0})
-    assert "it has arrays, next, but no rows, no priorities, no size" in str(told.value)
+    assert "it has arrays, next, but no priorities, no size" in str(told.value)
 
 
 def test_priorities_decide_what_is_drawn() -> None:

@@ -87,7 +87,8 @@ class ReplayBuffer:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """From a checkpoint's. Raises RecurraError if it is that of another buffer."""
-        missing = [name for name in self.state() if name not in state]
+        rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # none are not kept
+        missing = [name for name in ("priorities", "size", "next", *rows) if name not in state]
         if missing:
             raise RecurraError(
                 "the checkpoint has another replay buffer",
