@@ -106,7 +106,8 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
             or g.on_cycle(n.name, n.domain.without(r.dim).dims)
         ):
             continue
-        if any(e == r.sym for _, _, e in _indices(n, r.dim, g)):
+        own = [e == r.sym for _, _, e in _indices(n, r.dim, g)]
+        if all(own) or (any(own) and r.is_point):
             continue  # in the branches of others over t: `where_read` narrows it
         by = {r.dim: at}
         small = Node(
