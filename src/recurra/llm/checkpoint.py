@@ -12,7 +12,7 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.llm.config import read_json
-from recurra.safetensors_file import opened
+from recurra.support.safetensors_file import opened
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -15,7 +15,7 @@ from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import Config
 from recurra.llm.presets import preset, tiny
 from recurra.llm.weights import DTYPES, Part, parts
-from recurra.safetensors_file import write
+from recurra.support.safetensors_file import write
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
 SHARD = 2_000_000_000  # bytes of a file, at most, unless one tensor is more

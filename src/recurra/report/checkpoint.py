@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recurra import safetensors_file
 from recurra.errors import RecurraError
 from recurra.report import atomic
-from recurra.safetensors_file import Arrays
+from recurra.support import safetensors_file
+from recurra.support.safetensors_file import Arrays
 
 FORMAT = "recurra-checkpoint-2"
 SUFFIX = ".safetensors"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from recurra import adam
 from recurra.lang.nn.modules import Parameter, advance
 from recurra.lang.optim.gradient_descent import accelerated, decayed
 from recurra.lang.optim.optimiser import Optimiser, count, state
 from recurra.lang.tensor import RecurrentTensor
+from recurra.support import adam
 
 
 class RMSprop(Optimiser):

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.adam import direction, moments
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.world import LOW
+from recurra.support.adam import direction, moments
 
 
 def values(weights: Any, seen: Any) -> Any:

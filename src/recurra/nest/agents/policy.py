@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra import safetensors_file
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import Problem
 from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import Target, target
+from recurra.support import safetensors_file
 
 Weights = Mapping[str, NDArray[np.float32]]
 """W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""

@@ -1,0 +1,1 @@
+"""What knows nothing of programs: laws, files."""
