@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, Prod, both, either, lin, negate, substitute, walk
+from recurra.ir.expr import Expr, both, lin
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Domain, is_shift
 from recurra.memory.plan import Plan, plan
@@ -21,8 +21,7 @@ from recurra.ops.control import Merge
 from recurra.rewrite.fuel import fuel
 from recurra.schedule.legal import violations
 from recurra.schedule.tree import Schedule
-from recurra.sets import isl
-from recurra.sets.dependence import asked, outside
+from recurra.sets.dependence import holds_where_read
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,8 @@ class Copy:
     def has(self, a: Ref, reader: Domain, when: Expr, sizes: Mapping[str, int]) -> bool:
         """Is there a copy of every point that a read of the original asks for?"""
         domain = self.node.domain
-        point, ties, _ = asked(self.read(a).index, domain)
-        copied = substitute(self.where, dict(zip(domain.dims, point, strict=True)))
-        missing = either(outside(point, domain), negate(copied))
-        edges = [e for r in reader for e in r.edges]
-        wrong = substitute(both(*edges, when, ties, missing), sizes)
-        return not any(isinstance(x, Prod) for x in walk(wrong)) and not isl.satisfiable(wrong)
+        copied = both(self.where, *(e for r in domain for e in r.edges))
+        return holds_where_read(copied, self.read(a).index, domain, reader, when, sizes)
 
 
 def without_duplicates(found: Plan) -> Plan:

@@ -12,7 +12,6 @@ from recurra.ir.expr import (
     Sym,
     evaluate,
     pinned,
-    substitute,
     symbols,
 )
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
@@ -23,8 +22,8 @@ from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.ops.source import Const, Input
 from recurra.rewrite.rule import Rewriting, compose, reach, rule
-from recurra.sets import isl
 from recurra.sets.boxes import around, decided
+from recurra.sets.dependence import holds_where_read
 from recurra.sets.extent import varies
 
 
@@ -108,7 +107,7 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
             continue
         own = [e == r.sym for _, _, e in _indices(n, r.dim, g)]
         if all(own) or (any(own) and r.is_point):
-            continue  # in the branches of others over t: `where_read` narrows it
+            continue  # it stays in the loop of who reads its own point; see `where_read`
         by = {r.dim: at}
         small = Node(
             g.fresh(n.name),
@@ -128,8 +127,8 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
 def where_read(n: Node, g: Rewriting) -> Node | None:
     """x over t, read nowhere but at lo <= t < hi → x over these, if that decides a branch
 
-    So it is if few points are left. Otherwise it would save less than it costs to begin, or to end,
-    later or earlier than the others of its loop.
+    The same if at most half of the points are left. A loop in which one equation has fewer points
+    than the others is cut in two, which costs more than a few points of it.
     """
     if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs:
         return None
@@ -143,7 +142,7 @@ def where_read(n: Node, g: Rewriting) -> Node | None:
 
 
 def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
-    """Are most points left out, or does a branch hold in all of the others that are read for it?"""
+    """Is at most half left, or does what it reads take one branch at all points that are left?"""
     if 2 * new.size(g.sizes) <= r.size(g.sizes):
         return True
     todo, seen = [n], {n.name}
@@ -249,20 +248,11 @@ def known_branch(n: Node, g: Rewriting) -> Node | None:
 def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
     """What operand `k` of `n` is of the one branch of `x` that all the points it reads are in."""
     assert isinstance(x.op, Merge)
-    a, points = n.args[k], dict[str, Expr | int]()
-    ranges: list[Range] = [*n.domain]
-    for e, r in zip(a.index, x.domain, strict=True):
-        if isinstance(e, Slice):
-            ranges.append(Range(f"{r.dim}'", e.hi, e.lo))
-        points[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
-    read = merge_condition(n, k) or TRUE
+    a, read = n.args[k], merge_condition(n, k) or TRUE
     for branch, when in zip(x.args, x.op.when, strict=True):
-        if branch.index != g[branch.name].domain.identity:
-            continue  # x carries it from step to step
-        here = substitute(when, points)
-        mine = Domain(tuple(ranges)).of(symbols(here) | symbols(read))
-        likely = decided(around(mine, read, g.sizes), here, g.sizes) == TRUE
-        if likely and branch.name != n.name and isl.always(here, mine, (read,)):
+        if branch.name == n.name or branch.index != g[branch.name].domain.identity:
+            continue  # what x carries from step to step is read of x
+        if holds_where_read(when, a.index, x.domain, n.domain, read):
             return compose(a, x.domain, branch)
     return None
 

@@ -10,7 +10,7 @@ one over h keeps them apart, and x at every point is stored for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from recurra.ir.expr import Expr, Sym, lin, pinned, symbols
@@ -89,28 +89,27 @@ def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
 
 def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Promotion | None:
     """What an operand needs of one point of a dim that it lacks, if that is read there alone."""
-    members: dict[str, bool] = {}  # does it depend on the point?
-    sources: set[str] = set()
-
-    def depends(name: str) -> bool:
-        n = graph[name]
-        if name in members or dim in n.domain:
-            return members.get(name, False)
-        members[name] = False  # a cycle is none of what one point needs
+    lacking, sources, todo = {first}, set[str](), [first] if dim not in graph[first].domain else []
+    depend: list[str] = []  # on the point
+    while todo:
+        n = graph[todo.pop()]
         for a in n.args:
-            source = graph[a.name]
-            if dim not in source.domain:
-                members[name] |= depends(a.name)
-            elif a.index[source.domain.dims.index(dim)] == at:
+            dims = graph[a.name].domain.dims
+            if dim not in dims:
+                if a.name not in lacking and graph.is_identity(a):
+                    lacking.add(a.name)
+                    todo.append(a.name)
+            elif a.index[dims.index(dim)] == at:
                 sources.add(a.name)
-                members[name] = True
-        return members[name]
-
-    if not depends(first):
-        return None
-    every = frozenset(name for name, yes in members.items() if yes)
-    made = Promotion(dim, at, every, frozenset(sources), reader)
-    return made if all(_may(graph, made, name) for name in every) else None
+                depend.append(n.name)
+    members = set(depend)
+    while depend:
+        for r, k in graph.readers[depend.pop()]:
+            if r.name in lacking - members and graph.is_identity(r.args[k]):
+                members.add(r.name)
+                depend.append(r.name)
+    made = Promotion(dim, at, frozenset(members), frozenset(sources), reader)
+    return made if first in members and all(_may(graph, made, name) for name in members) else None
 
 
 def _may(graph: Graph, made: Promotion, name: str) -> bool:
@@ -140,23 +139,18 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     """Compute what keeps two loops apart for one point in the loop that they then are."""
     free = frozenset(free_dims(graph, cx).all)
     for found in promotions(graph, free):
-        before = _loops(graph, cx, free)
-        if any(before.get(s) == before.get(found.reader) for s in found.sources):
-            continue
         new = found.applied(graph)
-        after = _loops(new, cx, free)
-        joined = any(after.get(s) == after.get(found.reader) for s in found.sources)
-        if joined and fuel().burn("between two loops → in one", found.reader):
+        joins = not _is_one_loop(graph, found, cx, free) and _is_one_loop(new, found, cx, free)
+        if joins and fuel().burn("between two loops → in one", found.reader):
             graph = new
             cx.remark(found)
     return graph
 
 
-def _loops(
-    graph: Graph, cx: CompileContext, free: frozenset[str]
-) -> Mapping[str, tuple[object, ...]]:
-    """The loops around every equation that is in one."""
-    return {name: phase[:-1] for name, phase in cx.phases(graph, free).items()}
+def _is_one_loop(graph: Graph, found: Promotion, cx: CompileContext, free: frozenset[str]) -> bool:
+    """Tell whether the reader and a source would run in the same loops."""
+    around = {name: phase[:-1] for name, phase in cx.phases(graph, free).items()}
+    return any(around.get(s) == around.get(found.reader) for s in found.sources)
 
 
 PROMOTE = Pass("promote", run, applies)

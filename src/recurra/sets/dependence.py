@@ -5,7 +5,8 @@ y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from recurra.ir.expr import (
     TRUE,
@@ -22,6 +23,7 @@ from recurra.ir.expr import (
     minimum,
     mod,
     negate,
+    substitute,
     symbols,
     walk,
 )
@@ -85,6 +87,26 @@ def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
         if isl.satisfiable(both(*_points(sink, wrong), wrong)):
             return False
     return True
+
+
+def holds_where_read(
+    condition: Expr,
+    index: Sequence[Index],
+    source: Domain,
+    reader: Domain,
+    when: Expr,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
+    """Does a condition on points of a source hold at each that is asked for, where `when` does?
+
+    For the bounds that are given, and whatever the others; False when unsure.
+    """
+    point, ties, _ = asked(index, source)
+    wrong = negate(substitute(condition, dict(zip(source.dims, point, strict=True))))
+    found = both(when, ties, wrong)
+    inside = [e for r in reader.of(symbols(found)) for e in r.edges]
+    found = substitute(both(*inside, found), sizes)
+    return not any(isinstance(x, Prod) for x in walk(found)) and not isl.satisfiable(found)
 
 
 def readers(
