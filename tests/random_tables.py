@@ -18,7 +18,7 @@ def write(seed: int) -> Table:
     looped = pick.random() < 0.4  # tables one after the other, each from the last cell of another
     ctx = rc.Context(dims=shuffled("b k s t", seed))
     with ctx as ((b, B), (k, K), (s, S), (t, T)):
-        bounds = {B: pick.randint(1, 3), K: 2, S: pick.randint(1, 6), T: pick.randint(1, 6)}
+        bounds = {B: pick.randint(1, 3), K: 2, S: pick.randint(2, 8), T: pick.randint(2, 8)}
         shape = (2,) if pick.random() < 0.4 else ()
         sign = pick.choice((1, -1))
         shifts = [(sign * i, sign * j) for i, j in pick.sample(NEAR, pick.randint(2, 3))]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import FALSE, TRUE, mul
+from recurra.ir.expr import FALSE, TRUE, mul, symbols
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
@@ -22,6 +22,7 @@ from recurra.ops.source import Const, Value
 from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, sub_itself
 from recurra.rewrite.extremes import extremes
 from recurra.rewrite.rule import Rewriting, is_const, rule
+from recurra.sets.boxes import decided
 
 
 def _same(n: Node, g: Rewriting, k: int) -> Ref | None:
@@ -41,14 +42,14 @@ def plain_merge(n: Node, g: Rewriting) -> Ref | None:
 
 @rule(Merge)
 def dead_branch(n: Node, g: Rewriting) -> Node | None:
-    """merge(x, y, when=(ψ, false)) → merge(x, when=(ψ))"""
+    """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(n.op, Merge)
-    live = [k for k, c in enumerate(n.op.when) if c != FALSE]
-    if len(live) == len(n.args):
+    known = [decided(n.domain.of(symbols(c)), c, g.sizes) for c in n.op.when]
+    live = [k for k, c in enumerate(known) if c != FALSE]
+    if not live or len(live) == len(n.args):
         return None
-    return replace(
-        n, op=Merge(when=tuple(n.op.when[k] for k in live)), args=tuple(n.args[k] for k in live)
-    )
+    when = tuple(TRUE if known[k] == TRUE else n.op.when[k] for k in live)
+    return replace(n, op=Merge(when=when), args=tuple(n.args[k] for k in live))
 
 
 @rule(el.Detach, el.WithGradient)
