@@ -51,6 +51,19 @@ def test_a_name_that_is_free_again_is_another_equation() -> None:
     assert (first.name, second.name, third.name) == ("first", "second", "third")
 
 
+def test_an_input_takes_the_name_that_a_declared_tensor_gives_up() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,))
+        h = rc.like(rc.f32, (t,))  # called x until it is known to be h
+        h[0] = x[0]
+        h[t] = h[t - 1] + x
+        rc.output(h=h)
+    assert (x.name, h.name) == ("x", "h")
+    program = ctx.compile({T: 3}, backend="numpy")
+    assert program.run(inputs={"x": np.ones(3, "f4")})["h"].tolist() == [1.0, 2.0, 3.0]
+
+
 def test_a_program_goes_on_after_a_rename() -> None:
     ctx = rc.Context(dims="t")
     with ctx as ((t, _),):

@@ -352,11 +352,13 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     }
     named = {x.name for k, x in mine.items() if x.name == k}
     names: dict[str, str] = {}
-    taken = set(tracer.nodes)
-    for name, x in mine.items():
-        if x.name in tracer.nodes and x.name not in {*named, *names} and name not in taken:
-            names[x.name] = name
-            taken = taken - {x.name} | {name}
+    taken, known = set(tracer.nodes), -1
+    while known != len(names):  # a name that one equation gives up is free for another
+        known = len(names)
+        for name, x in mine.items():
+            if x.name in tracer.nodes and x.name not in {*named, *names} and name not in taken:
+                names[x.name] = name
+                taken = taken - {x.name} | {name}
     tracer.rename(names)
 
 
