@@ -28,9 +28,9 @@ class Read:
     @property
     def ref(self) -> Ref:
         """What is read, by the name that the equation has now."""
-        for old, new in self.tracer.renamed[self._seen :]:
-            if self._ref.name == old:
-                self._ref = Ref(new, self._ref.index)
+        for names in self.tracer.renamed[self._seen :]:
+            if self._ref.name in names:
+                self._ref = Ref(names[self._ref.name], self._ref.index)
         self._seen = len(self.tracer.renamed)
         return self._ref
 

@@ -49,7 +49,7 @@ class Tracer:
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
-    renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
+    renamed: list[Mapping[str, str]] = field(default_factory=list)  # old to new, as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     # what is done to the finished graph, each once and in this order
     finishing: dict[Callable[[Graph], Graph], None] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Tracer:
             for b in branches:
                 if b.value.name in names:
                     b.value = Ref(names[b.value.name], b.value.index)
-        self.renamed += names.items()
+        self.renamed.append(names)
         self.final = {new(name) for name in self.final}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
         self.outputs = [new(o) for o in self.outputs]
