@@ -217,7 +217,7 @@ class _Split:
     def worthwhile(self) -> bool:
         """All products of the early points, and what they wait for, can be taken out.
 
-        What the merge reads there is given: a state that runs backwards, `t < T-1` of x[t+1], is not.
+        What the merge reads there is given: not so a state that runs backwards, x[t+1] below T-1.
         """
         given = self.branch(self.m)
         if given is None or given.name in self.cycle:
