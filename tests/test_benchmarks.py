@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import benchmarks.launch
+import benchmarks.programs
 from benchmarks.table import markdown
 from benchmarks.workload import Workload, as_numpy, on_backend
 from documents import ROOT
@@ -41,7 +42,13 @@ def test_a_program_of_launch_agrees_with_the_form_by_hand(name: str, backend: st
     expect_agreement(Workload("launch", name), backend, backend)
 
 
-@pytest.mark.parametrize("suite", ["launch"])
+@pytest.mark.parametrize("name", benchmarks.programs.NAMES)
+@pytest.mark.usefixtures("hasty_xla")
+def test_a_program_from_a_paper_agrees_with_the_form_by_hand(name: str) -> None:
+    expect_agreement(Workload("programs", name), "jax", "jax")
+
+
+@pytest.mark.parametrize("suite", ["launch", "programs"])
 def test_every_file_of_a_suite_is_in_its_list(suite: str) -> None:
     module = getattr(benchmarks, suite)
     files = {path.stem for path in (ROOT / "benchmarks" / suite).glob("*.py")}
