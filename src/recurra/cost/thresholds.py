@@ -157,7 +157,7 @@ ARENA_SEARCH_HALVINGS = 24
 ARENA_SOLVER_TRIES = 6
 """Sizes of the arena at which a solver of the user is asked: each may take minutes."""
 MAX_ISL_SECONDS = 10
-"""Seconds of a processor for a question to isl's scheduler: REINFORCE, of 207 statements, takes 3."""
+"""Seconds of a processor for a question to isl: REINFORCE, of 207 statements, takes 3."""
 ISL_MIN_BOUND = 8
 """What isl may assume that bounds are at least, where they are: it takes much longer without."""
 
