@@ -112,8 +112,14 @@ MIN_LAUNCH_STEPS, MAX_LAUNCH_STEPS = 8, 1024
 TARGET_LAUNCH_NS = 2e6
 """Nanoseconds of work of a launch: its own cost (`LAUNCH_NS`, some arrays) is then small, and the
 host sees it often."""
+MAX_SINGLE_LAUNCH_NS = 1e9
+"""Nanoseconds of work of a program that is one launch where nobody watches it. A guess: nothing
+interrupts a launch, and whoever asks to stop is to wait for a few seconds at most."""
 LAUNCH_NS = 2.5e3
 """Nanoseconds of a launch beside its work; the measurement is not on record."""
+MAX_PASSED_BYTES = 1 << 16
+"""Bytes of an input that goes with a call of XLA, which copies it: to lend it by DLPack takes some
+10 us, as long as to copy so many."""
 LAUNCH_ARRAY_NS = 3.5e3
 """Nanoseconds of every array that a launch is given; the measurement is not on record."""
 MIN_OVERLAPPED_NS = 1e5

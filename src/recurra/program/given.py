@@ -117,6 +117,18 @@ class Given:
         return numbers(given, name, store.type.dtype, loc)
 
 
+def taken(given: Any, name: str, dtype: str, loc: Loc | None, backend: Backend) -> Any:
+    """An input in the caller's layout, where it lies if it can be read there.
+
+    Raises ShapeError where its type cannot hold a value.
+    """
+    plain = _detached(given)
+    its = str(getattr(plain, "dtype", "")).rpartition(".")[2]
+    if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and _row_by_row(plain):
+        return backend.taken(plain)
+    return backend.taken(np.ascontiguousarray(numbers(plain, name, dtype, loc)))
+
+
 def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
     """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"

@@ -21,7 +21,12 @@ from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
 from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
-from recurra.cost.thresholds import GPU_POLL_STEPS, MIN_OVERLAPPED_NS, XLA_UNTILED_STEP_NS
+from recurra.cost.thresholds import (
+    GPU_POLL_STEPS,
+    MAX_PASSED_BYTES,
+    MIN_OVERLAPPED_NS,
+    XLA_UNTILED_STEP_NS,
+)
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_wide
@@ -32,6 +37,7 @@ from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.machine import Until
 from recurra.program.region import Region
+from recurra.program.single_launch import Entire, Finish, single_launch
 
 
 class JaxMachine:
@@ -202,6 +208,17 @@ class JaxBackend:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(self.function(plan, region), donate_argnums=donated)
+
+    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+        launch = self.function(plan, region)
+        made = single_launch(plan, region, launch, self.machine, finish)
+        return in_its_bits(plan, jax.jit(made))
+
+    def taken(self, x: Any) -> Any:
+        """A small array goes with the call, which copies it; so does one of JAX, which lends it."""
+        if isinstance(x, np.ndarray) and x.nbytes <= MAX_PASSED_BYTES:
+            return x
+        return x if isinstance(x, jax.Array) else self.borrow(x)
 
     def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""

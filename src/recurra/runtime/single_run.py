@@ -1,0 +1,74 @@
+"""single_run: a run that nobody watches, of a program without host calls: one launch.
+
+Inputs are taken as they are, results leave as they were asked for, nothing is done in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from recurra.compiler.options import expect_seed
+from recurra.program.execute import Joining
+from recurra.program.given import taken
+from recurra.program.lower import Program
+from recurra.program.single_launch import Entire, as_domain
+from recurra.runtime.compilation import Compilation
+from recurra.runtime.inputs import expect_inputs
+
+if TYPE_CHECKING:
+    from recurra.runtime.runner import RunRequest
+
+
+class SingleRun:
+    """Runs a program as one launch. Results are made what the user wrote in there, if they stay on
+    the device; on the host that is a view."""
+
+    def __init__(self, compilation: Compilation, program: Program) -> None:
+        self.compilation, self.program = compilation, program
+        self.backend = cast(Joining, compilation.backend)
+        self.read = [x for x in compilation.inputs.values() if x.is_read]
+        plan = program.plan
+        self.made = {n: as_domain(plan, plan.stores[n]) for n in dict.fromkeys(plan.graph.outputs)}
+
+    @cached_property
+    def stores(self) -> Entire:
+        """The launch whose results are the stores of outputs."""
+        return self.launch(lambda made, xp: tuple(made[n] for n in self.made))
+
+    @cached_property
+    def arrays(self) -> Entire:
+        """The launch whose results are those of the user."""
+        return self.launch(self.results)
+
+    def launch(self, finish: Any) -> Entire:
+        """The program, ready to be compiled at its first run."""
+        (region,) = self.program.regions
+        return self.backend.entire(self.program.plan, region, finish)
+
+    def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+        """Every named tensor, [*dims of its domain, *shape]."""
+        c, made = self.compilation, {n: self.made[n](x, xp) for n, x in stores.items()}
+        return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
+
+    def run(self, request: RunRequest) -> dict[str, Any]:
+        """Every named tensor, by name; all of them are there when this returns."""
+        c, backend, since = self.compilation, self.backend, time.perf_counter()
+        expect_inputs(c.inputs, request.inputs)
+        expect_seed(request.seed)
+        given = request.inputs
+        inputs = {
+            x.name: taken(given[x.name], x.name, x.type.dtype, x.loc, backend) for x in self.read
+        }
+        launch = self.arrays if request.native else self.stores
+        made = backend.wait(launch(np.uint32(request.seed), inputs))
+        if not request.native:
+            copies = dict(zip(self.made, map(backend.result, made), strict=True))
+            made = self.results(copies, np)
+        ms = (time.perf_counter() - since) * 1e3
+        c.compiled.stages.tell("launches", f"all of the program: {ms:.1f} ms")
+        return dict(zip(c.named, made, strict=True))
