@@ -36,8 +36,8 @@ class Region:
     stores: tuple[str, ...]  # written here: donated
     reads: tuple[str, ...] = ()  # stores that are only read here
     ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
-    born: tuple[str, ...] = ()  # stores that nobody else knows: they begin, and end, in here
     tail: Loop | None = None  # it only fills stores where that loop left out points
+    born: tuple[str, ...] = ()  # stores that nobody else knows: they begin, and end, in here
 
     @property
     def asks(self) -> bool:
