@@ -23,7 +23,6 @@ from recurra.program.placed import placed
 from recurra.program.region import Region
 from recurra.program.sampled import sampling
 from recurra.program.shards import Shards
-from recurra.program.single_launch import Entire, Finish
 from recurra.program.source import source as written
 from recurra.program.steps import times
 from recurra.program.streamed import streamed
@@ -100,18 +99,6 @@ class Backend(Protocol):
 
     def result(self, x: Any) -> Any:
         """A NumPy array, of one that no launch is given again."""
-        ...
-
-
-class Joining(Backend, Protocol):
-    """A backend that makes one function of a program, with all that is around its kernels."""
-
-    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
-        """f(seed, inputs) -> results, of a region that is all of a program."""
-        ...
-
-    def taken(self, x: Any) -> Any:
-        """What `entire` takes of a caller's array: it only reads it, and only while it runs."""
         ...
 
 

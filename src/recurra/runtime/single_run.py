@@ -8,20 +8,34 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from recurra.compiler.options import expect_seed
-from recurra.program.execute import Joining
-from recurra.program.given import taken
+from recurra.memory.plan import Plan
+from recurra.program.execute import Backend
+from recurra.program.given import lendable
 from recurra.program.lower import Program
-from recurra.program.single_launch import Entire, as_domain
+from recurra.program.region import Region
+from recurra.program.single_launch import Entire, Finish, as_domain
 from recurra.runtime.compilation import Compilation
-from recurra.runtime.inputs import expect_inputs
+from recurra.runtime.inputs import ProgramInput, expect_inputs
 
 if TYPE_CHECKING:
     from recurra.runtime.runner import RunRequest
+
+
+class Joining(Backend, Protocol):
+    """A backend that makes one function of a program, with all that is around its kernels."""
+
+    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+        """f(seed, inputs) -> results, of a region that is all of a program."""
+        ...
+
+    def taken(self, x: Any) -> Any:
+        """What `entire` takes of a caller's array: it only reads it, and only while it runs."""
+        ...
 
 
 class SingleRun:
@@ -45,7 +59,7 @@ class SingleRun:
         """The launch whose results are those of the user."""
         return self.launch(self.results)
 
-    def launch(self, finish: Any) -> Entire:
+    def launch(self, finish: Finish) -> Entire:
         """The program, ready to be compiled at its first run."""
         (region,) = self.program.regions
         return self.backend.entire(self.program.plan, region, finish)
@@ -55,15 +69,16 @@ class SingleRun:
         c, made = self.compilation, {n: self.made[n](x, xp) for n, x in stores.items()}
         return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
 
+    def lendable(self, x: ProgramInput, request: RunRequest) -> Any:
+        """An input as it was given, or in the type that it has in the program."""
+        return lendable(request.inputs[x.name], x.name, x.type.dtype, x.loc)
+
     def run(self, request: RunRequest) -> dict[str, Any]:
         """Every named tensor, by name; all of them are there when this returns."""
         c, backend, since = self.compilation, self.backend, time.perf_counter()
         expect_inputs(c.inputs, request.inputs)
         expect_seed(request.seed)
-        given = request.inputs
-        inputs = {
-            x.name: taken(given[x.name], x.name, x.type.dtype, x.loc, backend) for x in self.read
-        }
+        inputs = {x.name: backend.taken(self.lendable(x, request)) for x in self.read}
         launch = self.arrays if request.native else self.stores
         made = backend.wait(launch(np.uint32(request.seed), inputs))
         if not request.native:

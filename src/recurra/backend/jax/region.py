@@ -35,6 +35,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
+from recurra.program.given import row_by_row
 from recurra.program.machine import Until
 from recurra.program.region import Region
 from recurra.program.single_launch import Entire, Finish, single_launch
@@ -215,10 +216,12 @@ class JaxBackend:
         return in_its_bits(plan, jax.jit(made))
 
     def taken(self, x: Any) -> Any:
-        """A small array goes with the call, which copies it; so does one of JAX, which lends it."""
-        if isinstance(x, np.ndarray) and x.nbytes <= MAX_PASSED_BYTES:
-            return x
-        return x if isinstance(x, jax.Array) else self.borrow(x)
+        """A small array goes with the call, which copies it, and so does one that cannot be lent;
+        arrays of JAX are what they are."""
+        if not isinstance(x, np.ndarray):
+            return x if isinstance(x, jax.Array) else self.borrow(x)
+        lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
+        return self.borrow(x) if lent else x
 
     def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
