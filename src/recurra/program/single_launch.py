@@ -28,14 +28,15 @@ Entire = Callable[[Any, Arrays], tuple[Any, ...]]
 """(seed, inputs as the caller has them) -> results"""
 
 
-def single(program: Program, prices: Prices) -> Program | None:
-    """The program as one launch; None: the host has something to do in it.
+def single(plan: Plan, program: Program, prices: Prices) -> Program | None:
+    """The program of a plan as one launch; None: the host has something to do in `program`.
 
-    Or it would take long: nothing interrupts a launch.
+    Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
+    pieces there, here it is whole.
     """
-    plan, items = program.plan, program.plan.schedule.items
+    items = plan.schedule.items
     on_host = any(not isinstance(x, (Launch, ChunkLoop)) for x in program.items)
-    if on_host or plan.arena is not None or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS:
+    if on_host or program.plan.arena is not None or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS:
         return None
     r = region(plan, "program", items, effective(plan), (), set())
     born = tuple(s for s in r.stores if not plan.stores[s].output)

@@ -63,7 +63,7 @@ class Compilation:
         asks = self.check or self.effects or self.workers > 1
         if asks or not self.joins or not hasattr(self.backend, "entire"):
             return None
-        return single(self.compiled.program, self.target.prices)
+        return single(self.compiled.plan, self.compiled.program, self.target.prices)
 
     @property
     def workers(self) -> int:
