@@ -24,9 +24,12 @@ TEMPORARY, SPARE = ".part-", ".spare"
 LARGEST = 1 << 24  # bytes of a spare file: it takes their room for as long as the folder is there
 
 
-def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
-    """Replaces `path` by the concatenated chunks, all or nothing; raises OSError."""
-    with _written(path, chunks) as temporary:
+def replace(path: str | Path, chunks: Iterable[bytes], mode: int = 0o666) -> None:
+    """Replaces `path` by the concatenated chunks, all or nothing; raises OSError.
+
+    `mode` says who may read and write it, as far as the umask allows.
+    """
+    with _written(path, chunks, mode=mode) as temporary:
         os.fsync(temporary.fileno())
         temporary.close()
         os.replace(temporary.name, path)
@@ -100,13 +103,17 @@ def _alone(handle: int) -> bool:
 
 @contextmanager
 def _written(
-    path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None
+    path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None, mode: int = 0o666
 ) -> Generator[FileIO, None, None]:
     """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
     folder, name = os.path.split(path)
     name = spare.name if spare else os.path.join(folder, f"{TEMPORARY}{os.getpid()}-{name}")
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
     try:
-        with spare or open(name, "wb", buffering=0) as file:
+        with spare or open(name, "wb", buffering=0, opener=opener) as file:
             for chunk in chunks:
                 while chunk:
                     chunk = chunk[file.write(chunk) :]
