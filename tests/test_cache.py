@@ -17,6 +17,7 @@ import recurra as rc
 from recurra import cache, fitting
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.errors import NotFiniteError
 from recurra.runtime import compilation
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +130,34 @@ def test_passes_that_are_looked_at_run(folder: Path, monkeypatch: pytest.MonkeyP
             m.setattr(compilation, "compile_graph", no_passes)
             with pytest.raises(AssertionError, match="compiled again"):
                 program()
+
+
+LINES = """
+import numpy as np
+import recurra as rc
+ctx = rc.Context(dims="i")
+with ctx as ((i, I),):
+    x = rc.constant(np.arange(3.0, dtype=np.float32)).log()
+    y = rc.like(rc.f32[3], domain=(i,), name="y")
+    y[0] = x
+    y[i + 1] = y * 2.0
+    rc.output(y=y)
+compiled = ctx.compile({I: 3}, check="nan")
+"""
+
+
+def test_lines_are_those_of_today(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is found though lines above it are new, and an error shows the line of now."""
+    lines: list[int] = []
+    for above in ("", "\n" * 7):
+        scope: dict[str, Any] = {}
+        exec(compile(above + LINES, "user.py", "exec"), scope)
+        with pytest.raises(NotFiniteError) as error:
+            scope["compiled"].run()
+        assert error.value.loc is not None
+        lines.append(error.value.loc.line)
+        monkeypatch.setattr(compilation, "compile_graph", no_passes)
+    assert lines == [6, 13]
 
 
 TEXTS = """

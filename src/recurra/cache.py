@@ -31,6 +31,7 @@ import recurra
 from recurra import processor
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import Target
+from recurra.errors import Loc
 from recurra.ir.graph import Graph
 from recurra.ir.resource import Resource, by_key
 from recurra.ops.control import Foreign
@@ -145,36 +146,51 @@ class Entry:
 
 
 class _Saver(pickle.Pickler):
-    """Writes the keys of arrays and functions in their place."""
+    """Writes the names of what every process has of its own in its place.
 
-    def persistent_id(self, obj: Any) -> str | None:
+    These are the keys of arrays and functions, and the places of lines among those of the graph:
+    an edit above a program moves its lines, and does not change it.
+    """
+
+    def __init__(self, file: IO[bytes], graph: Graph):
+        super().__init__(file)
+        lines = _lines(graph)
+        self.places = {loc: k for k, loc in reversed([*enumerate(lines)]) if loc is not None}
+
+    def persistent_id(self, obj: Any) -> str | int | None:
+        if isinstance(obj, Loc):
+            return self.places.get(obj)
         return obj.key if isinstance(obj, Resource) and obj.value is not None else None
 
 
 class _Loader(pickle.Unpickler):
-    """Puts in the arrays and functions that are at hand."""
+    """Puts in the arrays, functions and lines that are at hand."""
 
-    def __init__(self, file: IO[bytes], resources: Mapping[str, Resource[Any]]):
+    def __init__(self, file: IO[bytes], graph: Graph):
         super().__init__(file)
-        self.resources = resources
+        self.resources, self.lines = by_key(graph.resources()), _lines(graph)
 
-    def persistent_load(self, pid: str) -> Resource[Any]:
-        return self.resources[pid]
+    def persistent_load(self, pid: str | int) -> Resource[Any] | Loc | None:
+        return self.lines[pid] if isinstance(pid, int) else self.resources[pid]
+
+
+def _lines(graph: Graph) -> list[Loc | None]:
+    """Return the lines of all equations and their branches, in one order."""
+    return [loc for n in graph.nodes.values() for loc in (n.loc, *n.locs)]
 
 
 def program(entry: Entry | None, graph: Graph, compile: Callable[[], T]) -> T:
     """A compiled program: the one that is kept, or a new one, which is.
 
-    Its arrays and functions are those of `graph`, which it is compiled from.
+    Its arrays and functions, and the lines that it was written in, are those of `graph`.
     """
     if entry is None:
         return compile()
-    resources = by_key(graph.resources())
-    found: T | None = entry.get("program", lambda data: _Loader(BytesIO(data), resources).load())
+    found: T | None = entry.get("program", lambda data: _Loader(BytesIO(data), graph).load())
     if found is not None:
         return found
     made, file = compile(), BytesIO()
-    _Saver(file).dump(made)
+    _Saver(file, graph).dump(made)
     entry.put("program", file.getvalue())
     return made
 

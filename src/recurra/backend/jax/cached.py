@@ -68,8 +68,10 @@ def place() -> str:
     """What JAX compiles for, and how it is set: a name of its own."""
     device = devices()[0]
     told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
+    told.append(device.client.platform_version)  # of the compiler for a GPU
     config: Any = jax.config
     told += [config.jax_enable_x64, config.jax_default_matmul_precision]
+    told.append(config.read("jax_disable_most_optimizations"))
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
