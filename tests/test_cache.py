@@ -10,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -52,8 +53,9 @@ def no_passes(*_: Any, **__: Any) -> Any:
 def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = program(chunk=4)
     want = first.run(seed=3)["norm"]
+    regions = [r.name for r in first.compiled.program.regions]
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
-    assert parts == sorted(["program", *(r.name for r in first.compiled.program.regions)])
+    assert parts == sorted(["program", *regions, *["code"] * len(regions)])
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
     from recurra.backend.jax.cached import CachedJax
 
@@ -70,6 +72,84 @@ def test_a_resumed_run_needs_what_travels(folder: Path) -> None:
     want = whole.run(seed=3, on_state=lambda s: states.append((s.hi, dict(s.variables))))["norm"]
     got = program(chunk=4).run(seed=3, resume=states[1])["norm"]
     assert got.tolist() == want[8:].tolist()
+
+
+def test_regions_of_one_text_are_compiled_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies between the calls is twice the same, and also in the program for other bounds."""
+    made: list[Any] = []
+    compiles = jax.stages.Lowered.compile
+
+    def counted(lowered: Any, *args: Any, **options: Any) -> Any:
+        made.append(lowered)
+        return compiles(lowered, *args, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        x = rc.like(rc.f32[()], domain=(i,), name="x")
+        x[0] = 0.5
+        y = x
+        for k in range(3):
+            y = rc.call(lambda a, k=k: a + k, rc.f32[()], y.sin() * 2.0)
+        x[i + 1] = y
+        rc.output(y=y)
+    compiled = ctx.compile({I: 4})
+    want = compiled.run()["y"]
+    assert len(compiled.compiled.program.regions) == 5
+    assert len(made) == 4
+    assert len(list(folder.glob("*/code"))) == 4
+    del made[:]
+    np.testing.assert_array_equal(ctx.compile({I: 4}).run()["y"], want)
+    assert made == []
+    np.testing.assert_array_equal(ctx.compile({I: 3}).run()["y"], want[:3])
+    assert len(made) == 1  # the one that has a store
+
+
+def called(other: bool) -> Any:
+    """A function of JAX that calls one of Python."""
+
+    def host(x: Any) -> Any:
+        return np.asarray(x) * (3 if other else 2)
+
+    def on_host(x: Any) -> Any:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        x = rc.like(rc.f32[2], domain=(i,), name="x")
+        x[0] = rc.constant(np.ones(2, np.float32))
+        x[i + 1] = rc.jax_fn(on_host, "on_host")(x)
+        rc.output(x=x)
+    return ctx.compile({I: 3})
+
+
+def test_code_that_calls_this_process_is_not_kept(folder: Path) -> None:
+    """Its text says nothing of what it calls."""
+    for _ in range(2):
+        for other, last in ((False, 4.0), (True, 9.0)):
+            assert called(other).run()["x"][2].tolist() == [last, last]
+        regions = called(other).compiled.program.regions
+    assert len(list(folder.glob("*/code"))) == len(regions) - 1
+
+
+def test_arguments_that_are_not_used_tell_regions_apart() -> None:
+    from recurra.backend.jax.cached import text_of
+
+    number = jax.ShapeDtypeStruct((), np.float32)
+    lowered = [jax.jit(f).lower(number, number) for f in (lambda a, b: a + 1, lambda a, b: b + 1)]
+    texts = [x.as_text().partition("\n")[2] for x in lowered]
+    assert texts[0] == texts[1]
+    assert text_of(lowered[0]) != text_of(lowered[1])
+
+
+def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RECURRA_CACHE": str(tmp_path)}
+    env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
+    found = [subprocess.check_output(code, text=True, env=env) for _ in range(2)]
+    assert found[0] == found[1]
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -105,10 +185,10 @@ def test_a_program_of_the_outside_world_is_found_again(
 def test_programs_that_differ_are_told_apart(folder: Path, other: dict[str, Any]) -> None:
     program()
     program(**other)
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.glob("*/program"))) == 2
 
 
-@pytest.mark.parametrize("part", ["program", "region"])
+@pytest.mark.parametrize("part", ["program", "region", "code"])
 def test_what_is_damaged_is_made_again(
     folder: Path, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

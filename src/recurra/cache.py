@@ -1,12 +1,14 @@
 """cache: the compilation cache, in which the next start finds what this one has compiled.
 
     RECURRA_CACHE/recurra/programs/3f0c../program          passes, schedule, plan and host code
-    RECURRA_CACHE/recurra/programs/3f0c../region_1_i-9b..  a region as XLA made it for this machine
+    RECURRA_CACHE/recurra/programs/3f0c../region_1_i-9b..  the name of a region's code
+    RECURRA_CACHE/recurra/programs/52e1../code             a region as XLA made it for this machine
 
-The name of an entry is a hash of all that decides what is made: the equations, with the arrays and
-functions that they name, bounds, options, this code, its libraries and the machine. A part is a
-digest and what it is of. Entries are code: they are loaded only if nobody else can write them.
-To empty the cache, delete the folder `programs`.
+The name of an entry is a hash of all that decides what is made: of a program the equations, with
+the arrays and functions that they name, bounds, options, this code, its libraries and the machine;
+of a region its text for XLA, the libraries and the machine. A part is a digest and what it is of.
+Entries are code: they are loaded only if nobody else can write them. To empty the cache, delete the
+folder `programs`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ PRUNED_EVERY = LARGEST >> 5  # bytes that a process writes before it looks again
 LIBRARIES = ("jax", "jaxlib", "numpy")
 OURS = Path("recurra", "programs")  # below the folder that is given: all that is ever removed
 ENTRY = re.compile(r"[0-9a-f]{32}")
-PART = re.compile(rf"({re.escape(atomic.TEMPORARY)}\d+-)?(program|memory-\d+|\w+-[0-9a-f]{{12}})")
+PART = re.compile(
+    rf"({re.escape(atomic.TEMPORARY)}\d+-)?(program|code|memory-\d+|\w+-[0-9a-f]{{12}})"
+)
 DIGEST = hashlib.sha256().digest_size
 T = TypeVar("T")
 
@@ -97,21 +101,21 @@ class Folder:
             self.tell(f"nothing is kept in {self.path}: {error.strerror or error}", "not kept")
         if is_due:
             try:
-                prune(self.path, LARGEST)
+                with atomic.locked(self.path):
+                    prune(self.path, LARGEST)
             except OSError as error:
                 why = error.strerror or error
                 self.tell(f"{self.path} could not be kept to {LARGEST >> 20} MiB: {why}", "full")
 
     def _write(self, path: Path, whole: bytes) -> OSError | NotPrivateError | None:
         try:
-            for _ in range(2):  # another process may remove the folder, to make room
+            private_files.make_folder(self.path, self.given)
+            with atomic.locked(self.path, shared=True):  # nobody removes what is being written
                 private_files.make_folder(path.parent, self.given)
-                with suppress(FileNotFoundError):
-                    atomic.replace(path, [whole], mode=0o600)
-                    return None
-            return FileNotFoundError(f"{path.parent} is removed all the time")
+                atomic.replace(path, [whole], mode=0o600)
         except (OSError, NotPrivateError) as error:
             return error
+        return None
 
 
 folder_at = cache(Folder)
@@ -126,6 +130,18 @@ class Entry:
 
     def __str__(self) -> str:
         return str(self.folder.path / self.name)
+
+    def beside(self, name: str) -> Entry:
+        """Return another entry of the folder."""
+        return Entry(self.folder, name)
+
+    def beside_for(self, text: str) -> Entry:
+        """Return the entry of what compilers make of a text on this machine."""
+        return Entry(self.folder, _name(compilers(), text))
+
+    def tell(self, line: str) -> None:
+        """Print a line on standard error, once."""
+        self.folder.tell(line)
 
     def get(self, part: str, load: Callable[[bytes], T]) -> T | None:
         """Return a part if it is there; one that cannot be loaded is told of, and made again."""
@@ -215,25 +231,35 @@ def entry(
         for n in graph.nodes.values()
         if isinstance(n.op, Data)
     }
-    known = [str(graph), sorted(sizes.items()), options, target, this_code()]
-    key = hashlib.sha256(repr([*known, sorted(arrays.items()), functions]).encode())
-    return Entry(folder_at(given), key.hexdigest()[:32])
+    known = [str(graph), sorted(sizes.items()), options, target, this_code(), compilers()]
+    name = _name(*known, sorted(arrays.items()), functions)
+    return Entry(folder_at(given), name)
+
+
+def _name(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 @cache
 def this_code() -> str:
-    """Our source, the libraries and the processor that regions are made for."""
+    """Our source."""
     digest = hashlib.sha256()
     root = Path(recurra.__file__).parent
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def compilers() -> str:
+    """The libraries that compile, and the processor that they compile for."""
     versions: list[str] = []
     for name in LIBRARIES:
         try:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             versions.append(f"no {name}")
-    return f"{digest.hexdigest()} {versions} {platform.python_version()} {processor.described()}"
+    return f"{versions} {platform.python_version()} {processor.described()}"
 
 
 def prune(root: Path, largest: int) -> None:

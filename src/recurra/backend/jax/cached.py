@@ -1,13 +1,19 @@
-"""Regions that are kept on disk as XLA made them."""
+"""Regions that are kept on disk as XLA made them; those of one text are one.
+
+<program>/region_12_i_t-9b..   the name of its code
+<code>/code                    what XLA made of a text: of this region, and of region_18_i_t,
+                               and of those of other programs
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import pickle
+import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import jax
 import jax.monitoring
@@ -23,10 +29,15 @@ T = TypeVar("T")
 
 
 class Kept(Protocol):
-    """Where parts of a program are kept, by name."""
+    """Where parts of a program are kept, by name, beside others."""
 
-    def get(self, name: str, load: Callable[[bytes], T]) -> T | None: ...
-    def put(self, name: str, data: bytes) -> None: ...
+    @property
+    def name(self) -> str: ...
+    def get(self, part: str, load: Callable[[bytes], T]) -> T | None: ...
+    def put(self, part: str, data: bytes) -> None: ...
+    def beside(self, name: str) -> Self: ...
+    def beside_for(self, text: str) -> Self: ...
+    def tell(self, line: str) -> None: ...
 
 
 class CachedJax(JaxBackend):
@@ -36,10 +47,16 @@ class CachedJax(JaxBackend):
         super().__init__()
         self.kept = kept
         self.loaded = RegionCache[Any]()
+        self.codes: dict[str, Any] = {}  # by name
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        found: Any = None
+
         def run(*given: Any) -> tuple[Any, ...]:
-            return self.only(plan, region)(*given)
+            nonlocal found
+            if found is None:
+                found = self.only(plan, region)
+            return found(*given)
 
         return in_its_bits(plan, run)
 
@@ -53,15 +70,52 @@ class CachedJax(JaxBackend):
         return told.temp_size_in_bytes if told else 0
 
     def ready(self, plan: Plan, region: Region) -> Callable[..., Any]:
-        name = f"{region.name}-{place()}"
-        found = self.kept.get(name, _load)
+        part = f"{region.name}-{place()}"
+        name = self.kept.get(part, bytes.decode)
+        found = self.code(self.kept.beside(name)) if name else None
         if found is not None:
             return found
-        before = _hits()
-        made = self.lowered(plan, region).compile()
-        if _hits() == before:  # XLA leaves code out where it writes what it has read
-            self.kept.put(name, pickle.dumps(serialize_executable.serialize(made)))
-        return made
+        lowered = self.lowered(plan, region)
+        text = text_of(lowered)
+        if text is None:
+            return lowered.compile()
+        kept = self.kept.beside_for(f"{place()} {text}")
+        if self.code(kept) is None:
+            before = _hits()
+            self.codes[kept.name] = lowered.compile()
+            if _hits() != before:  # XLA leaves code out where it writes what it has read
+                return self.codes[kept.name]
+            self.keep(kept, region)
+        self.kept.put(part, kept.name.encode())
+        return self.codes[kept.name]
+
+    def code(self, kept: Kept) -> Any:
+        """The code of a text that is at hand or on disk."""
+        found = self.codes.get(kept.name)
+        if found is None and (found := kept.get("code", _load)) is not None:
+            self.codes[kept.name] = found
+        return found
+
+    def keep(self, kept: Kept, region: Region) -> None:
+        """Write the code that was made of a region."""
+        try:
+            data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
+        except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
+            self.kept.tell(f"{region.name} is not kept: {error}")
+        else:
+            kept.put("code", data)
+
+
+def text_of(lowered: Any) -> str | None:
+    """Return all that XLA makes code of, and how it is called, without the name of the region.
+
+    None: the code calls functions of this process, of which the text says nothing.
+    """
+    args = lowered._lowering.compile_args  # there is no public way to know which arguments are used
+    if args["host_callbacks"] or args["keepalive"]:
+        return None
+    text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
+    return f"{lowered.in_tree} {lowered.out_tree} {sorted(args['kept_var_idx'])} {text}"
 
 
 def place() -> str:
@@ -93,4 +147,6 @@ def _hits() -> int:
 
 
 def _load(data: bytes) -> Callable[..., Any]:
-    return serialize_executable.deserialize_and_load(*pickle.loads(data))
+    """The code, for the device that launches run on; JAX would take all that there are."""
+    here = list(jax.device_put(0).devices())
+    return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=here)
