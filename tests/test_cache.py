@@ -16,6 +16,7 @@ import pytest
 
 import recurra as rc
 from recurra import cache, fitting
+from recurra.backend.jax.cached import options_for, text_of
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.errors import NotFiniteError
@@ -134,9 +135,27 @@ def test_code_that_calls_this_process_is_not_kept(folder: Path) -> None:
     assert len(list(folder.glob("*/code"))) == len(regions) - 1
 
 
-def test_arguments_that_are_not_used_tell_regions_apart() -> None:
-    from recurra.backend.jax.cached import text_of
+def test_what_runs_once_is_compiled_in_less_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not so a loop, nor the whole of a program without loops, which may be run again and again."""
 
+    def options(compiled: Any) -> dict[str, dict[str, int]]:
+        c = compiled.compiled
+        return {r.name: options_for(c.plan, r) for r in c.program.regions}
+
+    looped = program(chunk=4)
+    assert options(looped) == {"region_1": {"xla_backend_optimization_level": 2}, "region_2_i": {}}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
+    assert options(looped)["region_1"] == {}
+    monkeypatch.delenv("XLA_FLAGS")
+    ctx = rc.Context(dims="b")
+    with ctx as ((b, B),):
+        rc.output(y=rc.uniform((b,)).sin())
+    assert options(ctx.compile({B: 3})) == {"region_1": {}}
+
+
+def test_arguments_that_are_not_used_tell_regions_apart() -> None:
     number = jax.ShapeDtypeStruct((), np.float32)
     lowered = [jax.jit(f).lower(number, number) for f in (lambda a, b: a + 1, lambda a, b: b + 1)]
     texts = [x.as_text().partition("\n")[2] for x in lowered]

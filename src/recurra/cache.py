@@ -112,7 +112,7 @@ class Folder:
             private_files.make_folder(self.path, self.given)
             with atomic.locked(self.path, shared=True):  # nobody removes what is being written
                 private_files.make_folder(path.parent, self.given)
-                atomic.replace(path, [whole], mode=0o600)
+                atomic.replace_unsynced(path, [whole], mode=0o600)
         except (OSError, NotPrivateError) as error:
             return error
         return None

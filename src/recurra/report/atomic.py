@@ -24,16 +24,23 @@ TEMPORARY, SPARE = ".part-", ".spare"
 LARGEST = 1 << 24  # bytes of a spare file: it takes their room for as long as the folder is there
 
 
-def replace(path: str | Path, chunks: Iterable[bytes], mode: int = 0o666) -> None:
-    """Replaces `path` by the concatenated chunks, all or nothing; raises OSError.
-
-    `mode` says who may read and write it, as far as the umask allows.
-    """
-    with _written(path, chunks, mode=mode) as temporary:
+def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
+    """Replaces `path` by the concatenated chunks, all or nothing; raises OSError."""
+    with _written(path, chunks) as temporary:
         os.fsync(temporary.fileno())
         temporary.close()
         os.replace(temporary.name, path)
     sync_directory(os.path.dirname(path))
+
+
+def replace_unsynced(path: str | Path, chunks: Iterable[bytes], mode: int) -> None:
+    """Replaces `path` as `replace` does, but for a power cut: its reader must find a damaged file.
+
+    `mode` says who may read and write it, as far as the umask allows.
+    """
+    with _written(path, chunks, mode=mode) as temporary:
+        temporary.close()
+        os.replace(temporary.name, path)
 
 
 def create(path: str | Path, chunks: Iterable[bytes]) -> None:

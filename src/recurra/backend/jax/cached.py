@@ -22,8 +22,10 @@ from jax.experimental import serialize_executable
 from recurra.backend.jax.devices import devices
 from recurra.backend.jax.region import JaxBackend, bits, in_its_bits
 from recurra.backend.region_cache import RegionCache
+from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
+from recurra.schedule.tree import Loop
 
 T = TypeVar("T")
 
@@ -79,10 +81,11 @@ class CachedJax(JaxBackend):
         text = text_of(lowered)
         if text is None:
             return lowered.compile()
-        kept = self.kept.beside_for(f"{place()} {text}")
+        options = options_for(plan, region)
+        kept = self.kept.beside_for(f"{place()} {options} {text}")
         if self.code(kept) is None:
             before = _hits()
-            self.codes[kept.name] = lowered.compile()
+            self.codes[kept.name] = lowered.compile(options)
             if _hits() != before:  # XLA leaves code out where it writes what it has read
                 return self.codes[kept.name]
             self.keep(kept, region)
@@ -116,6 +119,17 @@ def text_of(lowered: Any) -> str | None:
         return None
     text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
     return f"{lowered.in_tree} {lowered.out_tree} {sorted(args['kept_var_idx'])} {text}"
+
+
+def options_for(plan: Plan, region: Region) -> dict[str, Any]:
+    """XLA's options: what runs once, beside the loops of its program, is compiled in less time."""
+    level = "xla_backend_optimization_level"
+    chosen = level in os.environ.get("XLA_FLAGS", "")
+    chosen |= jax.config.read("jax_disable_most_optimizations") is True
+    loops = bool(region.around or region.chunk) or any(isinstance(x, Loop) for x in region.items)
+    if chosen or loops or not plan.schedule.loops() or devices()[0].platform != "cpu":
+        return {}
+    return {level: XLA_ONE_RUN_LEVEL}
 
 
 def place() -> str:
