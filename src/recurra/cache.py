@@ -40,6 +40,7 @@ from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.report import atomic
 from recurra.support import private_files
+from recurra.support.notices import told_if_long
 from recurra.support.private_files import NotPrivateError
 
 LARGEST = 1 << 30  # bytes of a cache, about 300 programs of the size of a PPO: those used last stay
@@ -201,14 +202,19 @@ def program(entry: Entry | None, graph: Graph, compile: Callable[[], T]) -> T:
     Its arrays and functions, and the lines that it was written in, are those of `graph`.
     """
     if entry is None:
-        return compile()
+        return _compiled(compile)
     found: T | None = entry.get("program", lambda data: _Loader(BytesIO(data), graph).load())
     if found is not None:
         return found
-    made, file = compile(), BytesIO()
+    made, file = _compiled(compile), BytesIO()
     _Saver(file, graph).dump(made)
     entry.put("program", file.getvalue())
     return made
+
+
+def _compiled(compile: Callable[[], T]) -> T:
+    with told_if_long("compiling the program"):
+        return compile()
 
 
 def entry(

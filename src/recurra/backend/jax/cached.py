@@ -26,6 +26,7 @@ from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
 from recurra.schedule.tree import Loop
+from recurra.support.notices import told_if_long
 
 T = TypeVar("T")
 
@@ -85,7 +86,8 @@ class CachedJax(JaxBackend):
         kept = self.kept.beside_for(f"{place()} {options} {text}")
         if self.code(kept) is None:
             before = _hits()
-            self.codes[kept.name] = lowered.compile(options)
+            with told_if_long(f"XLA compiles {region.name}"):
+                self.codes[kept.name] = lowered.compile(options)
             if _hits() != before:  # XLA leaves code out where it writes what it has read
                 return self.codes[kept.name]
             self.keep(kept, region)
