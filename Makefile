@@ -16,8 +16,8 @@ test: .venv/ready
 	$(PY) -m pytest -n 2 -m "not fuzz"
 
 check: .venv/ready
-	.venv/bin/ruff format --check src tests examples
-	.venv/bin/ruff check src tests examples
+	.venv/bin/ruff format --check src tests examples benchmarks
+	.venv/bin/ruff check src tests examples benchmarks
 	.venv/bin/pyright
 	.venv/bin/lint-imports
 	$(PY) -m pytest -n 2 -m "not fuzz"

@@ -56,7 +56,8 @@ def test_tiles_change_the_order_of_a_sum_and_nothing_else():
 
 
 def test_the_tiles_asked_for_are_the_tiles_made():
-    made = [reinforce(B, T, 1, rows=rows).compiled.stages.decisions for rows in ROWS]
+    programs = [reinforce(B, T, 1, shown=(*GRADIENTS,), rows=rows) for rows in ROWS]
+    made = [p.compiled.stages.decisions for p in programs]
     sizes = [[d for d in decisions if "tiles of" in d] for decisions in made]
     assert [d[0].split(" for")[0] if d else "" for d in sizes] == [
         "",
@@ -71,7 +72,7 @@ def test_kept_or_computed_again_the_gradient_is_the_same():
     """A held byte that costs nothing keeps every layer, one beyond price only what was drawn."""
     stored: list[str] = []
     for held in (0.0, 1e4):
-        p = reinforce(B, T, 1, held=held)
+        p = reinforce(B, T, 1, shown=(*GRADIENTS,), held=held)
         stored += [d for d in p.compiled.stages.decisions if "tanh" in d]
         assert error(results(held=held)) < 1e-13
     kept, again = stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,36 @@ def test_a_name_that_is_free_again_is_another_equation() -> None:
         assert (first.name, second.name, third.name) == ("w", "z", "add")
         assert first[t].ref == Ref("w", first.ref.index)
     assert (first.name, second.name, third.name) == ("first", "second", "third")
+
+
+def test_an_input_takes_the_name_that_a_declared_tensor_gives_up() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,))
+        h = rc.like(rc.f32, (t,))  # called x until it is known to be h
+        h[0] = x[0]
+        h[t] = h[t - 1] + x
+        rc.output(h=h)
+    assert (x.name, h.name) == ("x", "h")
+    program = ctx.compile({T: 3}, backend="numpy")
+    assert program.run(inputs={"x": np.ones(3, "f4")})["h"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_an_input_has_the_name_of_its_variable_whatever_else_was_called_so() -> None:
+    def smooth(given: Any) -> Any:
+        state = rc.like(rc.f32, (t,))  # of no variable where the context ends: called x
+        state[0] = given[0]
+        state[t] = 0.5 * state[t - 1] + 0.5 * given
+        return state.sqrt()
+
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x, value = rc.input(rc.f32, (t,)), rc.input(rc.f32)
+        rc.output(y=smooth(x) * rc.value(t) + value)
+    program = ctx.compile({T: 2}, backend="numpy")
+    assert set(program.inputs) == {"x", "value"}
+    given = {"x": np.array([4.0, 28.0], "f4"), "value": np.array(1.0, "f4")}
+    assert program.run(inputs=given)["y"].tolist() == [1.0, 5.0]
 
 
 def test_a_program_goes_on_after_a_rename() -> None:

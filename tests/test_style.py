@@ -15,7 +15,7 @@ import pytest
 from documents import ROOT
 from recurra import cli
 
-OURS = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+OURS = sorted(p for folder in ("src", "tests", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
 LONGEST = 500
 NAMELESS = {"utils", "util", "misc", "common", "helpers"}

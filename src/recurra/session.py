@@ -8,6 +8,7 @@ import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,7 @@ from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current, enter, leave
 from recurra.lang.until import resolved, until
 from recurra.ops.control import Traceable
+from recurra.ops.source import Input
 
 if TYPE_CHECKING:
     from recurra.compiler.options import Scheduler
@@ -344,19 +346,26 @@ def _pairs(targets: Sequence[ast.expr], n: int) -> list[tuple[str, str]] | None:
 
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
-    """Equations take the names of the user's variables that hold them, where those are free."""
-    mine = {
+    """Equations take the names of the user's variables that hold them, where those are free.
+
+    For an input, which a run is given by its name, an equation that has it makes room.
+    """
+    held = {
         k: x
         for k, x in variables.items()
-        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name not in tracer.final
+        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
     }
-    named = {x.name for k, x in mine.items() if x.name == k}
+    fixed = tracer.final | {x.name for k, x in held.items() if x.name == k}
     names: dict[str, str] = {}
     taken = set(tracer.nodes)
-    for name, x in mine.items():
-        if x.name in tracer.nodes and x.name not in {*named, *names} and name not in taken:
+    for name, x in [*held.items()] * 2:  # the second time, names that others have given up
+        is_free = name not in taken or isinstance(tracer.nodes[x.name].op, Input)
+        if is_free and x.name not in fixed | names.keys() and name not in fixed:
             names[x.name] = name
             taken = taken - {x.name} | {name}
+    for name in [n for n in names.values() if n in tracer.nodes and n not in names]:
+        names[name] = next(n for k in count(2) if (n := f"{name}_{k}") not in taken)
+        taken.add(names[name])
     tracer.rename(names)
 
 

@@ -49,7 +49,7 @@ class Tracer:
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
-    renamed: list[tuple[str, str]] = field(default_factory=list)  # (old, new), as it happened
+    renamed: list[Mapping[str, str]] = field(default_factory=list)  # old to new, as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     # what is done to the finished graph, each once and in this order
     finishing: dict[Callable[[Graph], Graph], None] = field(default_factory=dict)
@@ -158,13 +158,6 @@ class Tracer:
 
         One whose condition is plainly False, such as i % n == 1 where n is 1, names no point.
         """
-        if name not in self.branches:
-            raise DomainError(
-                f"{name} already has its equation",
-                facts=f"{self.nodes[name].text(lambda _: False)}",
-                hint="declare it with rc.like(...) to write branches of it",
-                loc=here(),
-            )
         have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
         if have != want:
             raise ShapeError(
@@ -220,7 +213,7 @@ class Tracer:
             for b in branches:
                 if b.value.name in names:
                     b.value = Ref(names[b.value.name], b.value.index)
-        self.renamed += names.items()
+        self.renamed.append(names)
         self.final = {new(name) for name in self.final}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
         self.outputs = [new(o) for o in self.outputs]

@@ -215,7 +215,13 @@ class _Split:
         return True
 
     def worthwhile(self) -> bool:
-        """All products of the early points, and what they wait for, can be taken out."""
+        """All products of the early points, and what they wait for, can be taken out.
+
+        What the merge reads there is given: not so a state that runs backwards, x[t+1] below T-1.
+        """
+        given = self.branch(self.m)
+        if given is None or given.name in self.cycle:
+            return False
         left = self.early - self.members
         products = [n for n in self.members if isinstance(self.graph[n].op, Einsum)]
         return bool(products) and not any(isinstance(self.graph[n].op, Einsum) for n in left)
