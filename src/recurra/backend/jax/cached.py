@@ -3,6 +3,8 @@
 <program>/region_12_i_t-9b..   the name of its code
 <code>/code                    what XLA made of a text: of this region, and of region_18_i_t,
                                and of those of other programs
+
+One region is compiled after the other, for XLA shares the code of one among all cores.
 """
 
 from __future__ import annotations
