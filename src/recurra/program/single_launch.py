@@ -36,7 +36,11 @@ def single(plan: Plan, program: Program, prices: Prices) -> Program | None:
     """
     items = plan.schedule.items
     on_host = any(not isinstance(x, (Launch, ChunkLoop)) for x in program.items)
-    if on_host or program.plan.arena is not None or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS:
+    if (
+        on_host
+        or program.plan.arena is not None
+        or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
+    ):
         return None
     r = region(plan, "program", items, effective(plan), (), set())
     born = tuple(s for s in r.stores if not plan.stores[s].output)

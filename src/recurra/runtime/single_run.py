@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -52,17 +53,17 @@ class SingleRun:
     @cached_property
     def stores(self) -> Entire:
         """The launch whose results are the stores of outputs."""
-        return self.launch(lambda made, xp: tuple(made[n] for n in self.made))
+        return self.launch("program", lambda made, xp: tuple(made[n] for n in self.made))
 
     @cached_property
     def arrays(self) -> Entire:
         """The launch whose results are those of the user."""
-        return self.launch(self.results)
+        return self.launch("program_native", self.results)
 
-    def launch(self, finish: Finish) -> Entire:
-        """The program, ready to be compiled at its first run."""
+    def launch(self, name: str, finish: Finish) -> Entire:
+        """The program, ready to be compiled at its first run; it is kept by its name."""
         (region,) = self.program.regions
-        return self.backend.entire(self.program.plan, region, finish)
+        return self.backend.entire(self.program.plan, replace(region, name=name), finish)
 
     def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
         """Every named tensor, [*dims of its domain, *shape]."""

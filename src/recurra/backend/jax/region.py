@@ -211,9 +211,12 @@ class JaxBackend:
         return jax.jit(self.function(plan, region), donate_argnums=donated)
 
     def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+        return in_its_bits(plan, self.traced(plan, region, finish))
+
+    def traced(self, plan: Plan, region: Region, finish: Finish) -> Any:
+        """A program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
-        made = single_launch(plan, region, launch, self.machine, finish)
-        return in_its_bits(plan, jax.jit(made))
+        return jax.jit(single_launch(plan, region, launch, self.machine, finish))
 
     def taken(self, x: Any) -> Any:
         """A small array goes with the call, which copies it, and so does one that cannot be lent;
