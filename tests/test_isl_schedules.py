@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from recurra.memory.validate import validate
 from recurra.schedule import by_isl
 from recurra.sets import isl
 from reinforce import GRADIENTS, reinforce
+from test_examples import EXAMPLES, scope
 from test_random_programs import CASES, QUICK
 from test_schedules import ACT, innermost, learner, loops
 
@@ -90,21 +92,68 @@ def test_edit_distance_and_a_scheduler_that_is_not_there():
         ctx.compile({S: 9, T: 9}, scheduler="ilp")
 
 
+SMALL = {  # bounds of the examples; newton's T is what its data end
+    "attention_patterns": {"B": 2, "T": 70},
+    "big_observations": {"B": 2, "I": 2, "T": 6},
+    "bptt_rnn": {"B": 4, "I": 3, "T": 7},
+    "diffusion": {"B": 3, "T": 8},
+    "edit_distance": {"B": 3, "I": 12, "J": 14},
+    "kalman_filter": {"B": 2, "T": 6},
+    "linear_attention": {"B": 2, "T": 6},
+    "newton": {"B": 20},
+    "reinforce": {"B": 2, "I": 2, "T": 12},
+    "state_space": {"B": 2, "T": 9},
+    "td_lambda": {"B": 2, "T": 40},
+    "windowed_average": {"B": 2, "T": 12},
+}
+
+
+PPO = {"E": 3, "M": 2, "N": 12}  # which takes isl more than a second
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """isl schedules each of them, in a few seconds, and its answers are those of our schedule."""
+    assert {*SMALL, "ppo"} == set(EXAMPLES)
+    monkeypatch.chdir(tmp_path)  # where an example keeps its checkpoints
+    of = scope(name)
+    bounds = {of[k]: n for k, n in SMALL[name].items()}
+    if name == "newton":
+        bounds[of["T"]] = of["converged"]
+    found = [
+        of["ctx"].compile(bounds, backend="numpy", scheduler=s).run(seed=3) for s in ("own", "isl")
+    ]
+    for key, x in found[0].items():
+        np.testing.assert_allclose(found[1][key], x, rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_a_statement_inside_of_a_loop_that_it_has_no_dim_of_is_refused() -> None:
+    """The first column of a table, made in the first turn of the loop over rows."""
+    of = scope("edit_distance")
+    bounds = {of["B"]: 3, of["I"]: 6, of["J"]: 7}
+    with pytest.raises(ScheduleError, match="d_first would run in one turn of the loop over i"):
+        of["ctx"].compile(bounds, backend="numpy", scheduler="isl")
+
+
 def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
-    """By the time of a processor, so that it is the same on a busy machine; and once."""
+    """By the time of a processor, so that it is the same on a busy machine; once, and once more
+    of fewer statements."""
     asked: list[int] = []
     real = isl.scheduled
 
     def counted(*given: Any) -> Any:
-        asked.append(given[-1])
+        asked.append(len(given[0]))
         return real(*given)
 
     monkeypatch.setattr(by_isl, "MAX_ISL_SECONDS", 1)
     monkeypatch.setattr(isl, "scheduled", counted)
+    of = scope("ppo")
+    bounds = {of[k]: n for k, n in (*SMALL["reinforce"].items(), *PPO.items())}
     with pytest.raises(ScheduleError, match="isl takes more than 1 seconds for") as told:
-        reinforce(4, 40, 3, None, shown=tuple(GRADIENTS), backend="numpy", scheduler="isl")
+        of["ctx"].compile(bounds, backend="numpy", scheduler="isl")
     assert "leave scheduler='isl' out" in str(told.value)
-    assert asked == [1]
+    assert len(asked) == 2
+    assert asked[0] > 1.3 * asked[1]
 
 
 def test_another_process_gives_the_schedule_or_says_that_there_is_none():

@@ -135,8 +135,8 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     ),
     "a wrong position": (
         ShapeError,
-        lambda: vector()[b_, t_][None],
-        "None is no position on axis 0",
+        lambda: vector()[b_, t_]["k"],
+        "'k' is no position on axis 0",
         "f32[4] over (b, t)",
     ),
     "reshape": (

@@ -179,6 +179,20 @@ def test_numbers_of_all_rows_are_told_apart() -> None:
     assert made(2)[:, 0].tolist() == [3, 9, 5, 2]
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_inputs_that_are_only_reduced_over_rows(backend: str) -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32[3], (b, t), "x")
+        rc.output(mean=x[0:B, 0:T].mean(), most=x[0:B, t].max(axis=0))
+    values = np.random.default_rng(0).normal(size=(4, 5, 3)).astype(np.float32)
+    split = ctx.compile({B: 4, T: 5}, backend=backend, workers=2)
+    assert "b: split over 2 workers" in split.compiled.stages.decisions
+    found = split.run(inputs={"x": values})
+    np.testing.assert_allclose(found["mean"], values.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["most"], values.max(axis=0))
+
+
 def test_no_dim_can_be_split() -> None:
     ctx = rc.Context(dims="b t")
     with ctx as ((b, B), (t, T)):
@@ -190,6 +204,15 @@ def test_no_dim_can_be_split() -> None:
     ):
         with pytest.raises(ScheduleError, match=f"(?s)cannot be split over 2 workers.*{facts}"):
             ctx.compile(bounds, backend="numpy", workers=2)
+    with (steps := rc.Context(dims="t")) as (t, T):
+        h = rc.like(rc.f32, domain=(t,))
+        h[0] = 1.0
+        h[t] = h[t - 1] * 0.5
+        rc.output(h=h)
+    with pytest.raises(
+        ScheduleError, match=r"(?s)  --> test_shard.py.*t: h runs along it in order"
+    ):
+        steps.compile({T: 4}, backend="numpy", workers=2)
 
 
 def test_mistakes_with_workers() -> None:

@@ -21,6 +21,7 @@ from program_checks import compiled, oracle, same
 from random_programs import Case, programs
 from recurra.backend.choose import backend_of
 from recurra.backend.jax.region import JaxBackend
+from recurra.compiler.pass_manager import PassManager
 from recurra.disks import file_system
 from recurra.errors import RecurraError
 from recurra.lang.nn.distributions import Categorical
@@ -227,6 +228,20 @@ def test_small_stores_go_where_there_are_no_large_ones() -> None:
     kept = {s.name: s for s in large.compiled.program.plan.stores.values()}
     assert {n for n, s in kept.items() if s.room} == {"o"}
     assert any(s.nbytes(large.sizes) >= 4096 for n, s in kept.items() if n != "o" and s.kept)
+
+
+def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no store is large, and small ones are tried."""
+    begun = list[int]()
+    begin = PassManager.begin
+    monkeypatch.setattr(
+        PassManager, "begin", lambda self, graph: (begun.append(1), begin(self, graph))[1]
+    )
+    for swap in ("disk", Swap(stores=("none",))):
+        begun.clear()
+        p = learner(swap=swap)
+        assert len(begun) == 1
+        assert (p.compiled.program.swap is not None) == (swap == "disk")
 
 
 def test_where_nothing_can_be_swapped_it_is_said_why() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,32 +12,169 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import recurra as rc
 from recurra.errors import RecurraError
+from recurra.lang.operators import OPERATORS
 from recurra.lang.words import WORDS
 
-PACKAGES = {  # the words that are looked for in the package, not in a tensor
-    *("array", "empty", "eye", "float16", "float32", "float64", "int32", "int64", "linspace"),
-    *("no_grad", "ones_like", "pad", "softplus", "tensor", "zeros_like"),
-}
+OWNERS = "x rc rc.nn rc.optim rc.rl"  # where a word is looked for
+
+
+def works(
+    refuse: Callable[[dict[str, Any]], list[str]],
+    shape: tuple[int, ...] = (2, 3),
+    dtype: str = "f32",
+) -> None:
+    """Lines that a refusal gives: each runs in the program, is put out if it is a tensor, and so
+    the program runs.
+
+    Args:
+        refuse: makes the refusal, given the names in the program: x, y and i of `shape`, y of
+            `dtype`, as is x, and i of positions.
+    """
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x, y = (rc.normal((t,), shape).cast(dtype).abs() for _ in "xy")
+        i = rc.randint(0, 2, (t,), shape)
+        rc.output(first=x)
+        given: dict[str, Any] = {
+            "rc": rc,
+            "np": np,
+            "jnp": jnp,
+            "math": math,
+            "torch": torch,
+            "F": F,
+        }
+        given |= {"ctx": ctx, "t": t, "T": T, "x": x, "y": y, "i": i}
+        for k, line in enumerate(refuse(given)):
+            try:
+                made = eval(line, given)
+            except SyntaxError:
+                exec(line, given)
+                made = given["h" if line.startswith("h = ") else "x"]
+            for n, part in enumerate(made if isinstance(made, tuple) else [made]):
+                if hasattr(part, "backward"):
+                    rc.output(**{f"made_{k}_{n}": part})
+    assert "first" in ctx.compile({T: 3}, backend="numpy").run()
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_the_line_works(word: str) -> None:
-    """What it makes is put out, if it is a tensor, and the program runs."""
-    ctx = rc.Context(dims="t")
-    with ctx as (t, T):
-        x = rc.normal((t,), (2, 3))
-        rc.output(first=x)
-        with pytest.raises(RecurraError, match=f"has no '{word}'") as refused:
-            getattr(rc if word in PACKAGES else x, word)
-        line = str(refused.value).rpartition("  hint: write ")[2]
-        assert line == WORDS[word]
-        made: Any = eval(line, {"rc": rc, "np": np, "math": math, "ctx": ctx, "T": T, "x": x})
-        if hasattr(made, "backward"):
-            rc.output(made=made)
-    assert "first" in ctx.compile({T: 3}, backend="numpy").run()
+    def refuse(given: dict[str, Any]) -> list[str]:
+        owners = [eval(o, given) for o in OWNERS.split()]
+        strangers = [o for o in owners if not hasattr(o, word)]
+        assert strangers
+        for owner in strangers:
+            with pytest.raises(RecurraError, match=f"has no '{word}'") as refused:
+                getattr(owner, word)
+            assert refused.value.hint == f"write {WORDS[word]}"
+        return [WORDS[word]]
+
+    works(refuse)
+
+
+OF_INTEGERS = ("x & y", "x | y", "x ^ y", "x << y", "x >> y", "~x")
+
+
+@pytest.mark.parametrize("key", OPERATORS)
+def test_the_line_of_an_operator_works(key: str) -> None:
+    works(lambda _: [OPERATORS[key].ours], (3, 3), "i32" if key in OF_INTEGERS else "f32")
+
+
+WRITTEN = {  # what is written first: lines of the hint, each of which works
+    "jnp.where(x > 0, x, 0.0)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "jnp.exp(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "jnp.add(jnp.ones(3), x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "jnp.asarray(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "np.where(x > 0, x, 0.0)": ["rc.where(x > 0.0, x, y)"],
+    "torch.where(x > 0, x, 0.0)": ["rc.where(x > 0.0, x, y)"],
+    "torch.stack([x, x])": ["rc.stack([x, y], axis=0)"],
+    "F.softmax(x, dim=-1)": ["x.softmax(axis=-1)"],
+    "F.linear(x, x)": ["rc.nn.Linear(3, 2, domain=())(x)"],
+    "np.dot(x, x)": ["x @ x.T"],
+    "rc.nn.Linear(3, 2)": ["rc.nn.Linear(3, 2, domain=(t,))"],
+    "rc.nn.functional.relu(x)": ["x.relu()"],
+    'x.type("f32")': ['x.cast("f32")'],
+    'x.to("cuda")': ['x.cast("f32")'],
+    "x.detach().numpy()": ["rc.output(x=x)"],
+    "len(x)": ["x.shape[0]"],
+    "[v for v in x]": ["x.index(0, axis=0)", "x[t]"],
+    "x if x > 0 else 0.0": ["rc.where(x > 0.0, x, 0.0)"],
+    "max(x, 0.0)": ["rc.maximum(x, 0.0)"],
+    "0.0 < x < 1.0": ["(x > 0.0) & (x < 1.0)"],
+    "float(x)": ["rc.output(x=x)"],
+    "math.exp(x)": ["x.exp()"],
+    "int(x)": ['x.cast("i32")', "x.floor()"],
+    "np.asarray(x)": ["rc.output(x=x)"],
+    "x.__setitem__(t, x[t] + 1)": ["x = x + 1.0"],
+    "x[t, :]": ["x[t][:]"],
+    "x[:, 0]": ["x[:][:, 0]"],
+    "x[t, None]": ["x[t][None]"],
+    "x[t - 1, 0, 1]": ["x[t-1][0, 1]"],
+    "x[None]": ["x.reshape(1, *x.shape)"],
+    "x[x > 0.0]": ["rc.where(x > 0.0, x, 0.0)"],
+    "x[t][x > 0.0]": ["rc.where(x > 0.0, x, 0.0)", "x.take(i, axis=0)"],
+    "x[i]": ["x[0:T].take(i, axis=0)"],
+    "x.max(y)": ["rc.maximum(x, y)", "x.max(axis=0)"],
+    "x.sum(t)": ["x[0:T].sum(axis=0)", "x.sum(axis=0)"],
+    "x.std(unbiased=False)": ["x.std(axis=0, correction=0)"],
+    "x.expand(4, -1, -1)": ["x.expand(size=4, axis=0)"],
+    "rc.log(x)": ["x.log()", "rc.log(loss=x.mean())"],
+    "rc.zeros(4, 2)": ["rc.zeros((4, 2), rc.f32)"],
+    'rc.einsum("...j->j...", x)': ['rc.einsum("ab,bc->ac", x, y.T)'],
+}
+
+
+@pytest.mark.parametrize("wrong", WRITTEN)
+def test_what_is_written_first(wrong: str) -> None:
+    def refuse(given: dict[str, Any]) -> list[str]:
+        with pytest.raises(RecurraError) as refused:
+            eval(compile(wrong, "program.py", "eval"), given)
+        told = refused.value
+        assert told.what
+        assert told.facts
+        for line in WRITTEN[wrong]:
+            assert line.replace("y.T", "y") in told.hint
+        assert told.loc
+        assert told.loc.file == "program.py"
+        return WRITTEN[wrong]
+
+    works(refuse)
+
+
+def test_what_works_as_elsewhere() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3) - 5.5
+    with (ctx := rc.Context(dims="t")) as (t, T):
+        x: Any = rc.input(rc.f32[2, 3], (t,), "x")
+        rc.output(last=x[..., 0], new=x[t][None, ..., 1], listed=x[t][:, [2, 0]])
+        rc.output(low=x.clip(min=0.0), high=x.clip(hi=1.0), both=x.clip(a_min=-1, a_max=1.0))
+        rc.output(rounded=round(x), floored=math.floor(x))
+        rc.output(cast=x.cast(torch.float64), small=x.cast(np.int8), named=x.cast("float16"))
+        rc.output(product=rc.einsum("ji,kj", x, x.T), left=jnp.ones(3) * x)
+        (x.clip(min=0.0) * x)[0:T].sum().backward(wrt=[x])
+        rc.output(slope=x.grad)
+    found = ctx.run({T: 2}, inputs={"x": values}, backend="numpy")
+    want = {
+        "last": values[..., 0],
+        "new": values[:, None, :, 1],
+        "listed": values[:, :, [2, 0]],
+        "low": values.clip(0),
+        "high": values.clip(None, 1),
+        "both": values.clip(-1, 1),
+        "rounded": values.round(),
+        "floored": np.floor(values),
+        "cast": values.astype("f8"),
+        "small": values.astype("i1"),
+        "named": values.astype("f2"),
+        "product": np.stack([np.einsum("ji,kj", v, v.T) for v in values]),
+        "left": values,
+        "slope": np.where(values > 0, 2 * values, 0),
+    }
+    for name, array in want.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_allclose(found[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +183,9 @@ def test_the_line_works(word: str) -> None:
         ("sub", "x - y"),
         ("matmul", "x @ y"),
         ("eq", "x == y"),
-        ("clamp", "x.clip(lo, hi)"),
+        ("clamp", "x.clip(lo=0.0, hi=1.0)"),
         ("concatenate", "rc.concat([x, y], axis=0)"),
-        ("randn", "rc.normal(domain, shape)"),
+        ("randn", "rc.normal(domain=(t,), shape=(2, 3))"),
         ("exp_", "x = x + 1.0"),
     ],
 )

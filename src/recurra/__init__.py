@@ -68,11 +68,8 @@ _WHERE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        if name.startswith("_"):
-            raise AttributeError(f"module 'recurra' has no attribute {name!r}")
-        words = importlib.import_module("recurra.lang.words")
         importlib.import_module("recurra.lang.tensor")  # the table of operators
-        raise words.unknown("recurra", name)
+        importlib.import_module("recurra.lang.words").only("recurra", __all__)(name)
     module, own = _WHERE[name]
     if name in ("nest", "nn", "optim", "rl"):
         found: Any = importlib.import_module(f"{module}.{own}")

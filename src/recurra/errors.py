@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 _PASSED = (str(Path(__file__).parent), contextlib.__file__, "<")  # frames of nobody's program
+_LIBRARIES = {"jax", "jaxlib", "numpy", "torch"}  # what may stand between the program and us
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,19 @@ def caller() -> FrameType:
 
 
 def here() -> Loc | None:
-    """The innermost frame that is not ours, or a context's of ours: the line the user wrote."""
+    """The line the user wrote."""
+    frame = users_frame()
+    return frame and Loc(frame.f_code.co_filename, frame.f_lineno)
+
+
+def users_frame() -> FrameType | None:
+    """The innermost frame that is neither ours nor an array library's."""
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_PASSED):
-            return Loc(file, frame.f_lineno)
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if not file.startswith(_PASSED) and package not in _LIBRARIES:
+            return frame
         frame = frame.f_back
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.graph import Ref
@@ -26,6 +26,7 @@ from recurra.lang.optim import (
 )
 from recurra.lang.optim.optimiser import After, gradient, update
 from recurra.lang.tensor import RecurrentTensor
+from recurra.lang.words import only
 from recurra.session import jax_fn
 
 __all__ = [
@@ -39,6 +40,9 @@ __all__ = [
     "clip_grad_value",
     "from_optax",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = only("recurra.optim", __all__)
 
 
 Via = Callable[..., Callable[..., Any]]

@@ -103,20 +103,9 @@ def compile_graph(
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
     graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
-    swap = swap_of(options.swap)
-    choices = swap.choices() if swap is not None else (None,)
-    for choice in choices[:-1]:
-        made = _compiled(graph, sizes, replace(options, swap=choice), target)
-        if made.program.swap is not None:
-            return made
-    return _compiled(graph, sizes, replace(options, swap=choices[-1]), target)
-
-
-def _compiled(
-    graph: Graph, sizes: Mapping[str, int], options: CompileOptions, target: Target
-) -> Compiled:
-    """The program of a graph that is proved safe."""
     cx = context(sizes, options, target)
+    swap = swap_of(options.swap)
+    cx.offloads = None if swap is None else swap.likely(graph, sizes).wants
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
@@ -131,7 +120,7 @@ def _compiled(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = _lowered(p, cx, swap_of(options.swap))
+    program = _lowered(p, cx, swap)
     program = _placed(program, options.placement, p if stages.asked.check else None)
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
@@ -162,7 +151,7 @@ def context(
 ) -> CompileContext:
     """What the passes of one compilation are given."""
     options = options or CompileOptions()
-    tuning, swap = options.tuning, swap_of(options.swap)
+    tuning = options.tuning
     return CompileContext(
         sizes,
         scheduled,
@@ -170,7 +159,6 @@ def context(
         target,
         options.workers,
         options.groups,
-        None if swap is None else swap.wants,
     )
 
 
@@ -190,26 +178,29 @@ def tell(stages: PassManager, s: Schedule, program: Program) -> None:
 
 
 def _lowered(p: Plan, cx: CompileContext, swap: Swap | None) -> Program:
-    """The program; of what is worth swapping, what can be swapped is."""
+    """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
     target = cx.target
     counted = _counted(p, cx)
     make = partial(
         lower, p, cx.tuning.chunk, prices=target.prices, counted=counted, behind=target.behind
     )
-    asked = worth(p, swap) if swap is not None else {}
-    if swap is None:
-        return make()
-    if not asked:
-        cx.remark(stays(p, swap))
-        return make()
-    program = make(swapped=asked, room=swap.room)
-    told = moved(program.plan, asked, swap)
-    waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
-    kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
-    cx.remark(*(x for x in told if kept == asked or x.partition(":")[0] not in waiting))
-    if kept == asked:
-        return replace(program, swap=swap)
-    return replace(make(swapped=kept, room=swap.room), swap=swap) if kept else make()
+    told = list[str]()
+    for choice in swap.choices() if swap is not None else ():
+        asked = worth(p, choice)
+        if not asked:
+            told = [stays(p, choice)]
+            continue
+        program = make(swapped=asked, room=choice.room)
+        told = moved(program.plan, asked, choice)
+        waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
+        kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
+        told = [x for x in told if kept == asked or x.partition(":")[0] not in waiting]
+        if kept:
+            cx.remark(*told)
+            program = program if kept == asked else make(swapped=kept, room=choice.room)
+            return replace(program, swap=choice)
+    cx.remark(*told)
+    return make()
 
 
 def _counted(p: Plan, cx: CompileContext) -> frozenset[str]:

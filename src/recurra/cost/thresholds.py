@@ -156,8 +156,8 @@ ARENA_SEARCH_HALVINGS = 24
 """Halvings of the sizes between the load and the arena of greedy: to a cache line of a GiB."""
 ARENA_SOLVER_TRIES = 6
 """Sizes of the arena at which a solver of the user is asked: each may take minutes."""
-MAX_ISL_SECONDS = 20
-"""Seconds of a processor before isl's scheduler gives up: REINFORCE, of 266 statements, takes 8."""
+MAX_ISL_SECONDS = 10
+"""Seconds of a processor for a question to isl: REINFORCE, of 207 statements, takes 3."""
 ISL_MIN_BOUND = 8
 """What isl may assume that bounds are at least, where they are: it takes much longer without."""
 

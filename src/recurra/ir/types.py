@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 
+from recurra.errors import RecurraError, here
 from recurra.ir.expr import Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
 
 NUMPY_NAME = {
@@ -89,6 +90,14 @@ class Type:
         """As users write it."""
         name = "boolean" if self.dtype == "bool" else self.dtype
         return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise RecurraError(
+            "x.type is the type of x, and changes nothing",
+            facts=f"this one is {self!r}",
+            hint='write x.cast("f32")',
+            loc=here(),
+        )
 
     @property
     def rank(self) -> int:

@@ -20,7 +20,7 @@ Shape = int | Index | Sequence[int | Index]
 MOST = 2**23  # numbers that a draw of `uniform` tells apart
 
 
-@operator("rc.full(shape, value)", "np.full", "torch.full")
+@operator("rc.full(shape=(2, 3), value=1.0)", "np.full", "torch.full")
 def full(shape: Shape, value: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """One number in every element, the same at every point; a size may be a bound."""
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
@@ -30,19 +30,19 @@ def full(shape: Shape, value: Any, dtype: str | Dtype | None = None) -> Recurren
     return y
 
 
-@operator("rc.zeros(shape)", "np.zeros", "torch.zeros")
+@operator("rc.zeros(shape=(2, 3))", "np.zeros", "torch.zeros")
 def zeros(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
     """0 in every element."""
     return full(shape, 0, dtype)
 
 
-@operator("rc.ones(shape)", "np.ones", "torch.ones")
+@operator("rc.ones(shape=(2, 3))", "np.ones", "torch.ones")
 def ones(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
     """1 in every element."""
     return full(shape, 1, dtype)
 
 
-@operator("rc.arange(start, stop, step)", "np.arange", "torch.arange")
+@operator("rc.arange(start=0, stop=10, step=2)", "np.arange", "torch.arange")
 def arange(
     start: Any, stop: Any = None, step: float = 1, dtype: str | Dtype | None = None
 ) -> RecurrentTensor:
@@ -63,7 +63,7 @@ def arange(
     return found if dtype is None else found.cast(dtype)
 
 
-@operator("rc.randint(low, high, domain, shape)", "rng.integers", "torch.randint")
+@operator("rc.randint(low=0, high=10, domain=(t,), shape=(2, 3))", "rng.integers", "torch.randint")
 def randint(
     low: Any,
     high: Any,
@@ -83,7 +83,7 @@ def randint(
     return lo.cast(dtype) + (uniform(domain, shape) * (hi - lo)).floor().cast(dtype)
 
 
-@operator("rc.bernoulli(p, domain, shape)", "rng.random() < p", "torch.bernoulli")
+@operator("rc.bernoulli(p=0.5, domain=(t,), shape=(2, 3))", "rng.random() < p", "torch.bernoulli")
 def bernoulli(
     p: Any, domain: Sequence[Any] | None = None, shape: tuple[int, ...] | None = None
 ) -> RecurrentTensor:

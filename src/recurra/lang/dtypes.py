@@ -35,20 +35,19 @@ boolean = Dtype("bool")
 
 
 def dtype_name(of: Any) -> str:
-    """The name of an element type, "f32", given as that or as rc.f32.
+    """The name of an element type, "f32", given as that, as rc.f32, or as NumPy, torch and JAX do.
 
     Raises RecurraError for anything else.
     """
     name = of.name if isinstance(of, Dtype) else of
     if isinstance(name, str) and name in WIDTH:
         return name
-    known = SHORT_NAME.get(getattr(of, "__name__", str(of)).rpartition(".")[2])
+    if known := SHORT_NAME.get(getattr(of, "__name__", str(of)).rpartition(".")[2]):
+        return known
     raise RecurraError(
         f"{of!r} is no type of elements",
         facts=f"they are {', '.join(map(repr, (boolean, u8, i8, u32, i32, i64)))}, "
         f"{', '.join(map(repr, (bf16, f16, f32, f64)))}",
-        hint=f"write {Dtype(known)!r}"
-        if known
-        else "a shape is one tuple: rc.zeros((4, 2), rc.f32)",
+        hint="write rc.f32; a shape is one tuple, as in rc.zeros((4, 2), rc.f32)",
         loc=here(),
     )

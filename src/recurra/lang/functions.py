@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from keyword import iskeyword
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
@@ -114,7 +115,7 @@ def bound(name: str) -> Index:
     return Index(Sym(name))
 
 
-@operator("rc.constant(x)", "np.asarray", "torch.as_tensor")
+@operator("rc.constant([1.0, 2.0])", "np.asarray", "torch.as_tensor")
 def constant(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """A tensor that is the same everywhere, from a number or an array."""
     return as_tensor(x, dtype)
@@ -161,7 +162,7 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
         )
 
 
-@operator("rc.where(c, x, y)", "np.where", "torch.where")
+@operator("rc.where(x > 0.0, x, y)", "np.where", "torch.where")
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     if isinstance(cond, Index) and is_condition(cond.expr):
@@ -211,13 +212,24 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     """
     from recurra.ops.contraction import Einsum
 
-    op = Einsum(labels=labels.replace(" ", ""))
+    labels = labels.replace(" ", "")
+    if "->" not in labels:  # as in NumPy: those that stand once, in the order of the alphabet
+        labels += f"->{''.join(sorted(c for c in set(labels) - {','} if labels.count(c) == 1))}"
+    if strange := set(labels.replace("->", "").replace(",", "")) - set(ascii_letters):
+        raise ShapeError(
+            f"einsum: {labels!r} has labels that are no letters: {' '.join(sorted(strange))}",
+            facts="each axis of each operand has one letter; axes that others lack broadcast in "
+            "x * y and x @ y",
+            hint='write rc.einsum("ab,bc->ac", x, y)',
+            loc=here(),
+        )
+    op = Einsum(labels=labels)
     if op.sums:
         xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
     return xs[0].apply(op, *xs)
 
 
-@operator("rc.uniform(domain, shape)", "rng.random", "torch.rand")
+@operator("rc.uniform(domain=(t,), shape=(2, 3))", "rng.random", "torch.rand")
 def uniform(
     domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
 ) -> RecurrentTensor:
@@ -257,7 +269,7 @@ def uniform(
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-@operator("rc.permutation(size, at)", "rng.permutation", "torch.randperm")
+@operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
 def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTensor:
     """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
 
@@ -274,7 +286,7 @@ def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTens
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-@operator("rc.normal(domain, shape)", "rng.standard_normal", "torch.randn")
+@operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
 def normal(
     domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
 ) -> RecurrentTensor:
@@ -362,8 +374,15 @@ def output(**tensors: RecurrentTensor) -> None:
         tracer.logs[name] = _equation_of(x, name if free else "output")
 
 
-def log(**metrics: RecurrentTensor) -> None:
+def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
     """Metrics of the run: scalars, one per point of their domain; they go to metrics.jsonl."""
+    if unnamed:
+        raise RecurraError(
+            "rc.log keeps metrics, and each has a name",
+            facts=f"{unnamed[0]!r} has none",
+            hint="write x.log() for the logarithm, rc.log(loss=x.mean()) for a metric",
+            loc=here(),
+        )
     given = {name: as_tensor(x) for name, x in metrics.items()}
     for name, x in given.items():
         if x.shape:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from recurra.errors import DomainError, ShapeError, here
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Ref, Slice, index_symbols
-from recurra.ir.types import Domain, Range, Type, is_shift
+from recurra.ir.types import Domain, Range, Type, is_float, is_shift
 from recurra.lang.affine import quasi_affine
-from recurra.lang.build import assigned
+from recurra.lang.build import as_tensor, assigned
 from recurra.lang.dims import condition, is_condition, unwrap
 from recurra.lang.read import Read, tensor
 from recurra.ops import indexing, movement
@@ -18,20 +20,35 @@ from recurra.sets import isl
 
 
 def read(x: Any, keys: tuple[Any, ...]) -> Any:
-    """x[keys]: over its domain if it is not indexed yet, else inside of its value."""
+    """x[keys]: over its domain if it is not indexed yet, else inside of its value.
+
+    x[..., 0] leaves all dims as they are.
+    """
     source = x.graph[x.name].domain
-    if x.indexed or not len(source):
+    if x.indexed or not len(source) or keys[0] is ...:
         return inner(x, keys)
     if len(keys) != len(source):
         raise DomainError(
-            f"{x.name} is indexed with {len(keys)} expressions",
-            facts=f"its domain is {source}, with {len(source)} dims",
-            hint=f"index every dim: {x.name}[{', '.join(source.dims)}]",
+            f"{x.called} is indexed with {len(keys)} expressions",
+            facts=f"its domain is {source}, with {len(source)} dims; more brackets index the value",
+            hint=_brackets(x, keys, source),
             loc=here(),
         )
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return tensor(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
+    """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
+    outer, rest = keys[: len(source)], keys[len(source) :]
+    if not rest:
+        return f"index every dim: {x.called}[{', '.join(source.dims)}]"
+    whole = [":" for k in outer if isinstance(k, slice)]  # ranges become the first axes
+    return (
+        f"write {x.called}[{', '.join(map(_written, outer))}]"
+        f"[{', '.join([*whole, *map(_written, rest)])}]"
+    )
 
 
 def _index(key: Any, r: Range) -> Any:
@@ -53,33 +70,63 @@ def _place(key: Any, r: Range) -> Expr | int:
         raise DomainError(
             f"{key!r} is no index for dim {r.dim}",
             facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
-            hint="for a choice by data use .take(i) or rc.where(...)",
+            hint=_by_data(key, r),
             loc=here(),
         )
     quasi_affine("the index", e, here())
     return r.hi + e if isinstance(e, int) and e < 0 else e
 
 
+def _by_data(key: Any, r: Range) -> str:
+    """How elements are chosen that no index expression names."""
+    if key is None:
+        return "a new axis is one of the value: x.reshape(1, *x.shape)"
+    if getattr(key, "dtype", None) == "bool" or condition(key) is not None:
+        return "nothing is left out, but another value chosen: rc.where(x > 0.0, x, 0.0)"
+    return f"positions by data are taken of a range: x[0:{r.hi}].take(i, axis=0)"
+
+
 def inner(x: Any, keys: tuple[Any, ...]) -> Any:
-    """Indexing inside the value: numbers, index expressions, ranges and integer tensors."""
+    """Indexing inside the value, as NumPy's: numbers, index expressions, ranges, integer tensors,
+    `...` for the axes that are not named, None for a new axis."""
     out, axis = x, 0
-    if len(keys) > len(x.shape):
+    named = sum(k is not None and k is not ... for k in keys)
+    if named > len(x.shape):
         raise ShapeError(
-            f"{len(keys)} expressions index {len(x.shape)} axes",
+            f"{named} expressions index {len(x.shape)} axes",
             facts=f"{x.name} is {x!r}",
             hint="" if x.domain else _over(x, keys),
             loc=here(),
         )
     for k in keys:
-        if isinstance(k, slice):
+        if k is ...:
+            axis += len(x.shape) - named
+        elif k is None:
+            out = out.expand(1, axis=axis)
+            axis += 1
+        elif isinstance(k, slice):
             out = cut(out, k, axis)
             axis += 1
-        elif isinstance(k, Read):
-            out = out.take(k, axis=axis)
-            axis += len(k.shape)
+        elif isinstance(k, (list, np.ndarray, Read)):
+            places = _places(k, x)
+            out = out.take(places, axis=axis)
+            axis += len(places.shape)
         else:
             out = out.index(k, axis=axis)
     return out
+
+
+def _places(k: Any, x: Any) -> Any:
+    """Positions along an axis, whole numbers."""
+    places = as_tensor(k)
+    if is_float(places.dtype) or places.dtype == "bool":
+        raise ShapeError(
+            f"{k!r} is no position on an axis",
+            facts=f"positions are whole numbers, these are {places.type}",
+            hint="write rc.where(x > 0.0, x, 0.0) for a choice, x.take(i, axis=0) for positions",
+            loc=here(),
+        )
+    return places
 
 
 def _over(x: Any, keys: tuple[Any, ...]) -> str:
@@ -130,6 +177,14 @@ def _end(e: Any, n: Expr | int, default: Expr | int) -> Any:
 def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
+    if x.name not in x.tracer.branches:
+        raise DomainError(
+            f"{x.called} already has its equation",
+            facts=f"it is {node.text(lambda _: False)}",
+            hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
+            "what rc.like(type, domain) declares",
+            loc=here(),
+        )
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
     value = assigned(x.name, value, node.type)
     conditions = [c for k in keys if (c := condition(k)) is not None]
@@ -142,7 +197,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         raise DomainError(
             f"{x.name} is defined at {len(places)} expressions",
             facts=f"its domain is {node.domain}",
-            hint=f"write {x.name}[{', '.join(node.domain.dims)}] = ...",
+            hint=f"write {x.called}[{', '.join(node.domain.dims)}] = ...",
             loc=here(),
         )
     value, places, ranges = _ranges(x, places, value)
@@ -231,7 +286,7 @@ def _other_place(x: Any, e: Any, r: Range) -> str:
 
 def _written(e: Any) -> str:
     if not isinstance(e, slice):
-        return str(e)
+        return "..." if e is ... else str(e)
     return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
 
 

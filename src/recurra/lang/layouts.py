@@ -25,7 +25,7 @@ def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(one) if isinstance(one, (tuple, list)) else sizes
 
 
-@operator("x.transpose(2, 0, 1)", "np.transpose", "torch.permute")
+@operator("x.transpose(1, 0)", "np.transpose", "torch.permute")
 def transpose(x: Tensor, *order: Any) -> Tensor:
     """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
     rank = len(x.shape)
@@ -50,13 +50,13 @@ def _full_order(axes: tuple[Any, ...], rank: int) -> str:
     return f"write x.transpose({', '.join(map(str, every))})"
 
 
-@operator("x.permute(2, 0, 1)", "np.permute_dims", "torch.permute")
+@operator("x.permute(1, 0)", "np.permute_dims", "torch.permute")
 def permute(x: Tensor, *order: Any) -> Tensor:
     """The same as `transpose`."""
     return transpose(x, *order)
 
 
-@operator("x.reshape(2, 3)", "np.reshape", "torch.reshape")
+@operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left of a constant size."""
     shape = _given(shape)
@@ -70,7 +70,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x.apply(movement.Reshape(shape=tuple(sizes)), x)
 
 
-@operator("x.squeeze(axis)", "np.squeeze", "torch.squeeze")
+@operator("x.squeeze()", "np.squeeze", "torch.squeeze")
 def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
     """Without axes of size 1: those named, or all."""
     ones = tuple(a for a, n in enumerate(x.shape) if n == 1)
@@ -86,7 +86,7 @@ def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
     return dropped(x, axes)
 
 
-@operator("x.flip(axis)", "np.flip", "torch.flip")
+@operator("x.flip(axis=0)", "np.flip", "torch.flip")
 def flip(x: Tensor, axis: Axes = None) -> Tensor:
     """Reversed along axes, all of them if none is named."""
     for a in axes_of(x, axis):
@@ -94,7 +94,7 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
     return x
 
 
-@operator("x.roll(shift, axis)", "np.roll", "torch.roll")
+@operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
 def roll(x: Tensor, shift: Any, axis: Axes = None) -> Tensor:
     """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
     if axis is None:
@@ -114,7 +114,7 @@ def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
     return x.apply(movement.Concat(axis=axis), x.cut(k, n, axis), x.cut(0, k, axis)) if k else x
 
 
-@operator("x.repeat(3, axis=0)", "np.repeat", "torch.repeat_interleave")
+@operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
 def repeat(x: Tensor, times: int, *more: Any, axis: int | None = None) -> Tensor:
     """Each element `times` times along an axis; torch's `repeat` is `tile`."""
     if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
@@ -178,7 +178,7 @@ def outer(x: Tensor, y: Any) -> Tensor:
     return x.expand(1, axis=1) * y
 
 
-@operator("x.index(at, axis)", "x[at]", "torch.select")
+@operator("x.index(at=0, axis=0)", "x[at]", "torch.select")
 def index(x: Tensor, at: Any, axis: int = 0) -> Tensor:
     """Element `at` (a number or an index expression) of an axis, proved to be on it."""
     at, axis = unwrap(at), axis_of(x, axis)
@@ -194,14 +194,14 @@ def index(x: Tensor, at: Any, axis: int = 0) -> Tensor:
     return x.apply(indexing.Pick(axis=axis, at_=at), x)
 
 
-@operator("x.cut(lo, hi, axis)", "x[lo:hi]", "torch.narrow")
+@operator("x.cut(lo=0, hi=2, axis=0)", "x[lo:hi]", "torch.narrow")
 def cut(x: Tensor, lo: Any, hi: Any, axis: int = 0) -> Tensor:
     """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
     axis, lo = axis_of(x, axis), unwrap(lo)
     return x.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), x)
 
 
-@operator("x.expand(size, axis)", "np.broadcast_to", "torch.Tensor.expand")
+@operator("x.expand(size=4, axis=0)", "np.broadcast_to", "torch.Tensor.expand")
 def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
     """Copies along a new axis of (possibly symbolic) size."""
     full = LETTERS[: len(x.shape) + 1]
@@ -210,7 +210,7 @@ def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
     return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=(unwrap(size),)), x)
 
 
-@operator("x.broadcast_to(shape)", "np.broadcast_to", "torch.broadcast_to")
+@operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
     """Copies along new axes before the others."""
     lead = len(shape) - len(x.shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.errors import DomainError, here
@@ -27,16 +29,24 @@ _OPERATORS = {
 }
 
 
+_IN_JAX = "write rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x), of any function in the place"
+
+
 class Opaque:
     """What Python and NumPy would turn into a number or an array is refused."""
 
     __slots__ = ()
 
     def __float__(self) -> NoReturn:
-        raise _no_number(self, "a number", "write it as a method: x.exp(), x.sqrt(); math.* cannot")
+        raise _no_number(
+            self, "a number", "write x.exp() for math.exp(x); to look at it: rc.output(x=x)"
+        )
+
+    def __format__(self, spec: str) -> str:
+        return format(operator.index(self), spec) if spec else str(self)
 
     def __int__(self) -> NoReturn:
-        raise _no_number(self, "a number", "round a tensor with .floor() or .cast('i32')")
+        raise _no_number(self, "a number", 'write x.cast("i32"), or x.floor()')
 
     def __index__(self) -> NoReturn:
         raise _no_number(
@@ -44,21 +54,40 @@ class Opaque:
         )
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise _no_number(self, "an array", "rc.output(x=x), and look at program.run()['x']")
+        raise _no_number(self, "an array", "write rc.output(x=x); then ctx.run({T: 3})['x'] is one")
 
 
 class OpaqueTensor(Opaque):
     """A tensor: NumPy's operators are its own, NumPy's other functions are refused."""
 
     def __len__(self) -> NoReturn:
-        raise _no_number(self, "a length", "its axes are x.shape, its dims are x.domain")
+        raise _no_number(self, "a length", "write x.shape[0]; the length of a dim is its bound")
+
+    def __iter__(self) -> NoReturn:
+        raise DomainError(
+            "a recurrent tensor cannot be iterated over while the program is written",
+            facts=f"this one is {self!r}",
+            hint="write x.index(0, axis=0) for an element of an axis, x[t] for a point of a dim",
+            loc=here(),
+        )
+
+    def __bool__(self) -> NoReturn:
+        raise DomainError(
+            "a recurrent tensor has no truth value while the program is written",
+            facts=f"this one is {self!r}",
+            hint="write rc.where(x > 0.0, x, 0.0) to choose, rc.maximum(x, 0.0) for the greater, "
+            "(x > 0.0) & (x < 1.0) for both",
+            loc=here(),
+        )
 
     if not TYPE_CHECKING:  # a type checker knows the names
 
         def __getattr__(self, name: str) -> NoReturn:
+            if name == "__jax_array__" and not _is_operand(sys._getframe(1)):
+                raise _not_taken("a function of JAX", _IN_JAX)
             if name.startswith("__"):  # Python and NumPy ask for these
                 raise AttributeError(name)
-            raise unknown("a recurrent tensor", name)
+            raise unknown("a recurrent tensor", name, dir(type(self)))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
         from recurra.lang.build import as_tensor
@@ -76,12 +105,17 @@ class OpaqueTensor(Opaque):
         raise _not_taken(f"torch.{function.__name__}")
 
 
-def _not_taken(name: str) -> DomainError:
-    """A function of NumPy or torch, and what stands for it here."""
+def _is_operand(frame: FrameType) -> bool:
+    """Tell whether an operator of a JAX array asks, which leaves what it does not know to us."""
+    return frame.f_globals.get("__name__", "").endswith(".array_methods")
+
+
+def _not_taken(name: str, instead: str = "") -> DomainError:
+    """A function of another library, and what stands for it here."""
     return DomainError(
         f"{name} does not take recurrent tensors",
         facts="a recurrent tensor has no values while the program is written",
-        hint=hint(name),
+        hint=instead or hint(name),
         loc=here(),
     )
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
+
+from recurra.errors import RecurraError, here
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -14,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Operator:
     """How one writes it here, what it is called elsewhere, and what it does."""
 
-    ours: str
+    ours: str  # a line that works, of tensors x and y, integers i, and a dim t
     numpy: str
     torch: str
     says: str
@@ -34,7 +37,15 @@ ELSEWHERE = {  # arguments by their names in torch, or in older NumPy
     "diagonal": "k",
     "shifts": "shift",
     "ddof": "correction",
+    "min": "lo",
+    "max": "hi",
+    "a_min": "lo",
+    "a_max": "hi",
 }
+
+
+class WrongCall(RecurraError, TypeError):
+    """Arguments that a function does not have; a TypeError too, as Python has it."""
 
 
 def operator(ours: str, numpy: str = "", torch: str = "") -> Callable[[F], F]:
@@ -44,9 +55,44 @@ def operator(ours: str, numpy: str = "", torch: str = "") -> Callable[[F], F]:
         row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
-        return _by_any_name(f)
+        return expecting(_by_any_name(f), row.key, f"write {ours}")
 
     return enter
+
+
+def expecting(f: F, name: str, hint: str | Callable[[str], str]) -> F:
+    """Refuse a call whose arguments do not fit as ours, with a line that does.
+
+    Args:
+        hint: that line, or what makes it of the arguments as they were written.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return f(*args, **given)
+        except TypeError as error:
+            try:
+                signature(f).bind(*args, **given)
+            except TypeError as misfit:
+                skip = 1 if name.startswith("x.") or f.__name__ == "__init__" else 0
+                written = [repr(x) for x in args[skip:]]
+                written += [f"{k}={v!r}" for k, v in given.items()]
+                raise WrongCall(
+                    f"{name}({', '.join(written)}) does not fit: {misfit}",
+                    facts=f"its arguments are {_arguments(f, skip)}",
+                    hint=hint if isinstance(hint, str) else hint(", ".join(written)),
+                    loc=here(),
+                ) from None
+            raise error
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def _arguments(f: Callable[..., Any], skip: int) -> str:
+    """The arguments of a function, without their types."""
+    own = list(signature(f).parameters.values())[skip:]
+    return ", ".join(str(p.replace(annotation=p.empty)) for p in own) or "none"
 
 
 def _by_any_name(f: F) -> F:

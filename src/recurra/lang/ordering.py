@@ -39,7 +39,7 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     return x.apply(indexing.ArgSort(axis=axis), x)
 
 
-@operator("x.topk(k, axis=-1)", "", "torch.topk")
+@operator("x.topk(k=2, axis=-1)", "", "torch.topk")
 def topk(x: Tensor, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, in order, and their positions; of equals the first."""
     axis = axis_of(x, axis)
@@ -71,7 +71,7 @@ def cummax(x: Tensor, axis: int = 0) -> Tensor:
     return y.apply(ordering.CumMax(axis=axis_of(x, axis)), y).cast(x.dtype)
 
 
-@operator("x.discounted_sum(gamma, axis=0)")
+@operator("x.discounted_sum(gamma=0.99, axis=0)")
 def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
     """Σₖ γᵏ x[k] along an axis."""
     x = as_float(x)
@@ -105,14 +105,14 @@ def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
     return x.apply(indexing.Take(labels=labels, axis=full[axis]), x, i)
 
 
-@operator("x.gather(axis, i)", "np.take_along_axis", "torch.gather")
+@operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
 def gather(x: Tensor, axis: int, index: Any) -> Tensor:
     """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; off the axis the nearest, as `take`."""
     axis, i = _axis_and_places("gather(axis, i)", x, axis, index)
     return ordering.along(x, i, axis)
 
 
-@operator("x.scatter(axis, i, v)", "np.put_along_axis", "torch.scatter")
+@operator("x.scatter(axis=0, index=i, value=y)", "np.put_along_axis", "torch.scatter")
 def scatter(
     x: Tensor, axis: int, index: Any, value: Any, reduce: Literal["", "add"] = ""
 ) -> Tensor:
@@ -147,7 +147,7 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
     return axis, i
 
 
-@operator("i.one_hot(size)", "", "torch.nn.functional.one_hot")
+@operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")
 def one_hot(x: Tensor, size: int, dtype: str | Dtype = "f32") -> Tensor:
     """1 at position i of a new last axis, else 0; all zeros where i is not on it."""
     return x.apply(indexing.OneHot(size=size, axis=len(x.shape), to=dtype_name(dtype)), x)

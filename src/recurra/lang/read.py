@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import DomainError, RecurraError, here
+from recurra.errors import RecurraError, here, users_frame
 from recurra.fragments import code_html
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -41,6 +41,13 @@ class Read:
     @property
     def name(self) -> str:
         return self.ref.name
+
+    @property
+    def called(self) -> str:
+        """The variable of the user's that holds it, if there is one, else the equation's name."""
+        frame = users_frame()
+        held = (k for k, v in frame.f_locals.items() if v is self) if frame else iter(())
+        return next(held, self.name)
 
     @cached_property
     def type(self) -> Any:
@@ -91,22 +98,6 @@ class Read:
 
     def __hash__(self) -> int:
         return id(self)
-
-    def __bool__(self) -> bool:
-        raise DomainError(
-            "a recurrent tensor has no truth value while the program is written",
-            facts=f"this one is {self!r}",
-            hint="choose with rc.where(cond, a, b)",
-            loc=here(),
-        )
-
-    def __iter__(self) -> Any:
-        raise DomainError(
-            "a recurrent tensor cannot be iterated over while the program is written",
-            facts=f"this one is {self!r}",
-            hint="index it: x[k]",
-            loc=here(),
-        )
 
 
 def _within(d: Range, source: Range, e: Index) -> Range:

@@ -30,10 +30,13 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
     every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for a in every:
         if not isinstance(a, int):
+            ends = {d.name: d.hi for d in x.tracer.dims}
             raise ShapeError(
                 f"{a} is no axis",
                 facts=f"the tensor is {x!r}: axes are counted, dims are read over",
-                hint=f"x[0:{str(a).upper()}].sum(axis=0) for a dim, sum(axis=0) for an axis",
+                hint=f"write x[0:{ends[str(a)]}].sum(axis=0) for a dim, x.sum(axis=0) for an axis"
+                if str(a) in ends
+                else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
                 loc=here(),
             )
         if not -rank <= a < rank:
@@ -61,32 +64,32 @@ def _reduced(x: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims: boo
     return y
 
 
-@operator("x.sum(axis)", "np.sum", "torch.sum")
+@operator("x.sum(axis=0)", "np.sum", "torch.sum")
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Σ along axes; of truth values and integers below 32 bits it is i32."""
     return _reduced(x.cast(accumulator(x.dtype)), reduction.Sum, axis, keepdims)
 
 
-@operator("x.prod(axis)", "np.prod", "torch.prod")
+@operator("x.prod(axis=0)", "np.prod", "torch.prod")
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Π along axes, of the type that `sum` has."""
     return _reduced(x.cast(accumulator(x.dtype)), reduction.Prod, axis, keepdims)
 
 
-@operator("x.mean(axis)", "np.mean", "torch.mean")
+@operator("x.mean(axis=0)", "np.mean", "torch.mean")
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
     y = _wide(x)
     return _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
 
 
-@operator("x.var(axis, correction=0)", "np.var", "torch.var")
+@operator("x.var(axis=0, correction=0)", "np.var", "torch.var")
 def var(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The sum of squares around the mean over n - correction; torch's own correction is 1."""
     return _narrowed(_variance(x, axis, correction, keepdims), x)
 
 
-@operator("x.std(axis, correction=0)", "np.std", "torch.std")
+@operator("x.std(axis=0, correction=0)", "np.std", "torch.std")
 def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The root of `var`; where that is 0, so is its slope."""
     return _narrowed(_root(_variance(x, axis, correction, keepdims)), x)
@@ -99,7 +102,7 @@ def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tenso
     return total / elementwise(el.Maximum, left, 0.0)
 
 
-@operator("x.norm(ord=2, axis)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
+@operator("x.norm(ord=2, axis=0)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
 def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) for p = ord; inf is the largest |x|, 0 counts; the slope at 0 is 0."""
     y = _wide(x)
@@ -115,7 +118,7 @@ def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -
     return _narrowed(_off_zero(total, lambda z: z ** (1.0 / ord)), x)
 
 
-@operator("x.logsumexp(axis)", "np.logaddexp.reduce", "torch.logsumexp")
+@operator("x.logsumexp(axis=0)", "np.logaddexp.reduce", "torch.logsumexp")
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """ln Σ eˣ along axes, also where eˣ is beyond its type."""
     y = _wide(x)
@@ -125,25 +128,25 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return _narrowed(found if keepdims else found.squeeze(axes_of(x, axis)), x)
 
 
-@operator("x.max(axis)", "np.max", "torch.amax")
+@operator("x.max(axis=0)", "np.max", "torch.amax")
 def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest; equal ones share the slope."""
     return _reduced(x, reduction.Max, axis, keepdims)
 
 
-@operator("x.min(axis)", "np.min", "torch.amin")
+@operator("x.min(axis=0)", "np.min", "torch.amin")
 def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest; equal ones share the slope."""
     return _reduced(x, reduction.Min, axis, keepdims)
 
 
-@operator("x.any(axis)", "np.any", "torch.any")
+@operator("x.any(axis=0)", "np.any", "torch.any")
 def any(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Is one of them true, or not 0?"""
     return _reduced(_truth(x), reduction.Any_, axis, keepdims)
 
 
-@operator("x.all(axis)", "np.all", "torch.all")
+@operator("x.all(axis=0)", "np.all", "torch.all")
 def all(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Are all of them true, or not 0?"""
     return _reduced(_truth(x), reduction.All, axis, keepdims)

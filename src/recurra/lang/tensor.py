@@ -30,6 +30,11 @@ def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
 
 
+def _bent(y: RecurrentTensor, beyond: RecurrentTensor, end: Any, x: Any) -> RecurrentTensor:
+    """y, with the gradient of x where it is not beyond an end."""
+    return with_slope_of(y, lambda: _where(beyond, end, x))
+
+
 class RecurrentTensor(Read, OpaqueTensor):
     """A value at every point of `domain`; see the module for what brackets mean."""
 
@@ -111,6 +116,12 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     def __abs__(self) -> RecurrentTensor:
         return self.abs()
+
+    def __round__(self, decimals: int = 0) -> RecurrentTensor:
+        return self.round(decimals)
+
+    def __floor__(self) -> RecurrentTensor:
+        return self.floor()
 
     @operator("x == y", "np.equal", "torch.eq")
     def __eq__(self, o: object) -> Any:
@@ -231,7 +242,7 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("x.relu()", "", "torch.relu")
     def relu(self) -> RecurrentTensor:
         """max(x, 0); the slope at 0 is 0."""
-        return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
+        return _bent(elementwise(el.Maximum, self, 0), self > 0, self, 0)
 
     @operator("x.sqrt()", "np.sqrt", "torch.sqrt")
     def sqrt(self) -> RecurrentTensor:
@@ -300,14 +311,13 @@ class RecurrentTensor(Read, OpaqueTensor):
         inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
         return self * (inner.tanh() + 1.0) * 0.5
 
-    @operator("x.clip(lo, hi)", "np.clip", "torch.clamp")
-    def clip(self, lo: Any, hi: Any) -> RecurrentTensor:
-        """min(max(x, lo), hi); the slope at both ends is that of x."""
-        raised = elementwise(el.Maximum, self, lo)
-        return with_slope_of(
-            elementwise(el.Minimum, raised, hi),
-            lambda: _where(raised > hi, hi, _where(self < lo, lo, self)),
-        )
+    @operator("x.clip(lo=0.0, hi=1.0)", "np.clip", "torch.clamp")
+    def clip(self, lo: Any = None, hi: Any = None) -> RecurrentTensor:
+        """min(max(x, lo), hi); the slope at both ends is that of x. An end may be left out."""
+        y = self
+        if lo is not None:
+            y = _bent(elementwise(el.Maximum, self, lo), self < lo, lo, self)
+        return y if hi is None else _bent(elementwise(el.Minimum, y, hi), y > hi, hi, y)
 
     sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
     var, std, norm = reductions.var, reductions.std, reductions.norm

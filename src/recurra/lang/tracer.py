@@ -158,13 +158,6 @@ class Tracer:
 
         One whose condition is plainly False, such as i % n == 1 where n is 1, names no point.
         """
-        if name not in self.branches:
-            raise DomainError(
-                f"{name} already has its equation",
-                facts=f"{self.nodes[name].text(lambda _: False)}",
-                hint="declare it with rc.like(...) to write branches of it",
-                loc=here(),
-            )
         have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
         if have != want:
             raise ShapeError(

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recurra.amounts import parse
 from recurra.cost.thresholds import DISK_PAGE, MIN_SWAPPED
 from recurra.errors import RecurraError, here
+from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.types import Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.rewrite.tile import outer_dims
@@ -69,6 +72,13 @@ class Swap:
             return (self,)
         return tuple(replace(self, least=least) for least in (MIN_SWAPPED, DISK_PAGE))
 
+    def likely(self, graph: Graph, sizes: Mapping[str, int]) -> Swap:
+        """The first of the choices for which a range that is read holds enough, else the last."""
+        reads = (a for n in graph.nodes.values() for a in n.args)
+        most = max((_bytes_over_ranges(graph, a, sizes) for a in reads), default=0)
+        *larger, last = self.choices()
+        return next((c for c in larger if most >= parse(c.least or 0)), last)
+
     def may(self, name: str) -> bool:
         """Tell whether a store is one of those that may go."""
         return self.stores is None or name in self.stores
@@ -76,6 +86,15 @@ class Swap:
     def wants(self, name: str, nbytes: int) -> bool:
         """Tell whether a store may go, and is large enough."""
         return self.may(name) and nbytes >= parse(MIN_SWAPPED if self.least is None else self.least)
+
+
+def _bytes_over_ranges(graph: Graph, a: Ref, sizes: Mapping[str, int]) -> int:
+    """The bytes of what is read over ranges, of all points of their dims; 0 of a single point."""
+    of = graph[a.name]
+    whole = [r.dim for e, r in zip(a.index, of.domain, strict=True) if isinstance(e, Slice)]
+    if not whole or not isinstance(of.type, Type) or of.type.mentions() - sizes.keys():
+        return 0
+    return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
 
 
 def swap_of(x: Any) -> Swap | None:

@@ -9,7 +9,7 @@ From here on B is how many rows a worker has. Host functions still see all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from recurra.errors import Loc, ScheduleError
@@ -22,7 +22,7 @@ from recurra.ops.control import Call, Item, Merge
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Reduction
 from recurra.rewrite.compile_context import CompileContext, Pass, Shard
-from recurra.rewrite.granularity import batch_dims
+from recurra.rewrite.granularity import batch_dims, loops
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,11 @@ class Refusal:
     loc: Loc | None = None
 
 
-def choose(graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], workers: int) -> Shard:
-    """The first of `dims`, which order nothing, that can be split; raises ScheduleError."""
+def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
+    """The first dim that orders nothing and can be split; raises ScheduleError if there is none.
+
+    Dims that are axes of some equation come before those along which inputs are only reduced.
+    """
     for name in (SHARD, SHARDS):
         if name in sizes or name in graph.declared:
             raise ScheduleError(
@@ -43,14 +46,20 @@ def choose(graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], workers:
                 hint="take another name",
             )
     named: dict[str, Refusal] = {}
-    for d in dims:
-        found = refusal(graph, sizes, d, workers)
+    ordered = loops(graph)
+    for d in dict.fromkeys((*batch_dims(graph, sizes), *graph.declared)):
+        first = next((n for n in graph.nodes.values() if n.name in ordered[d]), None)
+        found = (
+            refusal(graph, sizes, d, workers)
+            if first is None
+            else Refusal(f"{first.name} runs along it in order", first.loc)
+        )
         if isinstance(found, Shard):
             return found
         named[d] = found
     raise ScheduleError(
         f"the program cannot be split over {workers} workers",
-        facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "every dim orders something",
+        facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "it has no dims",
         hint="rows that workers share nothing of but sums can be split: write a dim for workers "
         "where something is done with all rows of one",
         loc=next((r.loc for r in named.values() if r.loc is not None), None),
@@ -160,7 +169,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make the program that of one of several workers, for its own rows."""
-    cx.shard = choose(graph, cx.sizes, batch_dims(graph, cx.sizes), cx.workers)
+    cx.shard = choose(graph, cx.sizes, cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)
     return shard(graph, cx.sizes, cx.shard)

@@ -23,7 +23,8 @@ def __getattr__(name: str) -> Any:
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
-            raise AttributeError(f"module 'recurra.rl' has no attribute {name!r}")
+            importlib.import_module("recurra.lang.tensor")  # the table of operators
+            importlib.import_module("recurra.lang.words").only("recurra.rl", __all__)(name)
 
 
 __all__ = ["ActorCritic", "env", "episodic", "frames", "normalise", "rows", "train"]

@@ -1,5 +1,7 @@
 """Layers whose parameters are recurrences."""
 
+from typing import TYPE_CHECKING
+
 from recurra.lang.nn import initialise
 from recurra.lang.nn.attention import MultiheadAttention
 from recurra.lang.nn.convolution import AvgPool2d, Conv2d, Flatten, MaxPool2d
@@ -19,6 +21,7 @@ from recurra.lang.nn.modules import (
 )
 from recurra.lang.nn.normalisation import Dropout, Embedding, LayerNorm, RMSNorm
 from recurra.lang.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from recurra.lang.words import only
 
 __all__ = [
     "GRU",
@@ -55,3 +58,6 @@ __all__ = [
     "class_at",
     "initialise",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = only("recurra.nn", __all__)

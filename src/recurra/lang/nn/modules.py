@@ -17,6 +17,7 @@ from recurra.lang.functions import dims_of, named
 from recurra.lang.nn import initialise
 from recurra.lang.nn.distributions import Categorical, Gaussian
 from recurra.lang.nn.initialise import Initialiser
+from recurra.lang.operators import expecting
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
 
@@ -209,6 +210,13 @@ class Module:
         """
         return _with_parameters(self, _copied)
 
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            name = (
+                f"rc.nn.{cls.__name__}" if cls.__module__.startswith("recurra.") else cls.__name__
+            )
+            cls.__init__ = expecting(cls.__init__, name, lambda args: _over_a_dim(name, args))
+
     def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
 
@@ -231,6 +239,18 @@ class Module:
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
         View(self, TRUE).checkpoint(path)
+
+
+def _over_a_dim(name: str, args: str) -> str:
+    """The call with the dims that parameters change with."""
+    if "domain=" in args:
+        return f"give {name} the arguments above"
+    dims = current().dim_names()
+    own = f"domain=({dims[0]},)" if dims else "domain=()"
+    return (
+        f"write {name}({', '.join(filter(None, [args, own]))}), of the dims with which its "
+        "parameters change as they learn; () is for weights that stay"
+    )
 
 
 def _with_parameters(module: Module, change: Callable[[Parameter], Any]) -> Module:
