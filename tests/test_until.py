@@ -241,6 +241,33 @@ def test_rows_over_a_loop_go_on_from_the_end_of_the_row_before(backend: str) -> 
     np.testing.assert_allclose(got["total"], total, rtol=1e-5)
 
 
+@BACKENDS
+@pytest.mark.parametrize("points", [1, 2, 3, 5])
+def test_all_rows_end_at_one_point(points: int, backend: str) -> None:
+    """The loop stops there, and what would be computed later only is not what is read."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        u = rc.input(rc.f32, (b, t), "u")
+        h = rc.like(rc.f32, (b, t))
+        h[b, 0] = 1.0
+        h[b, t] = h[b, t - 1] + u
+        last = h[b, T - 1] * 1.0
+        last[0:B].sum().backward(wrt=[u])
+        rc.output(last=last, slope=u.grad, third=h[b, rc.min(2, T - 1)] + 0.0)
+        rc.output(longer=rc.where(T >= 5, h[b, 0], 2.0), most=h[b, 0:T].max(), n=rc.value(T))
+        end = rc.until(u > 0.5, max=5)
+    given = np.full((2, 5), 0.25, np.float32)
+    given[:, points - 1] = 0.75
+    got = ctx.compile({B: 2, T: end}, backend=backend).run(inputs={"u": given})
+    path = 1.0 + np.cumsum([0.0, *given[0, 1:points]])
+    want = {"last": path[-1], "third": path[: min(3, points)][-1], "most": path[-1], "n": points}
+    want["longer"] = 1.0 if points == 5 else 2.0
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], [value] * 2, err_msg=name)
+    slope = (np.arange(5) >= 1) & (np.arange(5) < points)
+    np.testing.assert_allclose(got["slope"], [slope] * 2)
+
+
 def test_a_row_that_ends_rows_that_the_data_end_is_refused() -> None:
     ctx = rc.Context(dims="b s t")
     with ctx as ((b, B), (s, S), (t, T)):

@@ -172,8 +172,10 @@ class PastEnd:
         match n.op:
             case Const(value=value):
                 return value
-            case Going():
+            case Going() if n.name == self.ended.going:
                 return False
+            case Going():  # of other rows, which may go on
+                return None
             case Merge():
                 return self.merge(n)
             case Where():
@@ -182,7 +184,7 @@ class PastEnd:
                 return self.applied(n, [self.of(a.name) for a in n.args])
 
     def merge(self, n: Node) -> Past:
-        if any(isinstance(self.graph[a.name].op, Going) for a in n.args):
+        if any(a.name == self.ended.going for a in n.args):
             return False
         kept = next((a for a in n.args if self.keeps(self.graph[a.name], n.name)), None)
         if kept is not None:

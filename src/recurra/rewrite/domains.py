@@ -18,6 +18,7 @@ from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
+from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.ops.source import Const, Input
@@ -252,9 +253,20 @@ def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
     for branch, when in zip(x.args, x.op.when, strict=True):
         if branch.name == n.name or branch.index != g[branch.name].domain.identity:
             continue  # what x carries from step to step is read of x
+        if _keeps(g[branch.name], x.name, g):
+            continue
         if holds_where_read(when, a.index, x.domain, n.domain, read):
             return compose(a, x.domain, branch)
     return None
+
+
+def _keeps(n: Node, name: str, g: Rewriting) -> bool:
+    """Tell whether a branch is to keep a value once rows have ended, x[t] = where(.., x[t-1]).
+
+    The loop may stop before it is ever taken: what was kept is then read of x.
+    """
+    kept = isinstance(n.op, Where) and n.args[2].name == name
+    return kept and any(isinstance(x.op, Going) for x in g.nodes.values())
 
 
 def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:

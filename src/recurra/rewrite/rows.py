@@ -160,6 +160,11 @@ class Rows:
         missing = set().union(*map(index_symbols, index)) & self.ranges.keys() - set(box.dims)
         if missing:
             self._rowless(", ".join(sorted(missing)))
+        if isinstance(e, int) and 0 < e < self.ending.most:  # also where no row came so far
+            length = self._length([])
+            at = self.emit(Const(value=e, dtype="i32"), ())
+            rest = tuple(rows)
+            return self.emit(el.Less(), (at, Ref(length.name, rest)), "is_longer", box)
         early, late = compare("<", e, 0), compare(">=", e, self.ending.most)
         early = FALSE if isl.always(negate(early), box) else early
         late = FALSE if isl.always(negate(late), box) else late
