@@ -18,7 +18,7 @@ import recurra as rc
 from documents import ROOT, fill, table
 from everywhere import BACKENDS, everywhere
 from operator_rows import POINTS, ROWS, Row, operand
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, ShapeError
 from recurra.lang.operators import OPERATORS
 
 assert all(getattr(rc, name) for name in rc.__all__)  # modules are imported when they are named
@@ -236,6 +236,18 @@ def test_of_the_largest_nan_comes_first_and_of_equals_the_first(kind: str) -> No
         want = [[2, 4, 0, 1], [0, 3, 2, 4]]
         assert found["along_last"].tolist() == want, backend
         assert found["along_first"].T.tolist() == want, backend
+
+
+def test_more_of_the_largest_than_there_are_is_refused() -> None:
+    ctx = rc.Context(dims="b")
+    with ctx as (b, B):
+        best, _ = rc.input(rc.f32, (b,), name="x")[0:B].topk(5)
+        rc.output(best=best)
+    assert ctx.compile({B: 5}, backend="numpy").run(inputs={"x": range(5)})["best"][0] == 4
+    with pytest.raises(ShapeError, match="at B=3 0:5 is asked of 0:3"):
+        ctx.compile({B: 3}, backend="numpy")
+    with ctx, pytest.raises(ShapeError, match="has no 5 elements on axis 0"):
+        rc.constant([1.0, 2.0]).topk(5)
 
 
 HALVES = {
