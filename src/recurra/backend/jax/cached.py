@@ -14,7 +14,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, Self, TypeVar
 
 import jax
@@ -74,25 +74,28 @@ class CachedJax(JaxBackend):
             told = self.only(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
 
-    def ready(self, plan: Plan, region: Region) -> Callable[..., Any]:
-        part = f"{region.name}-{place()}"
-        name = self.kept.get(part, bytes.decode)
-        found = self.code(self.kept.beside(name)) if name else None
-        if found is not None:
-            return found
-        lowered = self.lowered(plan, region)
+    def ready(self, plan: Plan, region: Region) -> Any:
+        lower, options = partial(self.lowered, plan, region), options_for(plan, region)
+        return self.found(region.name, lower, options)
+
+    def found(self, name: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
+        """The code of what is lowered: loaded, or compiled and kept under a name in the program."""
+        part = f"{name}-{place()}"
+        known = self.kept.get(part, bytes.decode)
+        code = self.code(self.kept.beside(known)) if known else None
+        if code is not None:
+            return code
+        lowered = lower()
         text = text_of(lowered)
-        if text is None:
-            return lowered.compile()
-        options = options_for(plan, region)
-        kept = self.kept.beside_for(f"{place()} {options} {text}")
-        if self.code(kept) is None:
+        kept = None if text is None else self.kept.beside_for(f"{place()} {options} {text}")
+        if kept is None or self.code(kept) is None:
             before = _hits()
-            with told_if_long(f"XLA compiles {region.name}"):
-                self.codes[kept.name] = lowered.compile(options)
-            if _hits() != before:  # XLA leaves code out where it writes what it has read
-                return self.codes[kept.name]
-            self.keep(kept, region)
+            with told_if_long(f"XLA compiles {name}"):
+                code = lowered.compile(options)
+            if kept is None or _hits() != before:  # XLA cannot write code that it has read
+                return code
+            self.codes[kept.name] = code
+            self.keep(kept, name)
         self.kept.put(part, kept.name.encode())
         return self.codes[kept.name]
 
@@ -103,12 +106,12 @@ class CachedJax(JaxBackend):
             self.codes[kept.name] = found
         return found
 
-    def keep(self, kept: Kept, region: Region) -> None:
-        """Write the code that was made of a region."""
+    def keep(self, kept: Kept, name: str) -> None:
+        """Write the code that was made."""
         try:
             data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
         except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
-            self.kept.tell(f"{region.name} is not kept: {error}")
+            self.kept.tell(f"{name} is not kept: {error}")
         else:
             kept.put("code", data)
 
