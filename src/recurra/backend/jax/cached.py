@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Protocol, Self, TypeVar
 
@@ -75,12 +76,17 @@ class CachedJax(JaxBackend):
         return told.temp_size_in_bytes if told else 0
 
     def ready(self, plan: Plan, region: Region) -> Any:
+        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores)
         lower, options = partial(self.lowered, plan, region), options_for(plan, region)
-        return self.found(region.name, lower, options)
+        return self.found(region.name, repr(told), lower, options)
 
-    def found(self, name: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
-        """The code of what is lowered: loaded, or compiled and kept under a name in the program."""
-        part = f"{name}-{place()}"
+    def found(self, name: str, told: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
+        """The code of what is lowered: loaded, or compiled and kept.
+
+        `told` tells it from other parts of the program, which has one compilation, but may be
+        cut into regions in several ways.
+        """
+        part = f"{name}-{_digest(place(), told)}"
         known = self.kept.get(part, bytes.decode)
         code = self.code(self.kept.beside(known)) if known else None
         if code is not None:
@@ -125,7 +131,8 @@ def text_of(lowered: Any) -> str | None:
     if args["host_callbacks"] or args["keepalive"]:
         return None
     text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
-    return f"{lowered.in_tree} {lowered.out_tree} {sorted(args['kept_var_idx'])} {text}"
+    called = (lowered.in_tree, lowered.out_tree, lowered.in_avals, sorted(args["kept_var_idx"]))
+    return f"{called} {text}"
 
 
 def options_for(plan: Plan, region: Region) -> dict[str, Any]:
@@ -147,6 +154,10 @@ def place() -> str:
     config: Any = jax.config
     told += [config.jax_enable_x64, config.jax_default_matmul_precision]
     told.append(config.read("jax_disable_most_optimizations"))
+    return _digest(*told)
+
+
+def _digest(*told: object) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
