@@ -21,6 +21,7 @@ from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.errors import NotFiniteError
 from recurra.runtime import compilation
+from test_islands import learner
 
 ROOT = Path(__file__).parents[1]
 
@@ -161,6 +162,23 @@ def test_arguments_that_are_not_used_tell_regions_apart() -> None:
     texts = [x.as_text().partition("\n")[2] for x in lowered]
     assert texts[0] == texts[1]
     assert text_of(lowered[0]) != text_of(lowered[1])
+    several = jax.ShapeDtypeStruct((3,), np.float32)
+    other = jax.jit(lambda a, b: b + 1).lower(several, number)
+    assert other.as_text().partition("\n")[2] == texts[1]
+    assert text_of(other) != text_of(lowered[1])
+
+
+@pytest.mark.parametrize("first", ["run", "islands"])
+def test_a_program_may_be_cut_into_regions_in_two_ways(folder: Path, first: str) -> None:
+    """Their regions have the same names."""
+    x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
+    want = learner("numpy").run(inputs=x)["loss"]
+    for how in (first, "run", "islands", "run"):
+        program = learner("jax")
+        if how == "islands":
+            assert program.islands(inputs=x, steps=2)
+        else:
+            np.testing.assert_allclose(program.run(inputs=x)["loss"], want, rtol=1e-5)
 
 
 def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
