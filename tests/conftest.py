@@ -1,6 +1,7 @@
 """Random tests draw the same examples in every run, and keep nothing on disk; garbage waits."""
 
 import gc
+import os
 from collections.abc import Iterator
 from itertools import count
 
@@ -15,6 +16,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fixed")
+os.environ["RECURRA_CACHE"] = "0"  # programs are compiled, also in processes that tests start
 gc.set_threshold(100_000, 20, 50)
 
 

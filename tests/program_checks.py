@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
+from recurra.program.single_launch import as_domain, single, single_launch
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored
 
@@ -118,12 +119,38 @@ def compiled(
         except StopIteration as end:
             results = end.value
             break
-    got = [
-        restored(results[c.outputs[o]], c.plan.graph, case.graph[o].domain.dims, c.axes[o], np)
-        for o in case.graph.outputs
-    ]
+
+    def arranged(results: Mapping[str, Any]) -> list[Any]:
+        wanted = case.graph.outputs
+        at = {o: np.asarray(results[c.outputs[o]]) for o in wanted}
+        before = {o: case.graph[o].domain.dims for o in wanted}
+        return [restored(at[o], c.plan.graph, before[o], c.axes[o], np) for o in wanted]
+
+    got = arranged(results)
     same(case, got, want, f"{backend.name} {options}", exact)
+    once = at_once(c, backend)
+    if once is not None:
+        same(case, arranged(once), got, f"{backend.name} {options}, as one launch", exact)
     return got
+
+
+def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
+    """What a program gives as one launch, if it can be one."""
+    whole = single(c.plan, c.program, PLAIN.prices)
+    if whole is None:
+        return None
+    (region,), plan = whole.regions, whole.plan
+    parts = {o: as_domain(plan, plan.stores[o]) for o in dict.fromkeys(plan.graph.outputs)}
+
+    def finish(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+        return tuple(parts[o](stores[o], xp) for o in parts)
+
+    launch = (
+        backend.entire(plan, region, finish)
+        if hasattr(backend, "entire")
+        else single_launch(plan, region, backend.compile(plan, region), backend.machine, finish)
+    )
+    return dict(zip(parts, launch(np.uint32(0), {}), strict=True))
 
 
 def examine(case: Case) -> None:

@@ -10,14 +10,18 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import recurra as rc
 from recurra import cache, fitting
+from recurra.backend.jax.cached import options_for, text_of
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.errors import NotFiniteError
 from recurra.runtime import compilation
+from test_islands import learner
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +44,7 @@ def program(by: float = 0.5, scale: float = 1.0, **options: Any) -> Any:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return tmp_path / "cache" / cache.OURS
 
 
 @wraps(compilation.compile_graph)
@@ -51,8 +55,9 @@ def no_passes(*_: Any, **__: Any) -> Any:
 def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = program(chunk=4)
     want = first.run(seed=3)["norm"]
+    regions = [r.name for r in first.compiled.program.regions]
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
-    assert parts == sorted(["program", *(r.name for r in first.compiled.program.regions)])
+    assert parts == sorted(["program", *regions, *["code"] * len(regions)])
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
     from recurra.backend.jax.cached import CachedJax
 
@@ -69,6 +74,119 @@ def test_a_resumed_run_needs_what_travels(folder: Path) -> None:
     want = whole.run(seed=3, on_state=lambda s: states.append((s.hi, dict(s.variables))))["norm"]
     got = program(chunk=4).run(seed=3, resume=states[1])["norm"]
     assert got.tolist() == want[8:].tolist()
+
+
+def test_regions_of_one_text_are_compiled_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies between the calls is twice the same, and also in the program for other bounds."""
+    made: list[Any] = []
+    compiles = jax.stages.Lowered.compile
+
+    def counted(lowered: Any, *args: Any, **options: Any) -> Any:
+        made.append(lowered)
+        return compiles(lowered, *args, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        x = rc.like(rc.f32[()], domain=(i,), name="x")
+        x[0] = 0.5
+        y = x
+        for k in range(3):
+            y = rc.call(lambda a, k=k: a + k, rc.f32[()], y.sin() * 2.0)
+        x[i + 1] = y
+        rc.output(y=y)
+    compiled = ctx.compile({I: 4})
+    want = compiled.run()["y"]
+    assert len(compiled.compiled.program.regions) == 5
+    assert len(made) == 4
+    assert len(list(folder.glob("*/code"))) == 4
+    del made[:]
+    np.testing.assert_array_equal(ctx.compile({I: 4}).run()["y"], want)
+    assert made == []
+    np.testing.assert_array_equal(ctx.compile({I: 3}).run()["y"], want[:3])
+    assert len(made) == 1  # the one that has a store
+
+
+def called(other: bool, **options: Any) -> Any:
+    """A function of JAX that calls one of Python."""
+
+    def host(x: Any) -> Any:
+        return np.asarray(x) * (3 if other else 2)
+
+    def on_host(x: Any) -> Any:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        x = rc.like(rc.f32[2], domain=(i,), name="x")
+        x[0] = rc.constant(np.ones(2, np.float32))
+        x[i + 1] = rc.jax_fn(on_host, "on_host")(x)
+        rc.output(x=x)
+    return ctx.compile({I: 3}, **options)
+
+
+def test_code_that_calls_this_process_is_not_kept(folder: Path) -> None:
+    """Its text says nothing of what it calls."""
+    for single in (True, False):
+        for other, last in ((False, 4.0), (True, 9.0)) * 2:
+            assert called(other, single=single).run()["x"][2].tolist() == [last, last]
+        regions = called(other, single=single).compiled.program.regions
+        assert len(list(folder.glob("*/code"))) == (0 if single else len(regions) - 1)
+
+
+def test_what_runs_once_is_compiled_in_less_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not so a loop, nor the whole of a program without loops, which may be run again and again."""
+
+    def options(compiled: Any) -> dict[str, dict[str, int]]:
+        c = compiled.compiled
+        return {r.name: options_for(c.plan, r) for r in c.program.regions}
+
+    looped = program(chunk=4)
+    assert options(looped) == {"region_1": {"xla_backend_optimization_level": 2}, "region_2_i": {}}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
+    assert options(looped)["region_1"] == {}
+    monkeypatch.delenv("XLA_FLAGS")
+    ctx = rc.Context(dims="b")
+    with ctx as ((b, B),):
+        rc.output(y=rc.uniform((b,)).sin())
+    assert options(ctx.compile({B: 3})) == {"region_1": {}}
+
+
+def test_arguments_that_are_not_used_tell_regions_apart() -> None:
+    number = jax.ShapeDtypeStruct((), np.float32)
+    lowered = [jax.jit(f).lower(number, number) for f in (lambda a, b: a + 1, lambda a, b: b + 1)]
+    texts = [x.as_text().partition("\n")[2] for x in lowered]
+    assert texts[0] == texts[1]
+    assert text_of(lowered[0]) != text_of(lowered[1])
+    several = jax.ShapeDtypeStruct((3,), np.float32)
+    other = jax.jit(lambda a, b: b + 1).lower(several, number)
+    assert other.as_text().partition("\n")[2] == texts[1]
+    assert text_of(other) != text_of(lowered[1])
+
+
+@pytest.mark.parametrize("first", ["run", "islands"])
+def test_a_program_may_be_cut_into_regions_in_two_ways(folder: Path, first: str) -> None:
+    """Their regions have the same names."""
+    x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
+    want = learner("numpy").run(inputs=x)["loss"]
+    for how in (first, "run", "islands", "run"):
+        program = learner("jax")
+        if how == "islands":
+            assert program.islands(inputs=x, steps=2)
+        else:
+            np.testing.assert_allclose(program.run(inputs=x)["loss"], want, rtol=1e-5)
+
+
+def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RECURRA_CACHE": str(tmp_path)}
+    env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
+    found = [subprocess.check_output(code, text=True, env=env) for _ in range(2)]
+    assert found[0] == found[1]
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -104,10 +222,10 @@ def test_a_program_of_the_outside_world_is_found_again(
 def test_programs_that_differ_are_told_apart(folder: Path, other: dict[str, Any]) -> None:
     program()
     program(**other)
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.glob("*/program"))) == 2
 
 
-@pytest.mark.parametrize("part", ["program", "region"])
+@pytest.mark.parametrize("part", ["program", "region", "code"])
 def test_what_is_damaged_is_made_again(
     folder: Path, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,18 +233,10 @@ def test_what_is_damaged_is_made_again(
     for path in folder.glob(f"*/{part}*"):
         path.write_bytes(path.read_bytes()[:-9])
     assert program().run(seed=3)["norm"].tolist() == want.tolist()
-    assert "is damaged" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.count("is damaged; it is made again") == len(list(folder.glob(f"*/{part}*")))
     assert program().run(seed=3)["norm"].tolist() == want.tolist()
     assert capsys.readouterr().err == ""
-
-
-def test_a_folder_that_takes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "file"))
-    assert program().run()["norm"].shape == (12,)
-    assert "nothing is kept in" in capsys.readouterr().err
 
 
 def test_passes_that_are_looked_at_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,15 +249,32 @@ def test_passes_that_are_looked_at_run(folder: Path, monkeypatch: pytest.MonkeyP
                 program()
 
 
-def test_entries_that_nobody_used_go(tmp_path: Path) -> None:
-    for k, name in enumerate("abc"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "program").write_bytes(b"x" * 100)
-        os.utime(tmp_path / name / "program", (k, k))
-    cache.prune(tmp_path, 250)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "c"]
-    cache.prune(tmp_path, 10)
-    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+LINES = """
+import numpy as np
+import recurra as rc
+ctx = rc.Context(dims="i")
+with ctx as ((i, I),):
+    x = rc.constant(np.arange(3.0, dtype=np.float32)).log()
+    y = rc.like(rc.f32[3], domain=(i,), name="y")
+    y[0] = x
+    y[i + 1] = y * 2.0
+    rc.output(y=y)
+compiled = ctx.compile({I: 3}, check="nan")
+"""
+
+
+def test_lines_are_those_of_today(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is found though lines above it are new, and an error shows the line of now."""
+    lines: list[int] = []
+    for above in ("", "\n" * 7):
+        scope: dict[str, Any] = {}
+        exec(compile(above + LINES, "user.py", "exec"), scope)
+        with pytest.raises(NotFiniteError) as error:
+            scope["compiled"].run()
+        assert error.value.loc is not None
+        lines.append(error.value.loc.line)
+        monkeypatch.setattr(compilation, "compile_graph", no_passes)
+    assert lines == [6, 13]
 
 
 TEXTS = """
@@ -193,7 +320,10 @@ def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
         code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
         found.append(subprocess.check_output(code, text=True, env=env | here))
     assert found[0] == found[1] == found[2]
-    kept = {k: sorted(p.name for p in tmp_path.glob(f"{k}/*/*")) for k in ("first", "other")}
+    kept = {
+        k: sorted(p.name for p in (tmp_path / k / cache.OURS).glob("*/*"))
+        for k in ("first", "other")
+    }
     assert kept["other"] == ["program"]
     assert len(kept["first"]) > 1
 

@@ -18,7 +18,7 @@ import recurra as rc
 from documents import ROOT, fill, table
 from everywhere import BACKENDS, everywhere
 from operator_rows import POINTS, ROWS, Row, operand
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, ShapeError
 from recurra.lang.operators import OPERATORS
 
 assert all(getattr(rc, name) for name in rc.__all__)  # modules are imported when they are named
@@ -145,7 +145,8 @@ GROWING = {
     "cumprod": lambda x: x.cumprod().sum(),
     "cummax": lambda x: (x.cummax() * x).sum(),
     "sort": lambda x: (x.sort() * x).sum(),
-    "topk": lambda x: x.sort(descending=True).index(0),
+    "descending": lambda x: x.sort(descending=True).index(0),
+    "topk": lambda x: x.topk(1)[0].sum() + x.topk(1)[1].sum(),
     "argsort": lambda x: x.argsort().max().cast("f64"),
     "std": lambda x: x.std(),
     "norm": lambda x: x.norm(3),
@@ -182,6 +183,7 @@ ROWS_THAT_END = [
     "cummax",
     "sort",
     "argsort",
+    "topk",
     "std",
     "norm",
     "logsumexp",
@@ -221,6 +223,31 @@ def test_workers_join_products() -> None:
     one = ctx.run({B: 4, I: 3}, backend="numpy")["all"]
     two = ctx.run({B: 4, I: 3}, backend="numpy", workers=2)["all"]
     np.testing.assert_allclose(two, one, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
+def test_of_the_largest_nan_comes_first_and_of_equals_the_first(kind: str) -> None:
+    x = np.array([[0.0, -0.0, 3.0, 0.0, 3.0], [-np.nan, -np.inf, np.inf, np.nan, -0.0]])
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        given = rc.constant(x, kind)
+        rc.output(along_last=given.topk(4)[1], along_first=given.T.topk(4, axis=0)[1])
+    for backend, found in everywhere(ctx, {}).items():
+        want = [[2, 4, 0, 1], [0, 3, 2, 4]]
+        assert found["along_last"].tolist() == want, backend
+        assert found["along_first"].T.tolist() == want, backend
+
+
+def test_more_of_the_largest_than_there_are_is_refused() -> None:
+    ctx = rc.Context(dims="b")
+    with ctx as (b, B):
+        best, _ = rc.input(rc.f32, (b,), name="x")[0:B].topk(5)
+        rc.output(best=best)
+    assert ctx.compile({B: 5}, backend="numpy").run(inputs={"x": range(5)})["best"][0] == 4
+    with pytest.raises(ShapeError, match="at B=3 0:5 is asked of 0:3"):
+        ctx.compile({B: 3}, backend="numpy")
+    with ctx, pytest.raises(ShapeError, match="has no 5 elements on axis 0"):
+        rc.constant([1.0, 2.0]).topk(5)
 
 
 HALVES = {

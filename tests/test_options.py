@@ -164,6 +164,7 @@ VALUES: dict[str, tuple[Callable[[], Written], Any]] = {
     "tuning": (looking_back, Tuning(axes=False, chunk=2)),
     "axes": (looking_back, False),
     "last": (looking_back, True),
+    "single": (looking_back, False),
     "chunk": (learning, 2),
     "held": (learning, 4096.0),
     "strip": (looking_back, 2),

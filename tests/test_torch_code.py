@@ -13,6 +13,7 @@ import torch
 import recurra as rc
 from recurra import interp
 from recurra.backend.torch.region import TorchBackend
+from test_notices import told_at_once
 
 
 def decay() -> tuple[rc.Context, dict[object, int]]:
@@ -64,7 +65,8 @@ def test_it_computes_what_jax_does():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, in itself
-def test_fused_kernels_compute_the_same():
+def test_fused_kernels_compute_the_same_and_are_told_of(monkeypatch: pytest.MonkeyPatch):
+    terminal = told_at_once(monkeypatch)
     ctx = rc.Context(num_dims=1)
     with ctx as ((t, T),):
         x = rc.like(rc.f32[3], domain=(t,))
@@ -74,6 +76,8 @@ def test_fused_kernels_compute_the_same():
     backend = TorchBackend(fuse=True)
     fused = ctx.compile({T: 6}, backend=backend).run()
     assert backend.fused
+    lines = [f"recurra: PyTorch compiles {name}\n" for name in backend.fused]
+    assert terminal.getvalue() == "".join(["recurra: compiling the program\n", *lines])
     np.testing.assert_allclose(fused["y"], ctx.run({T: 6}, backend="numpy")["y"], rtol=1e-5)
 
 

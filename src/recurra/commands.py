@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import runpy
 import sys
 import traceback
@@ -319,6 +320,7 @@ class Bench:
         program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
         from recurra.bench import harness, machine
 
+        os.environ["RECURRA_CACHE"] = "0"  # what is measured is made, here and by workers
         load = machine.load()
         rows = suite.suite(program.ours, self.quick, **options)
         report = harness.report(self.name, rows, load)

@@ -6,7 +6,7 @@
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
-| `RECURRA_CACHE=dir` | compiled programs are kept there and found at the next start (backend jax, one worker); not with the four above |
+| `RECURRA_CACHE=dir` | compiled programs are kept in `dir/recurra/programs` and found at the next start (backend jax, one worker; not with the four above); by default in the user's cache folder; 0: they are not kept |
 | `RECURRA_KERNELS=dir` | where `recurra tune` keeps the nests that it finds, and `recurra.nest.compile` looks for them; by default in the user's cache |
 | `RECURRA_PRICES=prices.json` | what choices by cost are made with: `recurra calibrate` measures this machine |
 | `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
@@ -16,10 +16,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from recurra.errors import RecurraError
+from recurra.support.private_files import user_cache_folder
 
 TOPICS = ("passes", "rules", "decisions", "memory", "launches")
 
@@ -33,6 +36,7 @@ class Config:
     check: bool = False
     fuel: int | None = None
     cache: Path | None = None
+    """Compiled programs are kept below this folder; None: they are not kept"""
     kernels: Path | None = None
     prices: Path | None = None
 
@@ -61,10 +65,25 @@ def config() -> Config:
         dump=Path(dump) if dump else None,
         check=check == "1",
         fuel=int(fuel) if fuel else None,
-        cache=Path(kept) if kept else None,
+        cache=None if kept == "0" else Path(kept) if kept else _default_cache(),
         kernels=Path(kernels) if kernels else None,
         prices=Path(prices) if prices else None,
     )
+
+
+def _default_cache() -> Path | None:
+    """Return the user's cache folder, or tell that there is none and go on without."""
+    try:
+        return user_cache_folder()
+    except RecurraError as error:
+        _tell(f"recurra: compiled programs are not kept: {error.facts}")
+        return None
+
+
+@cache
+def _tell(line: str) -> None:
+    """Print a line on standard error, once."""
+    print(line, file=sys.stderr)
 
 
 def _meaningless(variable: str, value: str, facts: str) -> RecurraError:

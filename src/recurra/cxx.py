@@ -1,4 +1,4 @@
-"""C++ by the compiler of this machine, and the folder in which what it made is found again.
+"""C++ by the compiler of this machine.
 
 Nothing that is built is needed: where there is no compiler, Python does the same, slowly.
 """
@@ -22,11 +22,6 @@ class BuildError(RecurraError):
     """Something native cannot be built, or loaded, here."""
 
     exit_code = 1
-
-
-def cache_folder() -> Path:
-    """recurra in the user's cache"""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recurra"
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
@@ -67,5 +62,6 @@ def build(target: Path, arguments: Sequence[str]) -> Path:
                 facts="\n  ".join(first or done.stderr.splitlines()[-3:]),
                 hint=f"the command was: {' '.join(command)}",
             )
+        made.chmod(0o700)  # it is code: nobody else may write it
         made.replace(target)
     return target

@@ -61,7 +61,7 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
     given = replace(options, memory=None)
     if options.memory is None:
         return make(given)
-    budget = parse(options.memory)
+    budget, given = parse(options.memory), given.but({"single": False})
     first = make(given)
     return remembered(make, given, first, budget) or chosen(make, given, first, budget)
 

@@ -20,6 +20,7 @@ from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
 from recurra.mapping.library import instance
 from recurra.memory.problem import Problem
+from recurra.support.private_files import NotPrivateError
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
@@ -150,7 +151,11 @@ def test_what_is_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(native.BuildError, match=r"is not there\n  hint: recurra map build"):
         engines.engine("native")
     path = native.library_path()
-    path.parent.mkdir()
+    path.parent.mkdir(mode=0o700)
     path.write_text("not a library")
+    path.chmod(0o600)
     with pytest.raises(native.BuildError, match="is not a native engine"):
+        engines.engine()
+    path.chmod(0o620)
+    with pytest.raises(NotPrivateError, match="other users can write it, its mode is 620"):
         engines.engine()

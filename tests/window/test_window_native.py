@@ -18,7 +18,8 @@ from recurra.cxx import BuildError
 from recurra.window import MEMORY, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
 from recurra.window.happened import violations
-from recurra.window.native.build import build, build_stress, built
+from recurra.window.native import build as build_module
+from recurra.window.native.build import WINDOW, build, build_stress, built, cache_folder
 from recurra.window.native.twin import NativeWindow, load
 
 needs_compiler = pytest.mark.needs_compiler
@@ -147,6 +148,23 @@ def test_without_a_compiler_it_says_so(
     assert built() is None
     assert main(["window", "build"]) == 1
     assert "there is no C++ compiler" in capsys.readouterr().err
+
+
+def test_a_build_that_others_can_write_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = build_module._target(cache_folder(), WINDOW)  # pyright: ignore[reportPrivateUsage]
+    path.parent.mkdir(mode=0o700, parents=True)
+    path.write_text("")
+    for folder in (tmp_path / "recurra", tmp_path / "recurra" / "window", path):
+        folder.chmod(0o700)
+    assert built() == path
+    (tmp_path / "recurra").chmod(0o777)
+    assert built() is None
+    assert built() is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its mode is 777; it is not loaded" in line
 
 
 def test_without_a_build_it_names_the_command(

@@ -31,6 +31,7 @@ ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a pl
     "take": 0.5,
     "sort": 150.0,
     "argsort": 150.0,
+    "topk": 2.5,
     "uniform": 2.6,
     "permutation": 16.0,
     "foreign": 50.0,

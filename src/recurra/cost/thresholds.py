@@ -15,6 +15,10 @@ TORCH_ROWS_PER_TILE = 4096
 XLA_UNTILED_STEP_NS = 20e3
 """Nanoseconds of a step that needs no tiles under XLA where batch axes go last, for a tile would be
 turned first, [te,f,b] → [f,te,b]; the measurement is not on record."""
+XLA_ONE_RUN_LEVEL = 2
+"""XLA's level of optimization (0 to 3) on a CPU for a region that runs once: the first parameters
+of `examples/reinforce.py` take 0.35 s of process CPU to compile where level 3 takes 1.14, and run
+as fast (AMD EPYC, jaxlib 0.10.2)."""
 MAX_BLOCK_LAYER_BYTES = 1 << 18
 """Bytes of a layer over one block: several are to stay in an L2, of 1 MiB or more."""
 MIN_BLOCK_POINTS = 64
@@ -112,8 +116,14 @@ MIN_LAUNCH_STEPS, MAX_LAUNCH_STEPS = 8, 1024
 TARGET_LAUNCH_NS = 2e6
 """Nanoseconds of work of a launch: its own cost (`LAUNCH_NS`, some arrays) is then small, and the
 host sees it often."""
+MAX_SINGLE_LAUNCH_NS = 1e9
+"""Nanoseconds of work of a program that is one launch where nobody watches it. A guess: nothing
+interrupts a launch, and whoever asks to stop is to wait for a few seconds at most."""
 LAUNCH_NS = 2.5e3
 """Nanoseconds of a launch beside its work; the measurement is not on record."""
+MAX_PASSED_BYTES = 1 << 16
+"""Bytes of an input that goes with a call of XLA, which copies it: to lend it by DLPack takes some
+10 us, as long as to copy so many."""
 LAUNCH_ARRAY_NS = 3.5e3
 """Nanoseconds of every array that a launch is given; the measurement is not on record."""
 MIN_OVERLAPPED_NS = 1e5

@@ -23,6 +23,8 @@ class Tuning:
     """Dims that order nothing become axes of arrays; if false, every dim is a loop."""
     last: bool | None = None
     """Batch axes are the last ones in memory; if false, the first."""
+    single: bool = True
+    """A run that nobody watches is one launch, if the host has nothing to do in it (JAX)."""
     chunk: int | None = None
     """Steps of the outermost loop in one launch."""
     held: float | None = None

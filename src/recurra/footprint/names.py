@@ -149,6 +149,9 @@ class Names:
     def cummax(self, x: Array, axis: int) -> Array:
         return self.new(x.shape, x.dtype, [x])
 
+    def topk(self, x: Array, size: int, axis: int) -> Array:
+        return self.new([size if k == axis else n for k, n in enumerate(x.shape)], "int32")
+
     def joined_at(self, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
         return self.new(x.shape, x.dtype)
 

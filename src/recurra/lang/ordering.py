@@ -43,8 +43,11 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
 def topk(x: Tensor, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, in order, and their positions; of equals the first."""
     axis = axis_of(x, axis)
-    values, places = sort(x, axis, largest), argsort(x, axis, largest)
-    return values.cut(0, k, axis), places.cut(0, k, axis)
+    if largest:
+        places = x.apply(ordering.TopK(axis=axis, size=wrap(k)), x)
+    else:
+        places = argsort(x, axis).cut(0, k, axis)
+    return ordering.along(x, places, axis), places
 
 
 @operator("x.cumsum(axis=0)", "np.cumsum", "torch.cumsum")

@@ -42,6 +42,7 @@ from recurra.lang.proof import Proof, Unprovable
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Reshape
+from recurra.ops.ordering import TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -310,8 +311,10 @@ def _sizes(proof: Proof, node: Node) -> None:
 def _of_op(proof: Proof, node: Node, box: Box) -> None:
     """What the op itself asks of sizes and positions."""
     match node.op:
-        case Cut() as op:
-            _cut(proof, node, op, box)
+        case Cut(axis=axis, start=start, size=size):
+            _cut(proof, node, axis, (start, start + size), box)
+        case TopK(axis=axis, size=size):
+            _cut(proof, node, axis, (0, size), box)
         case Pick(zero=False) as op:
             _pick(proof, node, op, box)
         case Take() as op:
@@ -339,14 +342,15 @@ def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | 
     yield from ((node.args[0], shape[a]) for a in axes)
 
 
-def _cut(proof: Proof, node: Node, op: Cut, box: Box) -> None:
-    n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
-    end: Any = op.start + op.size
+def _cut(
+    proof: Proof, node: Node, axis: int, ends: tuple[Expr | int, Expr | int], box: Box
+) -> None:
+    n: Any = proof.graph.read_type(node.args[0]).shape[axis]
     inside = proof.edges(node.domain)
-    found = proof.below(op.start, 0, box, inside)
-    found = proof.below(n - end, 0, box, inside) if found is None else found
+    found = proof.below(ends[0], 0, box, inside)
+    found = proof.below(n - ends[1], 0, box, inside) if found is None else found
     if found is not None:
-        raise refusal.cut(node, (op.start, end), n, found, proof.told(found))
+        raise refusal.cut(node, ends, n, found, proof.told(found))
 
 
 def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:

@@ -25,6 +25,7 @@ from recurra.mapping.game import Action
 from recurra.mapping.observation import GRID, Sight
 from recurra.memory.pack import Packed
 from recurra.memory.problem import Placement, Solution
+from recurra.support.private_files import expect_private, make_folder, user_cache_folder
 
 SOURCES = Path(__file__).parent / "engine"
 OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
@@ -64,7 +65,7 @@ def library_path(folder: Path | None = None) -> Path:
     sources = sorted(SOURCES.iterdir())
     contents = [x for path in sources for x in (path.name, path.read_bytes())]
     name = cxx.digest([*contents, *OPTIONS, platform.system(), platform.machine()])
-    return (folder or cxx.cache_folder()) / f"mapping-{name}.so"
+    return (folder or user_cache_folder() / "recurra") / f"mapping-{name}.so"
 
 
 def build(folder: Path | None = None) -> Path:
@@ -72,13 +73,19 @@ def build(folder: Path | None = None) -> Path:
 
     Raises `BuildError` where there is no C++ compiler, or where it fails.
     """
-    return cxx.build(library_path(folder), [*OPTIONS, str(SOURCES / "engine.cpp")])
+    path = library_path(folder)
+    make_folder(path.parent, path.parent.parent)
+    return cxx.build(path, [*OPTIONS, str(SOURCES / "engine.cpp")])
 
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """The library, with the types of its functions; raises `BuildError` if it is not ours."""
+    """The library, with the types of its functions.
+
+    Raises `BuildError` if it is not ours, or if other users can write it.
+    """
     try:
+        expect_private(path, path.parent.parent)
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, name)

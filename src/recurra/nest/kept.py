@@ -24,6 +24,7 @@ from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.nest.loops import Nest, parse
 from recurra.nest.problem import Problem
+from recurra.support.private_files import user_cache_folder
 
 FORMAT = 1
 
@@ -44,8 +45,7 @@ class Kept:
 
 def folder() -> Path:
     """RECURRA_KERNELS, or recurra/kernels where the user's caches are."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return config().kernels or Path(caches) / "recurra" / "kernels"
+    return config().kernels or user_cache_folder() / "recurra" / "kernels"
 
 
 def path(problem: Problem, target: str, threads: int = 1) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float
 from recurra.ops.elementwise import select
@@ -45,6 +46,30 @@ class Sort(Axis):
         order = x.apply(ArgSort(axis=self.axis), x)
         place = order.apply(ArgSort(axis=self.axis), order)  # in y, of each element of x
         return (along(g, place, self.axis),)
+
+
+class TopK(Axis):
+    """y = the positions of the `size` largest along an axis, in order; NaN is above all numbers.
+
+    Of equals the first comes first.
+    """
+
+    size: Expr | int
+
+    def infer(self, x: Type) -> Type:
+        size = super().infer(x).shape[self.axis]
+        if isinstance(self.size, int) and isinstance(size, int) and not 0 <= self.size <= size:
+            raise TypeError(f"{self.name}: {x} has no {self.size} elements on axis {self.axis}")
+        return Type("i32", (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :]))
+
+    def run(self, xp: Any, env: Any, x: Array) -> Array:
+        size, own = evaluate(self.size, env), getattr(xp, "topk", None)
+        if own is not None and str(x.dtype) in ("float32", "float16", "bfloat16"):
+            return own(x, size, self.axis)
+        order = ArgSort(axis=self.axis).eval(xp, xp.flip(x, axis=self.axis))  # its end comes first
+        found = x.shape[self.axis] - 1 - xp.flip(order, axis=self.axis)
+        key = tuple(slice(size if k == self.axis else None) for k in range(len(x.shape)))
+        return found[key]
 
 
 class CumMax(Axis):

@@ -7,6 +7,7 @@ from typing import Any
 
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
+from recurra.memory.store import Store
 from recurra.program.machine import Machine
 from recurra.program.region import Region, start_of
 from recurra.program.steps import Segment, members
@@ -52,6 +53,7 @@ def function(
         at, arrays = given[len(r.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
+        state.stores |= {s: zeros(plan, plan.stores[s], machine) for s in r.born}
         state.env = {"seed": seed, **here()}
         state.clocks = tuple(zip(r.around, given[: len(r.around)], strict=True))
         if r.chunk is not None:
@@ -69,3 +71,8 @@ def function(
 
     run.__name__ = r.name
     return run
+
+
+def zeros(plan: Plan, store: Store, machine: Machine) -> Any:
+    """A store before anything has run; what a mask hides before it is written must be finite."""
+    return machine.xp.zeros(store.shape(plan.sizes), dtype=NUMPY_NAME[store.type.dtype])

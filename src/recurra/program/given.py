@@ -82,7 +82,7 @@ class Given:
         same = tuple(given.shape) == store.shape(self.plan.sizes)
         dtype = str(given.dtype).rpartition(".")[2]
         fits = same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
-        return fits and _row_by_row(given)
+        return fits and row_by_row(given)
 
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
@@ -117,6 +117,18 @@ class Given:
         return numbers(given, name, store.type.dtype, loc)
 
 
+def lendable(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
+    """An input in the caller's layout: his array if others can read it where it lies, or a copy.
+
+    Raises ShapeError where its type cannot hold a value.
+    """
+    plain = _detached(given)
+    its = str(getattr(plain, "dtype", "")).rpartition(".")[2]
+    if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
+        return plain
+    return np.ascontiguousarray(numbers(plain, name, dtype, loc))
+
+
 def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
     """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
@@ -128,7 +140,7 @@ def _detached(given: Any) -> Any:
     return given.detach() if hasattr(given, "detach") else given
 
 
-def _row_by_row(given: Any) -> bool:
+def row_by_row(given: Any) -> bool:
     """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
     if isinstance(given, np.ndarray):
         # aligned and writeable, too; numbers that NumPy was taught, bfloat16, it does not lend

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from recurra.ir.expr import TRUE
 from recurra.memory.plan import Plan
 from recurra.ops.control import Merge
+from recurra.ops.source import Input
 from recurra.program.ended import Ended, Kept, PastEnd, fillable
 from recurra.program.steps import members
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
@@ -36,6 +37,7 @@ class Region:
     reads: tuple[str, ...] = ()  # stores that are only read here
     ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
     tail: Loop | None = None  # it only fills stores where that loop left out points
+    born: tuple[str, ...] = ()  # stores that nobody else knows: they begin, and end, in here
 
     @property
     def asks(self) -> bool:
@@ -112,6 +114,17 @@ class Flow:
             self.read(node.array)
         if not is_constant(node):
             self.makes[node.array] = None
+
+
+def effective(plan: Plan) -> frozenset[str]:
+    """The statements of which anything comes: all but inputs that are read where they lie."""
+    every = {s: plan.statements[s] for s in members(plan.schedule.items)}
+    variables = {init for seeds in plan.seeds.values() for _, init in seeds}
+    for s, x in every.items():
+        variables |= {a.name for k, a in enumerate(x.args) if plan.access(s, k) != "store"}
+    return frozenset(
+        s for s, x in every.items() if not isinstance(x.op, Input) or x.array in variables
+    )
 
 
 def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:

@@ -33,6 +33,16 @@ def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
     sync_directory(os.path.dirname(path))
 
 
+def replace_unsynced(path: str | Path, chunks: Iterable[bytes], mode: int) -> None:
+    """Replaces `path` as `replace` does, but for a power cut: its reader must find a damaged file.
+
+    `mode` says who may read and write it, as far as the umask allows.
+    """
+    with _written(path, chunks, mode=mode) as temporary:
+        temporary.close()
+        os.replace(temporary.name, path)
+
+
 def create(path: str | Path, chunks: Iterable[bytes]) -> None:
     """Makes `path`, which must not be there, of the concatenated chunks; raises OSError.
 
@@ -100,13 +110,17 @@ def _alone(handle: int) -> bool:
 
 @contextmanager
 def _written(
-    path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None
+    path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None, mode: int = 0o666
 ) -> Generator[FileIO, None, None]:
     """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
     folder, name = os.path.split(path)
     name = spare.name if spare else os.path.join(folder, f"{TEMPORARY}{os.getpid()}-{name}")
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
     try:
-        with spare or open(name, "wb", buffering=0) as file:
+        with spare or open(name, "wb", buffering=0, opener=opener) as file:
             for chunk in chunks:
                 while chunk:
                     chunk = chunk[file.write(chunk) :]

@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO, Any, Protocol, cast
 
+from recurra.support.notices import asked
+
 
 class Progress(Protocol):
     """What `track` yields."""
@@ -29,15 +31,16 @@ def track(
     """
     # Windowed Python has no standard error.
     out: IO[str] = stream or cast("IO[str] | None", sys.stderr) or io.StringIO()
-    if out.isatty() and os.environ.get("TERM") != "dumb":
-        with _bar(total, description, out) as bar:
-            yield bar
-        return
-    lines = Lines(total, description, out, every)
-    try:
-        yield lines
-    finally:
-        lines.finish()
+    with asked():
+        if out.isatty() and os.environ.get("TERM") != "dumb":
+            with _bar(total, description, out) as bar:
+                yield bar
+            return
+        lines = Lines(total, description, out, every)
+        try:
+            yield lines
+        finally:
+            lines.finish()
 
 
 class Lines:

@@ -18,6 +18,7 @@ from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Reshape, Transpose
+from recurra.ops.ordering import TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Max, Min
 from recurra.ops.source import Const, Data, Value
@@ -26,7 +27,7 @@ from recurra.sets.interval import span
 
 Extremes = tuple[float, float]
 ANY: Extremes = (-inf, inf)
-POSITIONS = (ArgMax, ArgSort, Permutation)
+POSITIONS = (ArgMax, ArgSort, TopK, Permutation)
 
 
 def extremes(g: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
@@ -48,7 +49,7 @@ def _positions(g: Rewriting, n: Node) -> Extremes:
     match n.op:
         case ArgMax(axes=axes):
             sizes = [g.type(n.args[0]).shape[k] for k in axes]
-        case ArgSort(axis=axis):
+        case ArgSort(axis=axis) | TopK(axis=axis):
             sizes = [g.type(n.args[0]).shape[axis]]
         case Permutation(size=size):
             sizes = [size]

@@ -15,15 +15,12 @@ from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.op import Elementwise, Reduction
+from recurra.ir.op import Elementwise
 from recurra.ir.types import Range, Type, is_shift
-from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.source import Uniform, Value
 from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles
 from recurra.sets.dependence import happens
-
-KNOWN = (Elementwise, Merge, Einsum, Reduction, Value, Uniform)
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,7 @@ def _pulled(
 def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, other: str) -> bool:
     """Can an equation be said for all cells of a diagonal?"""
     n, two = graph[name], {axis, other}
-    if not isinstance(n.op, KNOWN) or not isinstance(n.type, Type) or n.type.mentions() & two:
+    if not _batches(graph, n) or not isinstance(n.type, Type) or n.type.mentions() & two:
         return False
     if isinstance(n.op, Merge):  # a choice along the diagonal is made by data: all is read
         free = [symbols(c) & {r.dim for r in n.domain} for c in n.op.when]
@@ -195,6 +192,14 @@ def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, othe
     elif n.op.mentions() & two and not isinstance(n.op, (Value, Uniform)):
         return False
     return all(_readable(a, graph[a.name], two, sizes) for a in n.args)
+
+
+def _batches(graph: Graph, n: Node) -> bool:
+    """Can an operator be applied to all cells of a diagonal at once?"""
+    if isinstance(n.op, (Merge, Value, Uniform)):
+        return True
+    ranks = tuple(len(graph.read_type(a).shape) for a in n.args)
+    return n.op.pure and n.op.batch((True,) * len(ranks), ranks, False) is not None
 
 
 def _readable(a: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> bool:

@@ -16,7 +16,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
-from recurra.ops.ordering import CumMax, Scatter, Sort
+from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
@@ -173,6 +173,16 @@ def _sorted(p: Padding, x: Operand) -> Made:
     return Made(op, (x.ref,), [None if f is None else FINITE if places else ANY for f in x.fill])
 
 
+def _topk(p: Padding, x: Operand) -> Made:
+    """The padding is the lowest number; of equals the first wins, which is valid."""
+    op: Any = p.n.op
+    if p.varies(op.size):
+        p.refuse("so many elements as a dim says", hint="take a fixed number of them")
+    x = p.masked(x, op.axis, lowest(p.g.type(x.ref).dtype))
+    kept = [None if k == op.axis else f for k, f in enumerate(x.fill)]
+    return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
+
+
 def _scatter(p: Padding, *xs: Operand) -> Made:
     """Nothing is put where the padding of the places says: they are off the axis."""
     op: Any = p.n.op
@@ -221,6 +231,7 @@ RULES: dict[type[Op], PadRule] = {
     CumMax: _cummax,
     ArgSort: _sorted,
     Sort: _sorted,
+    TopK: _topk,
     Scatter: _scatter,
     Flip: moves.flip,
     Transpose: moves.transpose,

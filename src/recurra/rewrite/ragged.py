@@ -20,7 +20,7 @@ from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Cut, Expand, Flip, Transpose
-from recurra.ops.ordering import CumMax, Sort
+from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.reduction import ArgMax, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -98,6 +98,10 @@ def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     )
 
 
+def _whole(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    return tuple(None if k == op.axis else a for k, a in enumerate(xs[0]))
+
+
 def _branches(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
 
@@ -123,6 +127,7 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     CumMax: _same,
     Sort: _same,
     ArgSort: _same,
+    TopK: _whole,
     Flip: _same,
     Softmax: _same,
     LogSoftmax: _same,
@@ -150,7 +155,7 @@ def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, floa
             return [(0, op.axis, 0.0)]
         case Sort() | ArgSort():
             return [(0, op.axis, highest(dtype))]
-        case Softmax() | LogSoftmax():
+        case Softmax() | LogSoftmax() | TopK():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():
             ins, out = op.parts()

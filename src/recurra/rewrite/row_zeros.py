@@ -26,7 +26,7 @@ from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
-from recurra.ops.ordering import CumMax, Sort
+from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import All, Any_, ArgMax, Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
@@ -59,7 +59,7 @@ _TOTAL = (
     *(*_PRODUCT, *_ODD[:5], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
     *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(ArgMax, ArgSort, Sort, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
+    *(ArgMax, ArgSort, Sort, TopK, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
     *(el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from recurra.lang.effects import Checkpoint
 from recurra.lang.tracer import Tracer
 from recurra.program.execute import Backend
 from recurra.program.given import inputs_read
-from recurra.program.lower import ChunkLoop, HostLoop
+from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.single_launch import single
 from recurra.rewrite.granularity import restored
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
@@ -32,7 +34,7 @@ class Compilation:
     """A program as it was written, and as it was compiled for a backend.
 
     `check` is what a run looks for: "nan", "bounds" or nothing. `kept` is where the compiled
-    program is kept, with its regions, if it is.
+    program is kept, with its regions, if it is. `joins`: one launch may be all of a run.
     """
 
     written: Bounded
@@ -43,11 +45,25 @@ class Compilation:
     target: Target
     kept: cache.Entry | None
     compiled: Compiled
+    joins: bool
 
     @property
     def outputs(self) -> Mapping[str, str]:
         """The equation that gives each output of the program as it was written."""
         return self.compiled.outputs
+
+    @cached_property
+    def named(self) -> Mapping[str, str]:
+        """The output, as it was written, that each named tensor is, in the user's order."""
+        return self.written.logs or {o: o for o in self.outputs if o not in self.written.checks}
+
+    @cached_property
+    def single(self) -> Program | None:
+        """The program as one launch, for runs that nobody watches; None: they have several, too."""
+        asks = self.check or self.effects or self.workers > 1
+        if asks or not self.joins or not hasattr(self.backend, "entire"):
+            return None
+        return single(self.compiled.plan, self.compiled.program, self.target.prices)
 
     @property
     def workers(self) -> int:
@@ -60,10 +76,10 @@ class Compilation:
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
         return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
 
-    def arrange(self, output: str, array: Any) -> Any:
-        """From the program's order of axes to the user's."""
+    def arrange(self, output: str, array: Any, xp: Any = None) -> Any:
+        """From the program's order of axes to the user's; `xp` is the namespace of the array."""
         axes = self.compiled.axes[output]
-        xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
+        xp = xp or (np if isinstance(array, np.ndarray) else self.backend.machine.xp)
         before = self.written.graph[output].domain.dims
         return restored(array, self.compiled.plan.graph, before, axes, xp)
 
@@ -101,7 +117,8 @@ def compile_program(
     expect_room(compiled.plan, sizes)
     read = inputs_read(compiled.program.plan)
     inputs = program_inputs(tracer.nodes.values(), written.most, read)
-    return Compilation(written, inputs, effects, check, backend, target, kept, compiled)
+    joins = options.tuning.single and options.tuning.chunk is None
+    return Compilation(written, inputs, effects, check, backend, target, kept, compiled, joins)
 
 
 def _entry(

@@ -22,6 +22,7 @@ from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, Launches
 from recurra.runtime.inputs import expect_inputs, with_blanks
+from recurra.runtime.single_run import SingleRun
 
 if TYPE_CHECKING:
     from recurra.runtime.concurrent_launches import Windows
@@ -48,6 +49,12 @@ class RunRequest:
     window: Any = None
     """The threads that run launches side by side, or an executor; None: one after the other."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Does anybody ask what single launches give, or take part in them?"""
+        asks = (self.resume, self.on_step, self.on_state, self.window)
+        return any(x is not None for x in asks)
+
 
 class Runner:
     """Runs a compiled program; what its runs share is made once."""
@@ -56,13 +63,19 @@ class Runner:
         self.compilation = compilation
         self.how: Judged | str = ""  # the launches of the last run that was given a window
         if execution is not None:
-            self.execution = execution
+            self.execution, self.single = execution, None
 
     @cached_property
     def execution(self) -> Execution:
         """The program's regions, ready for the backend to compile at their first launch."""
         c = self.compilation
         return Execution(c.compiled.program, c.backend, c.compiled.shards)
+
+    @cached_property
+    def single(self) -> SingleRun | None:
+        """How it runs as one launch when nobody watches; None: it does not."""
+        program = self.compilation.single
+        return None if program is None else SingleRun(self.compilation, program)
 
     @cached_property
     def windows(self) -> Windows:
@@ -88,6 +101,8 @@ class Runner:
 
     def run(self, request: RunRequest) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape]."""
+        if not request.is_watched and self.single is not None:
+            return self.single.run(request)
         with self.launches(request) as launches:
             return self.run_by(launches.execution, request)
 
@@ -142,8 +157,7 @@ class Runner:
         self.expect_indices(made)
         if watch is not None:
             watch.end(made)
-        named = c.written.logs or {o: o for o in c.outputs if o not in c.written.checks}
-        return {name: c.arrange(o, made[c.outputs[o]]) for name, o in named.items()}
+        return {name: c.arrange(o, made[c.outputs[o]]) for name, o in c.named.items()}
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""

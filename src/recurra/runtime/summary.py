@@ -113,7 +113,7 @@ class InspectableProgram:
         """
         backend: Any = self.backend
         tells = backend if hasattr(backend, "besides") else None
-        return footprint(self.compiled.program, tells)
+        return footprint(self.compilation.single or self.compiled.program, tells)
 
     @property
     def preflight(self) -> Mapping[str, Any] | None:

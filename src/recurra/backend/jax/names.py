@@ -20,6 +20,11 @@ class Names:
     def cummax(self, x: Any, axis: int) -> Any:
         return lax.cummax(x, axis)
 
+    def topk(self, x: Any, size: int, axis: int) -> Any:
+        """`TopK`; lax tells -0 from 0, and the NaNs by their signs."""
+        x = jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x == 0, 0, x)).astype(jnp.float32)
+        return jnp.moveaxis(lax.top_k(jnp.moveaxis(x, axis, -1), size)[1], -1, axis)
+
     def joined_at(self, join: str, x: Any, i: Any, v: Any, axis: int) -> Any:
         at: list[Any] = list(jnp.indices(i.shape, sparse=True))
         at[axis] = i

@@ -21,7 +21,12 @@ from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
 from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
-from recurra.cost.thresholds import GPU_POLL_STEPS, MIN_OVERLAPPED_NS, XLA_UNTILED_STEP_NS
+from recurra.cost.thresholds import (
+    GPU_POLL_STEPS,
+    MAX_PASSED_BYTES,
+    MIN_OVERLAPPED_NS,
+    XLA_UNTILED_STEP_NS,
+)
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_wide
@@ -30,8 +35,10 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times
+from recurra.program.given import row_by_row
 from recurra.program.machine import Until
 from recurra.program.region import Region
+from recurra.program.single_launch import Entire, Finish, single_launch
 
 
 class JaxMachine:
@@ -202,6 +209,22 @@ class JaxBackend:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(self.function(plan, region), donate_argnums=donated)
+
+    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+        return in_its_bits(plan, self.traced(plan, region, finish))
+
+    def traced(self, plan: Plan, region: Region, finish: Finish) -> Any:
+        """A program that is one region, compiled at its first launch."""
+        launch = self.function(plan, region)
+        return jax.jit(single_launch(plan, region, launch, self.machine, finish))
+
+    def taken(self, x: Any) -> Any:
+        """A small array goes with the call, which copies it, and so does one that cannot be lent;
+        arrays of JAX are what they are."""
+        if not isinstance(x, np.ndarray):
+            return x if isinstance(x, jax.Array) else self.borrow(x)
+        lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
+        return self.borrow(x) if lent else x
 
     def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""

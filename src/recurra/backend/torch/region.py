@@ -41,6 +41,7 @@ from recurra.program.function import arguments, function, times
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.steps import few
+from recurra.support.notices import told_if_long
 
 
 class TorchBackend:
@@ -118,7 +119,19 @@ class TorchBackend:
         if not self.pays(k, steps):
             return scope[k.name]
         self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
-        return torch.compile(scope[k.name], fullgraph=True, dynamic=False)
+        fused = torch.compile(scope[k.name], fullgraph=True, dynamic=False)
+
+        is_compiled = False
+
+        def run(*given: Any) -> Any:
+            nonlocal is_compiled
+            if is_compiled:
+                return fused(*given)
+            is_compiled = True
+            with told_if_long(f"PyTorch compiles {k.name}"):
+                return fused(*given)
+
+        return run
 
     donates = False  # a step makes its variables anew
 

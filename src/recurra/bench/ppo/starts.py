@@ -67,9 +67,9 @@ def starts(mine: Peer, peers: Sequence[Peer], work: Work, quick: bool) -> list[R
 
 def start(peer: Peer, work: Work, cache: Path | None = None) -> float:
     """Wall seconds of a process that makes the program and runs its first iterations."""
-    env = {k: v for k, v in os.environ.items() if k != "RECURRA_CACHE"}
+    env = dict(os.environ)
     env["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [env.get("PYTHONPATH")])])
-    env |= {"OMP_NUM_THREADS": "1"} | ({} if cache is None else {"RECURRA_CACHE": str(cache)})
+    env |= {"OMP_NUM_THREADS": "1", "RECURRA_CACHE": "0" if cache is None else str(cache)}
     arguments = [peer.make, json.dumps(asdict(work)), str(LAUNCH)]
     since = time.perf_counter()
     done = subprocess.run(

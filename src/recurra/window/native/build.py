@@ -10,11 +10,18 @@ from __future__ import annotations
 import sys
 import sysconfig
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 
 from recurra import cxx, processor
 from recurra.cxx import BuildError
+from recurra.support.private_files import (
+    NotPrivateError,
+    expect_private,
+    make_folder,
+    user_cache_folder,
+)
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-DNDEBUG")
@@ -71,13 +78,29 @@ TORCH = Extension(
 
 def cache_folder() -> Path:
     """Where builds are kept: recurra/window in the user's cache."""
-    return cxx.cache_folder() / "window"
+    return user_cache_folder() / "recurra" / "window"
 
 
 def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
-    """The module that fits this Python, processor and source, if it is there."""
+    """The module that fits this Python, processor and source, if it is there.
+
+    One that other users can write is passed over, and told of.
+    """
     path = _target(folder or cache_folder(), extension)
-    return path if path.exists() else None
+    try:
+        expect_private(path, folder or user_cache_folder())
+    except NotPrivateError as error:
+        _tell(f"recurra: {error.what}: {error.facts}; it is not loaded")
+        return None
+    except OSError:
+        return None
+    return path
+
+
+@cache
+def _tell(line: str) -> None:
+    """Print a line on standard error, once."""
+    print(line, file=sys.stderr)
 
 
 def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
@@ -85,10 +108,11 @@ def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
 
     Raises BuildError without a compiler, nanobind or the package, and with what the compiler says.
     """
+    if (there := built(folder, extension)) is not None:
+        return there
     target = _target(folder or cache_folder(), extension)
-    if target.exists():
-        return target
     cxx.compiler()  # that there is none is said first
+    make_folder(target.parent, folder or user_cache_folder())
     nanobind = _root("nanobind")
     include = [nanobind / "include", nanobind / "ext" / "robin_map" / "include"]
     arguments = [*FLAGS, "-fPIC", "-shared", "-fvisibility=hidden"]

@@ -1,0 +1,100 @@
+"""single_launch: a program without host calls as one function, from the caller's arrays to results.
+
+f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from recurra.cost.prices import Prices
+from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
+from recurra.memory.plan import Plan
+from recurra.memory.store import Store
+from recurra.ops.source import Input
+from recurra.program.function import zeros
+from recurra.program.given import source
+from recurra.program.launch import items_ns
+from recurra.program.lower import ChunkLoop, Launch, Program
+from recurra.program.machine import Machine
+from recurra.program.region import Region, effective, region
+
+Arrays = Mapping[str, Any]
+Finish = Callable[[Arrays, Any], tuple[Any, ...]]
+"""(the stores of outputs, a namespace) -> results"""
+Entire = Callable[[Any, Arrays], tuple[Any, ...]]
+"""(seed, inputs as the caller has them) -> results"""
+
+
+def single(plan: Plan, program: Program, prices: Prices) -> Program | None:
+    """The program of a plan as one launch; None: the host has something to do in `program`.
+
+    Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
+    pieces there, here it is whole.
+    """
+    items = plan.schedule.items
+    on_host = any(not isinstance(x, (Launch, ChunkLoop)) for x in program.items)
+    if (
+        on_host
+        or program.plan.arena is not None
+        or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
+    ):
+        return None
+    r = region(plan, "program", items, effective(plan), (), set())
+    born = tuple(s for s in r.stores if not plan.stores[s].output)
+    outputs = tuple(s for s in r.stores if s not in born)
+    # what is read before anything writes it is of branches that are not taken
+    r = replace(r, held=(), carried=(), stores=outputs, born=born)
+    return Program(plan, (Launch(r),))
+
+
+def single_launch(
+    plan: Plan, r: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
+) -> Entire:
+    """The function; `launch` runs the region, which is all of the program."""
+    names = (*r.stores, *r.reads)
+
+    def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
+        stores = {
+            n: begun(plan, s, inputs, machine)
+            for n, s in plan.stores.items()
+            if n in names or s.output
+        }
+        made = launch(seed, *(stores[n] for n in names))
+        stores |= zip(r.stores, made, strict=True)
+        return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
+
+    return run
+
+
+def begun(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
+    """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
+    if not store.given:
+        return zeros(plan, store, machine)
+    node = plan.graph[store.name]
+    assert isinstance(node.op, Input)
+    name = source(plan, store.name)
+    array = node.op.given(node, plan.sizes, {name: inputs[name]})
+    order = [node.domain.dims.index(a.dim) for a in store.kept]
+    order += range(len(order), array.ndim)
+    array = array if order == sorted(order) else machine.xp.permute_dims(array, tuple(order))
+    if tuple(array.shape) == store.shape(plan.sizes):
+        return array
+    return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)  # padded reads
+
+
+def as_domain(plan: Plan, store: Store) -> Callable[[Any, Any], Any]:
+    """How an output [*dims, *shape] is made of its store, less the room for padded reads."""
+    domain, kept = plan.graph[store.name].domain, [a.dim for a in store.kept]
+    lengths = tuple(slice(0, domain[d].size(plan.sizes)) for d in kept)
+    rank = len(kept) + store.type.rank
+    order = (*(kept.index(d) for d in domain.dims), *range(len(kept), rank))
+    moved = order != tuple(range(rank))
+
+    def made(array: Any, xp: Any) -> Any:
+        array = array[lengths]
+        return xp.permute_dims(array, order) if moved else array
+
+    return made

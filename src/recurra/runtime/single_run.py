@@ -1,0 +1,90 @@
+"""single_run: a run that nobody watches, of a program without host calls: one launch.
+
+Inputs are taken as they are, results leave as they were asked for, nothing is done in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from recurra.compiler.options import expect_seed
+from recurra.memory.plan import Plan
+from recurra.program.execute import Backend
+from recurra.program.given import lendable
+from recurra.program.lower import Program
+from recurra.program.region import Region
+from recurra.program.single_launch import Entire, Finish, as_domain
+from recurra.runtime.compilation import Compilation
+from recurra.runtime.inputs import ProgramInput, expect_inputs
+
+if TYPE_CHECKING:
+    from recurra.runtime.runner import RunRequest
+
+
+class Joining(Backend, Protocol):
+    """A backend that makes one function of a program, with all that is around its kernels."""
+
+    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+        """f(seed, inputs) -> results, of a region that is all of a program."""
+        ...
+
+    def taken(self, x: Any) -> Any:
+        """What `entire` takes of a caller's array: it only reads it, and only while it runs."""
+        ...
+
+
+class SingleRun:
+    """Runs a program as one launch. Results are made what the user wrote in there, if they stay on
+    the device; on the host that is a view."""
+
+    def __init__(self, compilation: Compilation, program: Program) -> None:
+        self.compilation, self.program = compilation, program
+        self.backend = cast(Joining, compilation.backend)
+        self.read = [x for x in compilation.inputs.values() if x.is_read]
+        plan = program.plan
+        self.made = {n: as_domain(plan, plan.stores[n]) for n in dict.fromkeys(plan.graph.outputs)}
+
+    @cached_property
+    def stores(self) -> Entire:
+        """The launch whose results are the stores of outputs."""
+        return self.launch("program", lambda made, xp: tuple(made[n] for n in self.made))
+
+    @cached_property
+    def arrays(self) -> Entire:
+        """The launch whose results are those of the user."""
+        return self.launch("program_native", self.results)
+
+    def launch(self, name: str, finish: Finish) -> Entire:
+        """The program, ready to be compiled at its first run; it is kept by its name."""
+        (region,) = self.program.regions
+        return self.backend.entire(self.program.plan, replace(region, name=name), finish)
+
+    def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+        """Every named tensor, [*dims of its domain, *shape]."""
+        c, made = self.compilation, {n: self.made[n](x, xp) for n, x in stores.items()}
+        return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
+
+    def lendable(self, x: ProgramInput, request: RunRequest) -> Any:
+        """An input as it was given, or in the type that it has in the program."""
+        return lendable(request.inputs[x.name], x.name, x.type.dtype, x.loc)
+
+    def run(self, request: RunRequest) -> dict[str, Any]:
+        """Every named tensor, by name; all of them are there when this returns."""
+        c, backend, since = self.compilation, self.backend, time.perf_counter()
+        expect_inputs(c.inputs, request.inputs)
+        expect_seed(request.seed)
+        inputs = {x.name: backend.taken(self.lendable(x, request)) for x in self.read}
+        launch = self.arrays if request.native else self.stores
+        made = backend.wait(launch(np.uint32(request.seed), inputs))
+        if not request.native:
+            copies = dict(zip(self.made, map(backend.result, made), strict=True))
+            made = self.results(copies, np)
+        ms = (time.perf_counter() - since) * 1e3
+        c.compiled.stages.tell("launches", f"all of the program: {ms:.1f} ms")
+        return dict(zip(c.named, made, strict=True))

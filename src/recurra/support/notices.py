@@ -1,0 +1,46 @@
+"""Notices: what takes long is told on standard error, once it has taken a second.
+
+They appear on a terminal, and wherever somebody has asked for progress.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Lock, Timer
+
+SECONDS = 1.0  # a shorter silence needs no word
+_lock = Lock()
+_asked = 0
+
+
+@contextmanager
+def asked() -> Generator[None]:
+    """Show notices off a terminal, too, until the block ends."""
+    global _asked
+    with _lock:
+        _asked += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked -= 1
+
+
+@contextmanager
+def told_if_long(what: str) -> Generator[None]:
+    """Tell what the block does if it takes longer than a second."""
+    timer = Timer(SECONDS, _tell, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _tell(what: str) -> None:
+    out = sys.stderr
+    if out is not None and (_asked or out.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
+        print(f"recurra: {what}", file=out, flush=True)
