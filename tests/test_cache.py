@@ -181,12 +181,29 @@ def test_a_program_may_be_cut_into_regions_in_two_ways(folder: Path, first: str)
             np.testing.assert_allclose(program.run(inputs=x)["loss"], want, rtol=1e-5)
 
 
+GIVEN = """
+import jax
+import numpy as np
+import recurra as rc
+ctx = rc.Context(dims="t")
+with ctx as ((t, T),):
+    y = rc.input(rc.f32, (t,), name="x") * 2.0
+    rc.output(y=y)
+compiled = ctx.compile({T: 3})
+x = np.arange(3, dtype=np.float32)
+for device in (*reversed(jax.devices()), *jax.devices()):
+    print(compiled.run(inputs={"x": jax.device_put(x, device)})["y"].tolist())
+"""
+
+
 def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
+    """Inputs may lie on another one."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RECURRA_CACHE": str(tmp_path)}
     env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
-    found = [subprocess.check_output(code, text=True, env=env) for _ in range(2)]
+    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests")) + GIVEN]
+    found = [subprocess.check_output(code, text=True, env=env).splitlines() for _ in range(2)]
     assert found[0] == found[1]
+    assert found[0][-4:] == ["[0.0, 2.0, 4.0]"] * 4
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Protocol, Self, TypeVar
 
 import jax
@@ -75,6 +75,17 @@ class CachedJax(JaxBackend):
         with bits(plan):
             told = self.only(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
+
+    @cached_property
+    def device(self) -> Any:
+        """The device that code is compiled and loaded for."""
+        return _device()
+
+    def taken(self, x: Any) -> Any:
+        """An array as a launch takes it; one that lies on other devices is copied to its own."""
+        x = super().taken(x)
+        elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
+        return jax.device_put(x, self.device) if elsewhere else x
 
     def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
         found: Any = None
@@ -196,5 +207,10 @@ def _hits() -> int:
 
 def _load(data: bytes) -> Callable[..., Any]:
     """The code, for the device that launches run on; JAX would take all that there are."""
-    here = list(jax.device_put(0).devices())
+    here = [_device()]
     return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=here)
+
+
+def _device() -> Any:
+    (device,) = jax.device_put(0).devices()
+    return device
