@@ -3,7 +3,8 @@
     G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
 
 What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
-in which the fold runs is open until the schedule fixes it.
+in which the fold runs is open until the schedule fixes it. An input is there anyway: it is reduced
+as it lies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from recurra.ir.op import LETTERS
 from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
+from recurra.ops.source import Input
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import Rewriting, apply, rule
 from recurra.rewrite.simplify import contract
@@ -45,6 +47,8 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     if n.op.monoid is None or not a.slices:
         return None
     source = g.source(a)
+    if isinstance(source.op, Input):
+        return None
     rank = len(a.slices)
     if not set(range(rank)) <= set(n.op.axes):
         return None
