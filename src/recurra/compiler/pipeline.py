@@ -26,6 +26,7 @@ from recurra.program.lower import Program, lower
 from recurra.program.rotate import rotated
 from recurra.program.shards import Shards, shards
 from recurra.program.source import source
+from recurra.program.steps import members
 from recurra.rewrite.accumulate import ACCUMULATE
 from recurra.rewrite.asking import ASKING
 from recurra.rewrite.attention import ATTENTION
@@ -120,7 +121,7 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = _lowered(p, cx, swap)
+    program = _lowered(p, cx, swap, sees_inputs=options.check == "nan")
     program = _placed(program, options.placement, p if stages.asked.check else None)
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
@@ -178,12 +179,18 @@ def tell(stages: PassManager, s: Schedule, program: Program) -> None:
             stages.dump(name, told)
 
 
-def _lowered(p: Plan, cx: CompileContext, swap: Swap | None) -> Program:
+def _lowered(p: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
     """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
     target = cx.target
     counted = _counted(p, cx)
     make = partial(
-        lower, p, cx.tuning.chunk, prices=target.prices, counted=counted, behind=target.behind
+        lower,
+        p,
+        cx.tuning.chunk,
+        prices=target.prices,
+        counted=counted,
+        behind=target.behind,
+        every=frozenset(members(p.schedule.items)) if sees_inputs else None,
     )
     told = list[str]()
     for choice in swap.choices() if swap is not None else ():

@@ -193,6 +193,7 @@ def lower(
     behind: float = inf,
     swapped: Mapping[str, str] = MappingProxyType({}),
     room: int = 0,
+    every: frozenset[str] | None = None,
 ) -> Program:
     """The program of a plan; `chunk` steps of the outermost loop per launch (None: by cost).
 
@@ -200,11 +201,11 @@ def lower(
     runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
     `counted` by the host, and what is kept of their points is in buffers of their own. What no host
     call waits for is launched apart where it takes `behind` nanoseconds: it runs during the next
-    call. Stores that are `swapped` are cut along a dim that the host then counts.
+    call. Stores that are `swapped` are cut along a dim that the host then counts. `every` is what
+    runs (None: all of which anything comes).
     """
-    dims = counted.union(swapped.values())
-    cut = _Lower(plan, chunk, prices, behind, apart, dims)
-    every = effective(plan)
+    cut = _Lower(plan, chunk, prices, behind, apart, counted.union(swapped.values()))
+    every = effective(plan) if every is None else every
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
