@@ -21,6 +21,7 @@ from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.errors import NotFiniteError
 from recurra.runtime import compilation
+from test_islands import learner
 
 ROOT = Path(__file__).parents[1]
 
@@ -161,14 +162,48 @@ def test_arguments_that_are_not_used_tell_regions_apart() -> None:
     texts = [x.as_text().partition("\n")[2] for x in lowered]
     assert texts[0] == texts[1]
     assert text_of(lowered[0]) != text_of(lowered[1])
+    several = jax.ShapeDtypeStruct((3,), np.float32)
+    other = jax.jit(lambda a, b: b + 1).lower(several, number)
+    assert other.as_text().partition("\n")[2] == texts[1]
+    assert text_of(other) != text_of(lowered[1])
+
+
+@pytest.mark.parametrize("first", ["run", "islands"])
+def test_a_program_may_be_cut_into_regions_in_two_ways(folder: Path, first: str) -> None:
+    """Their regions have the same names."""
+    x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
+    want = learner("numpy").run(inputs=x)["loss"]
+    for how in (first, "run", "islands", "run"):
+        program = learner("jax")
+        if how == "islands":
+            assert program.islands(inputs=x, steps=2)
+        else:
+            np.testing.assert_allclose(program.run(inputs=x)["loss"], want, rtol=1e-5)
+
+
+GIVEN = """
+import jax
+import numpy as np
+import recurra as rc
+ctx = rc.Context(dims="t")
+with ctx as ((t, T),):
+    y = rc.input(rc.f32, (t,), name="x") * 2.0
+    rc.output(y=y)
+compiled = ctx.compile({T: 3})
+x = np.arange(3, dtype=np.float32)
+for device in (*reversed(jax.devices()), *jax.devices()):
+    print(compiled.run(inputs={"x": jax.device_put(x, device)})["y"].tolist())
+"""
 
 
 def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
+    """Inputs may lie on another one."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RECURRA_CACHE": str(tmp_path)}
     env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests"))]
-    found = [subprocess.check_output(code, text=True, env=env) for _ in range(2)]
+    code = [sys.executable, "-c", STARTS.format(tests=str(ROOT / "tests")) + GIVEN]
+    found = [subprocess.check_output(code, text=True, env=env).splitlines() for _ in range(2)]
     assert found[0] == found[1]
+    assert found[0][-4:] == ["[0.0, 2.0, 4.0]"] * 4
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -47,7 +47,7 @@ def works(
             "torch": torch,
             "F": F,
         }
-        given |= {"ctx": ctx, "t": t, "T": T, "x": x, "y": y, "i": i}
+        given |= {"ctx": ctx, "t": t, "T": T, "x": x, "y": y, "i": i, "z": x.sum()[t]}
         for k, line in enumerate(refuse(given)):
             try:
                 made = eval(line, given)
@@ -113,6 +113,7 @@ WRITTEN = {  # what is written first: lines of the hint, each of which works
     "x[:, 0]": ["x[:][:, 0]"],
     "x[t, None]": ["x[t][None]"],
     "x[t - 1, 0, 1]": ["x[t-1][0, 1]"],
+    "z[0:T]": ["(z * 1.0)[0:T]"],
     "x[None]": ["x.reshape(1, *x.shape)"],
     "x[x > 0.0]": ["rc.where(x > 0.0, x, 0.0)"],
     "x[t][x > 0.0]": ["rc.where(x > 0.0, x, 0.0)", "x.take(i, axis=0)"],

@@ -11,6 +11,7 @@ from recurra.errors import DomainError
 from recurra.index_checks import IndexCheck, with_index_checks
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
+from recurra.ir.order import components
 from recurra.ir.types import Tuple
 from recurra.lang.safety import check
 from recurra.lang.tracer import Tracer
@@ -52,10 +53,10 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
         )
     for name, u in data.items():
         _expect(tracer, graph, name, u)
-        _expect_apart(graph, name, u, [n for n in data if n != name])
     check(graph, sizes, {name: u.most for name, u in data.items()})
     written = graph.outputs
-    for name, u in data.items():
+    for name in _innermost_first(graph, data):
+        u = data[name]
         kept = [x.done.name for x in data.values()]
         ending = Ending(u.done.name, u.first, u.most, u.loc, u.every)
         graph = end_rows(graph, name, ending, kept)
@@ -125,14 +126,27 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
         )
 
 
-def _expect_apart(graph: Graph, bound: str, u: Until, others: list[str]) -> None:
-    """Rows of one time are not the points of another that the data end."""
-    for r in graph[u.done.name].domain:
-        if str(r.hi) in others:
+def _innermost_first(graph: Graph, data: Mapping[str, Until]) -> list[str]:
+    """The bounds in an order in which rows come before what they are the points of.
+
+    A row over (b, s), of which the data say where it ends, is a point of the row over b that ends
+    s: how many points all of the rows have is a sum over those of the outer one. Raises DomainError
+    if each of two bounds ends rows of the other.
+    """
+    over = {name: graph[u.done.name].domain for name, u in data.items()}
+
+    def inside(name: str) -> list[str]:
+        return [x for x in data if x != name and name in {str(r.hi) for r in over[x]}]
+
+    parts = components(data, inside)
+    for name, *others in parts:
+        if others:
             raise DomainError(
-                f"{bound} ends rows of {r.dim}, which the data end themselves",
-                facts=f"{u.done.name}, which sets {bound}, is defined over {r}, and {r.hi} is set "
-                "by data as well",
-                hint=f"give one of them a number: {r.hi}: 10",
-                loc=u.loc,
+                f"{name} ends rows that {others[0]} ends points of, and the other way round",
+                facts=f"{data[name].done.name}, which sets {name}, is over "
+                f"{over[name]}; {data[others[0]].done.name}, which sets {others[0]}, over "
+                f"{over[others[0]]}",
+                hint=f"give one of them a number: {name}: 10",
+                loc=data[name].loc,
             )
+    return [name for part in parts for name in part]

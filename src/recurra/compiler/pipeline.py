@@ -103,9 +103,9 @@ def compile_graph(
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
     graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
-    cx = context(sizes, options, target)
     swap = swap_of(options.swap)
-    cx.offloads = None if swap is None else swap.likely(graph, sizes).wants
+    likely = None if swap is None else swap.likely(graph, sizes)
+    cx = context(sizes, replace(options, swap=likely), target)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
@@ -151,7 +151,7 @@ def context(
 ) -> CompileContext:
     """What the passes of one compilation are given."""
     options = options or CompileOptions()
-    tuning = options.tuning
+    tuning, swap = options.tuning, swap_of(options.swap)
     return CompileContext(
         sizes,
         scheduled,
@@ -159,6 +159,7 @@ def context(
         target,
         options.workers,
         options.groups,
+        None if swap is None else swap.wants,
     )
 
 

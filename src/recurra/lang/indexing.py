@@ -95,7 +95,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         raise ShapeError(
             f"{named} expressions index {len(x.shape)} axes",
             facts=f"{x.name} is {x!r}",
-            hint="" if x.domain else _over(x, keys),
+            hint=_over(x, keys),
             loc=here(),
         )
     for k in keys:
@@ -130,8 +130,11 @@ def _places(k: Any, x: Any) -> Any:
 
 
 def _over(x: Any, keys: tuple[Any, ...]) -> str:
-    """How a value without dims, such as T, is had at every point of those that brackets mention."""
+    """How a value without axes is read at other points: of a read, or of a number such as T."""
     read = ", ".join(map(_written, keys))
+    if x.domain:
+        over = x.indexed and len(keys) == len(x.domain)
+        return f"write ({x.called} * 1.0)[{read}]" if over else f"the axes are those of {x!r}"
     mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
     dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
     if len(dims) != len(keys) or x.shape:

@@ -30,11 +30,6 @@ def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
 
 
-def _bent(y: RecurrentTensor, beyond: RecurrentTensor, end: Any, x: Any) -> RecurrentTensor:
-    """y, with the gradient of x where it is not beyond an end."""
-    return with_slope_of(y, lambda: _where(beyond, end, x))
-
-
 class RecurrentTensor(Read, OpaqueTensor):
     """A value at every point of `domain`; see the module for what brackets mean."""
 
@@ -242,7 +237,7 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("x.relu()", "", "torch.relu")
     def relu(self) -> RecurrentTensor:
         """max(x, 0); the slope at 0 is 0."""
-        return _bent(elementwise(el.Maximum, self, 0), self > 0, self, 0)
+        return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
 
     @operator("x.sqrt()", "np.sqrt", "torch.sqrt")
     def sqrt(self) -> RecurrentTensor:
@@ -314,10 +309,14 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("x.clip(lo=0.0, hi=1.0)", "np.clip", "torch.clamp")
     def clip(self, lo: Any = None, hi: Any = None) -> RecurrentTensor:
         """min(max(x, lo), hi); the slope at both ends is that of x. An end may be left out."""
-        y = self
-        if lo is not None:
-            y = _bent(elementwise(el.Maximum, self, lo), self < lo, lo, self)
-        return y if hi is None else _bent(elementwise(el.Minimum, y, hi), y > hi, hi, y)
+        raised = self if lo is None else elementwise(el.Maximum, self, lo)
+
+        def sloped() -> RecurrentTensor:
+            over = None if hi is None else raised > hi
+            x = self if lo is None else _where(self < lo, lo, self)
+            return x if over is None else _where(over, hi, x)
+
+        return with_slope_of(raised if hi is None else elementwise(el.Minimum, raised, hi), sloped)
 
     sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
     var, std, norm = reductions.var, reductions.std, reductions.norm

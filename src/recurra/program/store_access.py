@@ -84,11 +84,11 @@ def _arranged(
         rest = tuple(range(len(wanted), len(box.shape)))
         box = xp.permute_dims(box, (*(sliced.index(d) for d in wanted), *rest))
     for k, d in enumerate(wanted):
-        box = _masked(machine, box, k, index[d], env)
+        box = masked(machine, box, k, index[d], env)
     return box
 
 
-def _masked(machine: Machine, box: Array, k: int, s: Slice, env: Mapping[str, Any]) -> Array:
+def masked(machine: Machine, box: Array, k: int, s: Slice, env: Mapping[str, Any]) -> Array:
     """A range with zeros past its end, where it has room for more than there is."""
     if s.pad is None or s.loose:
         return box

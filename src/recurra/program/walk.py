@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from recurra.ir.expr import evaluate
-from recurra.ir.graph import Graph, Ref
+from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import NUMPY_NAME, Tuple
@@ -29,7 +29,7 @@ from recurra.program.guarded import Guard, Guarded, guarded
 from recurra.program.homes import settle, settled
 from recurra.program.machine import Array, Machine
 from recurra.program.steps import Segment, members, open_ends, segments
-from recurra.program.store_access import read, write
+from recurra.program.store_access import masked, read, write
 from recurra.program.tiles import only_tile, slot, stored_tile
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 
@@ -359,7 +359,9 @@ class Walk:
                 labels[k] = "".join(ins[k][x] for x in axes)
             elif stored and store is not None and only_tile(store, index):
                 array = state.stores[a.name]
-                args.append(stored_tile(self.machine, array, store, index, env)[0])
+                box = stored_tile(self.machine, array, store, index, env)[0]
+                (part,) = (e for e in index.values() if isinstance(e, Slice))
+                args.append(masked(self.machine, box, store.order.index(0), part, env))
                 labels[k] = "".join(ins[k][x] for x in store.order)
             else:
                 args.append(self.value(node.name, k, a, state, env))

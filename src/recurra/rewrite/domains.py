@@ -212,7 +212,7 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
     """f(x[i,0]), which x[i,m+1] needs → f(first[i]), first the branches of x at m = 0"""
     for k, a in enumerate(n.args):
         x = g[a.name]
-        if not isinstance(x.op, Merge) or isinstance(x.type, Tuple):
+        if not isinstance(x.op, Merge) or isinstance(x.type, Tuple) or _keeps(x, g):
             continue
         at: dict[str, Expr | int] = {
             r.dim: e
@@ -241,7 +241,9 @@ def known_branch(n: Node, g: Rewriting) -> Node | None:
     """f(x[t]) over t >= 1 → f(y[t]), where x[t] = merge(.., y[t], when=(.., t >= 1))"""
     for k, a in enumerate(n.args):
         x = g[a.name]
-        if isinstance(x.op, Merge) and (new := _branch_read(n, k, x, g)) is not None:
+        if not isinstance(x.op, Merge) or _keeps(x, g):
+            continue
+        if (new := _branch_read(n, k, x, g)) is not None:
             return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
     return None
 
@@ -253,20 +255,19 @@ def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
     for branch, when in zip(x.args, x.op.when, strict=True):
         if branch.name == n.name or branch.index != g[branch.name].domain.identity:
             continue  # what x carries from step to step is read of x
-        if _keeps(g[branch.name], x.name, g):
-            continue
         if holds_where_read(when, a.index, x.domain, n.domain, read):
             return compose(a, x.domain, branch)
     return None
 
 
-def _keeps(n: Node, name: str, g: Rewriting) -> bool:
-    """Tell whether a branch is to keep a value once rows have ended, x[t] = where(.., x[t-1]).
+def _keeps(x: Node, g: Rewriting) -> bool:
+    """Tell whether branches keep a value once rows have ended, x[t] = where(.., x[t-1]).
 
-    The loop may stop before it is ever taken: what was kept is then read of x.
+    The loop may stop before such a branch is ever taken: what was kept is then read of x.
     """
-    kept = isinstance(n.op, Where) and n.args[2].name == name
-    return kept and any(isinstance(x.op, Going) for x in g.nodes.values())
+    branches = (g[a.name] for a in x.args)
+    kept = any(isinstance(b.op, Where) and b.args[2].name == x.name for b in branches)
+    return kept and any(isinstance(n.op, Going) for n in g.nodes.values())
 
 
 def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:

@@ -114,7 +114,7 @@ class Reads(Rows):
 
     def _one_row(self, n: Node, k: int, a: Ref, source: Node) -> None:
         """Points of another row may lie past its end."""
-        if isinstance(n.op, Call):
+        if isinstance(n.op, Call) or self.says_alive(source):  # false where these have ended
             return
         pairs = list(zip(source.domain, a.index, strict=True))
         if not any(r.dim in self.timed and index_symbols(e) & self.timed for r, e in pairs):

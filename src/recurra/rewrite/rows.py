@@ -122,6 +122,10 @@ class Rows:
 
     # ---- where rows end
 
+    def says_alive(self, n: Node) -> bool:
+        """Tell whether an equation says where rows of another time, inside of these, go on."""
+        return any(isinstance(self.graph[a.name].op, el.Going) for a in n.args)
+
     def begin(self) -> None:
         """alive[b,t]: has row b a point t?"""
         done, e = self.g[self.ending.done], self.ending

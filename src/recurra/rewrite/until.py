@@ -19,6 +19,7 @@ from recurra.ir.expr import (
     TRUE,
     Cmp,
     Logic,
+    Sym,
     compare,
     either,
     negate,
@@ -161,6 +162,11 @@ class _Program(Reads):
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
         xs = [self._of_row(n, a, self.operand(n, k)) for k, a in enumerate(n.args)]
+        if self.says_alive(n) and self.time in n.domain:
+            here = self.before(Sym(self.time), tuple(r.sym for r in self.rows))
+            for k, a in enumerate(n.args):
+                if not isinstance(self.graph[a.name].op, el.Going):
+                    xs[k] = replace(xs[k], ref=self.emit(el.And(), (here, xs[k].ref), "begins"))
         self.axes[n.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
         if not ended:
             self.put(n, op, [x.ref for x in xs])

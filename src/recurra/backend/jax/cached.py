@@ -14,7 +14,8 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from typing import Any, Protocol, Self, TypeVar
 
 import jax
@@ -75,41 +76,59 @@ class CachedJax(JaxBackend):
             told = self.only(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
 
+    @cached_property
+    def device(self) -> Any:
+        """The device that code is compiled and loaded for."""
+        return _device()
+
+    def taken(self, x: Any) -> Any:
+        """An array as a launch takes it; one that lies on other devices is copied to its own."""
+        x = super().taken(x)
+        elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
+        return jax.device_put(x, self.device) if elsewhere else x
+
     def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
         found: Any = None
 
         def run(seed: Any, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
             nonlocal found
             if found is None:
-                traced = self.traced(plan, region, finish)
-                found = self.found(plan, region, lambda: traced.lower(seed, inputs))
+                lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
+                found = self.of_region(plan, region, lower)
             return found(seed, inputs)
 
         return in_its_bits(plan, run)
 
-    def ready(self, plan: Plan, region: Region) -> Callable[..., Any]:
-        return self.found(plan, region, lambda: self.lowered(plan, region))
+    def ready(self, plan: Plan, region: Region) -> Any:
+        return self.of_region(plan, region, partial(self.lowered, plan, region))
 
-    def found(self, plan: Plan, region: Region, lower: Callable[[], Any]) -> Callable[..., Any]:
+    def of_region(self, plan: Plan, region: Region, lower: Callable[[], Any]) -> Any:
         """The code of a region, or of a program that is one; traced only if it is not kept."""
-        part = f"{region.name}-{place()}"
-        name = self.kept.get(part, bytes.decode)
-        found = self.code(self.kept.beside(name)) if name else None
-        if found is not None:
-            return found
+        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores)
+        return self.found(region.name, repr(told), lower, options_for(plan, region))
+
+    def found(self, name: str, told: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
+        """The code of what is lowered: loaded, or compiled and kept.
+
+        `told` tells it from other parts of the program, which has one compilation, but may be
+        cut into regions in several ways.
+        """
+        part = f"{name}-{_digest(place(), told)}"
+        known = self.kept.get(part, bytes.decode)
+        code = self.code(self.kept.beside(known)) if known else None
+        if code is not None:
+            return code
         lowered = lower()
         text = text_of(lowered)
-        if text is None:
-            return lowered.compile()
-        options = options_for(plan, region)
-        kept = self.kept.beside_for(f"{place()} {options} {text}")
-        if self.code(kept) is None:
+        kept = None if text is None else self.kept.beside_for(f"{place()} {options} {text}")
+        if kept is None or self.code(kept) is None:
             before = _hits()
-            with told_if_long(f"XLA compiles {region.name}"):
-                self.codes[kept.name] = lowered.compile(options)
-            if _hits() != before:  # XLA leaves code out where it writes what it has read
-                return self.codes[kept.name]
-            self.keep(kept, region)
+            with told_if_long(f"XLA compiles {name}"):
+                code = lowered.compile(options)
+            if kept is None or _hits() != before:  # XLA cannot write code that it has read
+                return code
+            self.codes[kept.name] = code
+            self.keep(kept, name)
         self.kept.put(part, kept.name.encode())
         return self.codes[kept.name]
 
@@ -120,12 +139,12 @@ class CachedJax(JaxBackend):
             self.codes[kept.name] = found
         return found
 
-    def keep(self, kept: Kept, region: Region) -> None:
-        """Write the code that was made of a region."""
+    def keep(self, kept: Kept, name: str) -> None:
+        """Write the code that was made."""
         try:
             data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
         except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
-            self.kept.tell(f"{region.name} is not kept: {error}")
+            self.kept.tell(f"{name} is not kept: {error}")
         else:
             kept.put("code", data)
 
@@ -139,7 +158,8 @@ def text_of(lowered: Any) -> str | None:
     if args["host_callbacks"] or args["keepalive"]:
         return None
     text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
-    return f"{lowered.in_tree} {lowered.out_tree} {sorted(args['kept_var_idx'])} {text}"
+    called = (lowered.in_tree, lowered.out_tree, lowered.in_avals, sorted(args["kept_var_idx"]))
+    return f"{called} {text}"
 
 
 def options_for(plan: Plan, region: Region) -> dict[str, Any]:
@@ -161,6 +181,10 @@ def place() -> str:
     config: Any = jax.config
     told += [config.jax_enable_x64, config.jax_default_matmul_precision]
     told.append(config.read("jax_disable_most_optimizations"))
+    return _digest(*told)
+
+
+def _digest(*told: object) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
@@ -183,5 +207,10 @@ def _hits() -> int:
 
 def _load(data: bytes) -> Callable[..., Any]:
     """The code, for the device that launches run on; JAX would take all that there are."""
-    here = list(jax.device_put(0).devices())
+    here = [_device()]
     return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=here)
+
+
+def _device() -> Any:
+    (device,) = jax.device_put(0).devices()
+    return device
