@@ -135,7 +135,9 @@ def compiled(
 
 
 def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
-    """What a program gives as one launch, if it can be one."""
+    """What a program gives as one launch, if it can be one; Torch's are several."""
+    if backend.name == "torch":
+        return None
     whole = single(c.plan, c.program, PLAIN.prices)
     if whole is None:
         return None

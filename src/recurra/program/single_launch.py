@@ -77,8 +77,10 @@ def begun(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
     assert isinstance(node.op, Input)
     name = source(plan, store.name)
     array = node.op.given(node, plan.sizes, {name: inputs[name]})
-    order = [node.domain.dims.index(a.dim) for a in store.kept]
-    order += range(len(order), array.ndim)
+    kept = [a.dim for a in store.kept]
+    array = array[tuple(slice(None) if d in kept else 0 for d in node.domain.dims)]  # of one point
+    dims = [d for d in node.domain.dims if d in kept]
+    order = [*map(dims.index, kept), *range(len(kept), array.ndim)]
     array = array if order == sorted(order) else machine.xp.permute_dims(array, tuple(order))
     if tuple(array.shape) == store.shape(plan.sizes):
         return array
