@@ -126,7 +126,7 @@ def lendable(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
     its = str(getattr(plain, "dtype", "")).rpartition(".")[2]
     if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
         return plain
-    return np.ascontiguousarray(numbers(plain, name, dtype, loc))
+    return np.asarray(numbers(plain, name, dtype, loc), order="C")
 
 
 def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
