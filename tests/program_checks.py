@@ -21,7 +21,7 @@ from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
-from recurra.program.single_launch import as_domain, single, single_launch
+from recurra.program.single_launch import output_of, single, single_launch
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored
 
@@ -142,17 +142,17 @@ def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
     if whole is None:
         return None
     (region,), plan = whole.regions, whole.plan
-    parts = {o: as_domain(plan, plan.stores[o]) for o in dict.fromkeys(plan.graph.outputs)}
+    names = tuple(dict.fromkeys(plan.graph.outputs))
 
     def finish(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
-        return tuple(parts[o](stores[o], xp) for o in parts)
+        return tuple(output_of(plan, o, stores[o], xp) for o in names)
 
     launch = (
         backend.entire(plan, region, finish)
         if hasattr(backend, "entire")
         else single_launch(plan, region, backend.compile(plan, region), backend.machine, finish)
     )
-    return dict(zip(parts, launch(np.uint32(0), {}), strict=True))
+    return dict(zip(names, launch(np.uint32(0), {}), strict=True))
 
 
 def examine(case: Case) -> None:

@@ -16,7 +16,7 @@ from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store, store_key
 from recurra.program.called import called
-from recurra.program.given import Given, inputs_read
+from recurra.program.given import Given, as_written, inputs_read
 from recurra.program.lower import Program
 from recurra.program.machine import Machine
 from recurra.program.placed import placed
@@ -427,11 +427,7 @@ class _Run:
                 lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
                 array = array[self.done(name)]
-            order = [a.dim for a in store.kept]
-            dims = self.plan.graph[name].domain.dims
-            rest = range(len(dims), array.ndim)
-            order = (*(order.index(d) for d in dims), *rest)
-            out[name] = array if list(order) == sorted(order) else xp.permute_dims(array, order)
+            out[name] = as_written(self.plan.graph[name].domain, store, array, xp)
         return out
 
     def length(self, name: str, dim: str) -> int:

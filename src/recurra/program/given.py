@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recurra.errors import Loc, ShapeError
-from recurra.ir.types import NUMPY_NAME
+from recurra.ir.types import NUMPY_NAME, Domain
 from recurra.ir.values import fitted
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
@@ -106,15 +106,30 @@ class Given:
                 f"the input {source(self.plan, store.name)} has the shape {given.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
-        order = [domain.dims.index(a.dim) for a in store.kept]
-        given = np.transpose(given, (*order, *range(len(order), given.ndim)))
-        array[tuple(slice(0, lengths[a.dim]) for a in store.kept)] = given
+        given = as_stored(domain, store, given, np)
+        array[tuple(map(slice, given.shape))] = given
         return array
 
     def given(self, store: Store, given: Any) -> np.ndarray:
         """An input as a NumPy array."""
         name, loc = source(self.plan, store.name), self.plan.graph[store.name].loc
         return numbers(given, name, store.type.dtype, loc)
+
+
+def as_stored(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
+    """An array [*dims, *shape] with the dims that its store keeps, in the order of that."""
+    kept = [a.dim for a in store.kept]
+    array = array[tuple(slice(None) if d in kept else 0 for d in domain.dims)]
+    dims = [d for d in domain.dims if d in kept]
+    order = (*map(dims.index, kept), *range(len(kept), array.ndim))
+    return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
+
+
+def as_written(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
+    """An array with its dims in the order of a store as one with those in the order of a domain."""
+    kept = [a.dim for a in store.kept]
+    order = (*map(kept.index, domain.dims), *range(len(kept), array.ndim))
+    return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
 
 
 def lendable(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:

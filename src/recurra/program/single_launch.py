@@ -15,7 +15,7 @@ from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.source import Input
 from recurra.program.function import zeros
-from recurra.program.given import source
+from recurra.program.given import as_stored, as_written, source
 from recurra.program.launch import items_ns
 from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.machine import Machine
@@ -77,26 +77,14 @@ def begun(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
     assert isinstance(node.op, Input)
     name = source(plan, store.name)
     array = node.op.given(node, plan.sizes, {name: inputs[name]})
-    kept = [a.dim for a in store.kept]
-    array = array[tuple(slice(None) if d in kept else 0 for d in node.domain.dims)]  # of one point
-    dims = [d for d in node.domain.dims if d in kept]
-    order = [*map(dims.index, kept), *range(len(kept), array.ndim)]
-    array = array if order == sorted(order) else machine.xp.permute_dims(array, tuple(order))
+    array = as_stored(node.domain, store, array, machine.xp)
     if tuple(array.shape) == store.shape(plan.sizes):
         return array
     return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)  # padded reads
 
 
-def as_domain(plan: Plan, store: Store) -> Callable[[Any, Any], Any]:
-    """How an output [*dims, *shape] is made of its store, less the room for padded reads."""
-    domain, kept = plan.graph[store.name].domain, [a.dim for a in store.kept]
-    lengths = tuple(slice(0, domain[d].size(plan.sizes)) for d in kept)
-    rank = len(kept) + store.type.rank
-    order = (*(kept.index(d) for d in domain.dims), *range(len(kept), rank))
-    moved = order != tuple(range(rank))
-
-    def made(array: Any, xp: Any) -> Any:
-        array = array[lengths]
-        return xp.permute_dims(array, order) if moved else array
-
-    return made
+def output_of(plan: Plan, name: str, array: Any, xp: Any) -> Any:
+    """An output [*dims, *shape] of its store, less the room for padded reads."""
+    store, domain = plan.stores[name], plan.graph[name].domain
+    array = array[tuple(slice(0, domain[a.dim].size(plan.sizes)) for a in store.kept)]
+    return as_written(domain, store, array, xp)

@@ -19,7 +19,7 @@ from recurra.program.execute import Backend
 from recurra.program.given import lendable
 from recurra.program.lower import Program
 from recurra.program.region import Region
-from recurra.program.single_launch import Entire, Finish, as_domain
+from recurra.program.single_launch import Entire, Finish, output_of
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
 
@@ -47,13 +47,12 @@ class SingleRun:
         self.compilation, self.program = compilation, program
         self.backend = cast(Joining, compilation.backend)
         self.read = [x for x in compilation.inputs.values() if x.is_read]
-        plan = program.plan
-        self.made = {n: as_domain(plan, plan.stores[n]) for n in dict.fromkeys(plan.graph.outputs)}
+        self.outputs = tuple(dict.fromkeys(program.plan.graph.outputs))
 
     @cached_property
     def stores(self) -> Entire:
         """The launch whose results are the stores of outputs."""
-        return self.launch("program", lambda made, xp: tuple(made[n] for n in self.made))
+        return self.launch("program", lambda made, xp: tuple(made[n] for n in self.outputs))
 
     @cached_property
     def arrays(self) -> Entire:
@@ -67,7 +66,8 @@ class SingleRun:
 
     def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
         """Every named tensor, [*dims of its domain, *shape]."""
-        c, made = self.compilation, {n: self.made[n](x, xp) for n, x in stores.items()}
+        c, plan = self.compilation, self.program.plan
+        made = {n: output_of(plan, n, x, xp) for n, x in stores.items()}
         return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
 
     def lendable(self, x: ProgramInput, request: RunRequest) -> Any:
@@ -83,7 +83,7 @@ class SingleRun:
         launch = self.arrays if request.native else self.stores
         made = backend.wait(launch(np.uint32(request.seed), inputs))
         if not request.native:
-            copies = dict(zip(self.made, map(backend.result, made), strict=True))
+            copies = dict(zip(self.outputs, map(backend.result, made), strict=True))
             made = self.results(copies, np)
         ms = (time.perf_counter() - since) * 1e3
         c.compiled.stages.tell("launches", f"all of the program: {ms:.1f} ms")
