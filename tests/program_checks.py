@@ -21,7 +21,7 @@ from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
 from recurra.program.execute import Backend, Execution
-from recurra.program.single_launch import output_of, single, single_launch
+from recurra.program.single_launch import as_single_launch, output_of, single_launch
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored
 
@@ -138,7 +138,7 @@ def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
     """What a program gives as one launch, if it can be one; Torch's are several."""
     if backend.name == "torch":
         return None
-    whole = single(c.plan, c.program, PLAIN.prices)
+    whole = as_single_launch(c.plan, c.program, PLAIN.prices)
     if whole is None:
         return None
     (region,), plan = whole.regions, whole.plan
@@ -148,8 +148,8 @@ def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
         return tuple(output_of(plan, o, stores[o], xp) for o in names)
 
     launch = (
-        backend.entire(plan, region, finish)
-        if hasattr(backend, "entire")
+        backend.compile_whole(plan, region, finish)
+        if hasattr(backend, "compile_whole")
         else single_launch(plan, region, backend.compile(plan, region), backend.machine, finish)
     )
     return dict(zip(names, launch(np.uint32(0), {}), strict=True))

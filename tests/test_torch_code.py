@@ -118,7 +118,7 @@ def test_arrays_go_in_and_out_without_a_copy(
     ctx, bounds = doubled()
     program = ctx.compile(bounds, backend=backend)
     x, seen = GIVEN[library](), list[int]()
-    how = "taken" if hasattr(program.backend, "taken") else "borrow"
+    how = "argument" if hasattr(program.backend, "argument") else "borrow"
     borrow = getattr(program.backend, how)
 
     def borrowed(x: object) -> object:

@@ -85,11 +85,11 @@ def launches(both: Contest, runs: int, clock: Clock) -> float:
         return launch
 
     if (single := runner.single) is not None:
-        inputs = {x.name: single.backend.taken(both.given[x.name]) for x in single.read}
-        entire = timed("program", single.arrays)
+        inputs = {x.name: single.backend.argument(both.given[x.name]) for x in single.read}
+        whole = timed("program", single.arrays)
 
         def run() -> None:
-            entire(np.uint32(0), inputs)
+            whole(np.uint32(0), inputs)
     else:
         execution = runner.execution.using(launches=timed)
 

@@ -16,12 +16,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from recurra.errors import RecurraError
+from recurra.support.notices import tell_once
 from recurra.support.private_files import user_cache_folder
 
 TOPICS = ("passes", "rules", "decisions", "memory", "launches")
@@ -76,14 +75,8 @@ def _default_cache() -> Path | None:
     try:
         return user_cache_folder()
     except RecurraError as error:
-        _tell(f"recurra: compiled programs are not kept: {error.facts}")
+        tell_once(f"compiled programs are not kept: {error.facts}")
         return None
-
-
-@cache
-def _tell(line: str) -> None:
-    """Print a line on standard error, once."""
-    print(line, file=sys.stderr)
 
 
 def _meaningless(variable: str, value: str, facts: str) -> RecurraError:

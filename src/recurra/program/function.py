@@ -53,7 +53,7 @@ def function(
         at, arrays = given[len(r.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
-        state.stores |= {s: zeros(plan, plan.stores[s], machine) for s in r.born}
+        state.stores |= {s: zeros(plan, plan.stores[s], machine) for s in r.local}
         state.env = {"seed": seed, **here()}
         state.clocks = tuple(zip(r.around, given[: len(r.around)], strict=True))
         if r.chunk is not None:

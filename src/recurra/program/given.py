@@ -132,7 +132,7 @@ def as_written(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
     return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
 
 
-def lendable(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
+def in_place(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
     """An input in the caller's layout: his array if others can read it where it lies, or a copy.
 
     Raises ShapeError where its type cannot hold a value.

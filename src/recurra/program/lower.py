@@ -23,7 +23,7 @@ from recurra.program.apart import Places, divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
 from recurra.program.guarded import condition_of
 from recurra.program.launch import asked_steps, items_ns, launch_steps
-from recurra.program.region import Flow, Region, effective, flow_of, past_end, region, steps_below
+from recurra.program.region import Flow, Region, flow_of, needed, past_end, region, steps_below
 from recurra.program.steps import Segment, calls_host, members, segments
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import TOP, Exec, Item, Loop
@@ -205,7 +205,7 @@ def lower(
     runs (None: all of which anything comes).
     """
     cut = _Lower(plan, chunk, prices, behind, apart, counted.union(swapped.values()))
-    every = effective(plan) if every is None else every
+    every = needed(plan) if every is None else every
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())

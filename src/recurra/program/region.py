@@ -37,7 +37,7 @@ class Region:
     reads: tuple[str, ...] = ()  # stores that are only read here
     ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
     tail: Loop | None = None  # it only fills stores where that loop left out points
-    born: tuple[str, ...] = ()  # stores that nobody else knows: they begin, and end, in here
+    local: tuple[str, ...] = ()  # stores that it makes for itself, and does not give back
 
     @property
     def asks(self) -> bool:
@@ -116,7 +116,7 @@ class Flow:
             self.makes[node.array] = None
 
 
-def effective(plan: Plan) -> frozenset[str]:
+def needed(plan: Plan) -> frozenset[str]:
     """The statements of which anything comes: all but inputs that are read where they lie."""
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
     variables = {init for seeds in plan.seeds.values() for _, init in seeds}

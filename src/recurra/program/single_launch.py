@@ -19,16 +19,16 @@ from recurra.program.given import as_stored, as_written, source
 from recurra.program.launch import items_ns
 from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.machine import Machine
-from recurra.program.region import Region, effective, region
+from recurra.program.region import Region, needed, region
 
 Arrays = Mapping[str, Any]
 Finish = Callable[[Arrays, Any], tuple[Any, ...]]
 """(the stores of outputs, a namespace) -> results"""
-Entire = Callable[[Any, Arrays], tuple[Any, ...]]
+WholeProgram = Callable[[Any, Arrays], tuple[Any, ...]]
 """(seed, inputs as the caller has them) -> results"""
 
 
-def single(plan: Plan, program: Program, prices: Prices) -> Program | None:
+def as_single_launch(plan: Plan, program: Program, prices: Prices) -> Program | None:
     """The program of a plan as one launch; None: the host has something to do in `program`.
 
     Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
@@ -42,23 +42,23 @@ def single(plan: Plan, program: Program, prices: Prices) -> Program | None:
         or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
     ):
         return None
-    r = region(plan, "program", items, effective(plan), (), set())
-    born = tuple(s for s in r.stores if not plan.stores[s].output)
-    outputs = tuple(s for s in r.stores if s not in born)
+    r = region(plan, "program", items, needed(plan), (), set())
+    local = tuple(s for s in r.stores if not plan.stores[s].output)
+    outputs = tuple(s for s in r.stores if s not in local)
     # what is read before anything writes it is of branches that are not taken
-    r = replace(r, held=(), carried=(), stores=outputs, born=born)
+    r = replace(r, held=(), carried=(), stores=outputs, local=local)
     return Program(plan, (Launch(r),))
 
 
 def single_launch(
     plan: Plan, r: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
-) -> Entire:
+) -> WholeProgram:
     """The function; `launch` runs the region, which is all of the program."""
     names = (*r.stores, *r.reads)
 
     def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
         stores = {
-            n: begun(plan, s, inputs, machine)
+            n: initial(plan, s, inputs, machine)
             for n, s in plan.stores.items()
             if n in names or s.output
         }
@@ -69,7 +69,7 @@ def single_launch(
     return run
 
 
-def begun(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
+def initial(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
     """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
     if not store.given:
         return zeros(plan, store, machine)

@@ -51,8 +51,8 @@ def source(program: Program) -> str:
     w.group(regions, str, "run.regions")
     w.group(calls_of(program.items), w.call_name, "run.calls")
     w.group(w.state, w.variable, "run.variables")
-    born = {s for r in program.regions for s in r.born}
-    w.group([s for s in program.plan.stores if s not in born], w.store, "run.stores")
+    local = {s for r in program.regions for s in r.local}
+    w.group([s for s in program.plan.stores if s not in local], w.store, "run.stores")
     for x in program.starts:
         w.line(f"{w.variable(x)} = run.neutral({x!r})")
     for it, gone in zip(program.items, frees(program), strict=True):

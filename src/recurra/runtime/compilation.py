@@ -23,7 +23,7 @@ from recurra.lang.tracer import Tracer
 from recurra.program.execute import Backend
 from recurra.program.given import inputs_read
 from recurra.program.lower import ChunkLoop, HostLoop, Program
-from recurra.program.single_launch import single
+from recurra.program.single_launch import as_single_launch
 from recurra.rewrite.granularity import restored
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
@@ -34,7 +34,7 @@ class Compilation:
     """A program as it was written, and as it was compiled for a backend.
 
     `check` is what a run looks for: "nan", "bounds" or nothing. `kept` is where the compiled
-    program is kept, with its regions, if it is. `joins`: one launch may be all of a run.
+    program is kept, with its regions, if it is. `may_be_single`: one launch may be all of a run.
     """
 
     written: Bounded
@@ -45,7 +45,7 @@ class Compilation:
     target: Target
     kept: cache.Entry | None
     compiled: Compiled
-    joins: bool
+    may_be_single: bool
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -61,9 +61,9 @@ class Compilation:
     def single(self) -> Program | None:
         """The program as one launch, for runs that nobody watches; None: they have several, too."""
         asks = self.check or self.effects or self.workers > 1
-        if asks or not self.joins or not hasattr(self.backend, "entire"):
+        if asks or not self.may_be_single or not hasattr(self.backend, "compile_whole"):
             return None
-        return single(self.compiled.plan, self.compiled.program, self.target.prices)
+        return as_single_launch(self.compiled.plan, self.compiled.program, self.target.prices)
 
     @property
     def workers(self) -> int:
@@ -117,8 +117,10 @@ def compile_program(
     expect_room(compiled.plan, sizes)
     read = inputs_read(compiled.program.plan)
     inputs = program_inputs(tracer.nodes.values(), written.most, read)
-    joins = options.tuning.single and options.tuning.chunk is None
-    return Compilation(written, inputs, effects, check, backend, target, kept, compiled, joins)
+    may_be_single = options.tuning.single and options.tuning.chunk is None
+    return Compilation(
+        written, inputs, effects, check, backend, target, kept, compiled, may_be_single
+    )
 
 
 def _entry(

@@ -16,10 +16,10 @@ import numpy as np
 from recurra.compiler.options import expect_seed
 from recurra.memory.plan import Plan
 from recurra.program.execute import Backend
-from recurra.program.given import lendable
+from recurra.program.given import in_place
 from recurra.program.lower import Program
 from recurra.program.region import Region
-from recurra.program.single_launch import Entire, Finish, output_of
+from recurra.program.single_launch import Finish, WholeProgram, output_of
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from recurra.runtime.runner import RunRequest
 
 
-class Joining(Backend, Protocol):
+class WholeProgramBackend(Backend, Protocol):
     """A backend that makes one function of a program, with all that is around its kernels."""
 
-    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 
-    def taken(self, x: Any) -> Any:
-        """What `entire` takes of a caller's array: it only reads it, and only while it runs."""
+    def argument(self, x: Any) -> Any:
+        """What the whole takes of a caller's array: it only reads it, and only while it runs."""
         ...
 
 
@@ -45,24 +45,24 @@ class SingleRun:
 
     def __init__(self, compilation: Compilation, program: Program) -> None:
         self.compilation, self.program = compilation, program
-        self.backend = cast(Joining, compilation.backend)
+        self.backend = cast(WholeProgramBackend, compilation.backend)
         self.read = [x for x in compilation.inputs.values() if x.is_read]
         self.outputs = tuple(dict.fromkeys(program.plan.graph.outputs))
 
     @cached_property
-    def stores(self) -> Entire:
+    def stores(self) -> WholeProgram:
         """The launch whose results are the stores of outputs."""
         return self.launch("program", lambda made, xp: tuple(made[n] for n in self.outputs))
 
     @cached_property
-    def arrays(self) -> Entire:
+    def arrays(self) -> WholeProgram:
         """The launch whose results are those of the user."""
         return self.launch("program_native", self.results)
 
-    def launch(self, name: str, finish: Finish) -> Entire:
+    def launch(self, name: str, finish: Finish) -> WholeProgram:
         """The program, ready to be compiled at its first run; it is kept by its name."""
         (region,) = self.program.regions
-        return self.backend.entire(self.program.plan, replace(region, name=name), finish)
+        return self.backend.compile_whole(self.program.plan, replace(region, name=name), finish)
 
     def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
         """Every named tensor, [*dims of its domain, *shape]."""
@@ -70,16 +70,16 @@ class SingleRun:
         made = {n: output_of(plan, n, x, xp) for n, x in stores.items()}
         return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
 
-    def lendable(self, x: ProgramInput, request: RunRequest) -> Any:
+    def in_place(self, x: ProgramInput, request: RunRequest) -> Any:
         """An input as it was given, or in the type that it has in the program."""
-        return lendable(request.inputs[x.name], x.name, x.type.dtype, x.loc)
+        return in_place(request.inputs[x.name], x.name, x.type.dtype, x.loc)
 
     def run(self, request: RunRequest) -> dict[str, Any]:
         """Every named tensor, by name; all of them are there when this returns."""
         c, backend, since = self.compilation, self.backend, time.perf_counter()
         expect_inputs(c.inputs, request.inputs)
         expect_seed(request.seed)
-        inputs = {x.name: backend.taken(self.lendable(x, request)) for x in self.read}
+        inputs = {x.name: backend.argument(self.in_place(x, request)) for x in self.read}
         launch = self.arrays if request.native else self.stores
         made = backend.wait(launch(np.uint32(request.seed), inputs))
         if not request.native:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock, Timer
 
 SECONDS = 1.0  # a shorter silence needs no word
@@ -44,3 +45,9 @@ def _tell(what: str) -> None:
     out = sys.stderr
     if out is not None and (_asked or out.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
         print(f"recurra: {what}", file=out, flush=True)
+
+
+@cache
+def tell_once(line: str) -> None:
+    """Print a line on standard error, the first time that it is told."""
+    print(f"recurra: {line}", file=sys.stderr)

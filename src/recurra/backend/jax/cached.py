@@ -28,7 +28,7 @@ from recurra.backend.region_cache import RegionCache
 from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
-from recurra.program.single_launch import Entire, Finish
+from recurra.program.single_launch import Finish, WholeProgram
 from recurra.schedule.tree import Loop
 from recurra.support.notices import told_if_long
 
@@ -47,6 +47,19 @@ class Kept(Protocol):
     def tell(self, line: str) -> None: ...
 
 
+class MadeAtFirstCall:
+    """A function that `make` makes of the arguments of its first call."""
+
+    def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:
+        self.make = make
+        self.made: Callable[..., Any] | None = None
+
+    def __call__(self, *given: Any) -> Any:
+        if self.made is None:
+            self.made = self.make(*given)
+        return self.made(*given)
+
+
 class CachedJax(JaxBackend):
     """XLA; a region is loaded at its first launch, or compiled and kept."""
 
@@ -57,15 +70,7 @@ class CachedJax(JaxBackend):
         self.codes: dict[str, Any] = {}  # by name
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        found: Any = None
-
-        def run(*given: Any) -> tuple[Any, ...]:
-            nonlocal found
-            if found is None:
-                found = self.only(plan, region)
-            return found(*given)
-
-        return in_its_bits(plan, run)
+        return in_its_bits(plan, MadeAtFirstCall(lambda *_: self.only(plan, region)))
 
     def only(self, plan: Plan, region: Region) -> Any:
         """The compiled region, made ready once."""
@@ -81,23 +86,18 @@ class CachedJax(JaxBackend):
         """The device that code is compiled and loaded for."""
         return _device()
 
-    def taken(self, x: Any) -> Any:
+    def argument(self, x: Any) -> Any:
         """An array as a launch takes it; one that lies on other devices is copied to its own."""
-        x = super().taken(x)
+        x = super().argument(x)
         elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
         return jax.device_put(x, self.device) if elsewhere else x
 
-    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
-        found: Any = None
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        def made(seed: Any, inputs: Mapping[str, Any]) -> Any:
+            lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
+            return self.of_region(plan, region, lower)
 
-        def run(seed: Any, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-            nonlocal found
-            if found is None:
-                lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
-                found = self.of_region(plan, region, lower)
-            return found(seed, inputs)
-
-        return in_its_bits(plan, run)
+        return in_its_bits(plan, MadeAtFirstCall(made))
 
     def ready(self, plan: Plan, region: Region) -> Any:
         return self.of_region(plan, region, partial(self.lowered, plan, region))

@@ -38,7 +38,7 @@ from recurra.program.function import arguments, function, times
 from recurra.program.given import row_by_row
 from recurra.program.machine import Until
 from recurra.program.region import Region
-from recurra.program.single_launch import Entire, Finish, single_launch
+from recurra.program.single_launch import Finish, WholeProgram, single_launch
 
 
 class JaxMachine:
@@ -210,7 +210,7 @@ class JaxBackend:
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(self.function(plan, region), donate_argnums=donated)
 
-    def entire(self, plan: Plan, region: Region, finish: Finish) -> Entire:
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
         return in_its_bits(plan, self.traced(plan, region, finish))
 
     def traced(self, plan: Plan, region: Region, finish: Finish) -> Any:
@@ -218,7 +218,7 @@ class JaxBackend:
         launch = self.function(plan, region)
         return jax.jit(single_launch(plan, region, launch, self.machine, finish))
 
-    def taken(self, x: Any) -> Any:
+    def argument(self, x: Any) -> Any:
         """A small array goes with the call, which copies it, and so does one that cannot be lent;
         arrays of JAX are what they are."""
         if not isinstance(x, np.ndarray):

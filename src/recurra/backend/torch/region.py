@@ -121,17 +121,12 @@ class TorchBackend:
         self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
         fused = torch.compile(scope[k.name], fullgraph=True, dynamic=False)
 
-        is_compiled = False
-
-        def run(*given: Any) -> Any:
-            nonlocal is_compiled
-            if is_compiled:
-                return fused(*given)
-            is_compiled = True
+        def first(*given: Any) -> Any:
+            scope[k.name] = fused  # what the code of the region calls from now on
             with told_if_long(f"PyTorch compiles {k.name}"):
                 return fused(*given)
 
-        return run
+        return first
 
     donates = False  # a step makes its variables anew
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 import sysconfig
 from dataclasses import dataclass
-from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 
 from recurra import cxx, processor
 from recurra.cxx import BuildError
+from recurra.support.notices import tell_once
 from recurra.support.private_files import (
     NotPrivateError,
     expect_private,
@@ -90,17 +90,11 @@ def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | N
     try:
         expect_private(path, folder or user_cache_folder())
     except NotPrivateError as error:
-        _tell(f"recurra: {error.what}: {error.facts}; it is not loaded")
+        tell_once(f"{error.what}: {error.facts}; it is not loaded")
         return None
     except OSError:
         return None
     return path
-
-
-@cache
-def _tell(line: str) -> None:
-    """Print a line on standard error, once."""
-    print(line, file=sys.stderr)
 
 
 def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
