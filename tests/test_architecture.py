@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import runpy
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from documents import ROOT, fenced, fill, table
+from examples_read import read_example
 from recurra.ir.graph import Graph, Node
 from recurra.runtime.executable import Executable
 from recurra.schedule.lower_values import lower_values
@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "recurra"
 @pytest.fixture(scope="module")
 def example() -> dict[str, Any]:
     """The variables of the example, traced and not run."""
-    return runpy.run_path(str(ROOT / "examples" / "reinforce.py"), run_name="example")
+    return read_example("reinforce")
 
 
 def test_the_life_of_the_example(example: dict[str, Any]) -> None:

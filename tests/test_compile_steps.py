@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from examples_read import read_example
 from recurra.compiler.bounds import bounded
 from recurra.compiler.pipeline import compile_graph
 from recurra.ir.graph import Graph
 from recurra.sets import isl
-from test_inputs import SIZES, read_example
+from test_inputs import SIZES
 
 ASKED = [f for f in vars(isl).values() if hasattr(f, "cache_info")]
 LONG = {"T", "J"}  # bounds of the dims that become long

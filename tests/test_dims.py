@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 from functools import cache
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 import recurra as rc
-from documents import ROOT
+from examples_read import EXAMPLES, read_example
 from recurra.compiler.pipeline import Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.dims import Dim, Role
@@ -134,14 +132,12 @@ def test_a_loop_back_has_a_clock_of_its_own() -> None:
 
 # ---- the examples, renamed
 
-EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
 SIZES = {"ppo": {"B": 4, "I": 2, "E": 2, "M": 4, "N": 6, "T": 6}}
 
 
 @cache
 def example(name: str) -> Graph:
-    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
-    found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+    found = read_example(name)
     return found["ctx"].graph
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 import pytest
 
 import recurra as rc
+from examples_read import FOLDER, read_example
 from recurra.errors import RecurraError
 from recurra.ir.expr import TRUE
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def test_condition_path_and_names():
@@ -43,9 +41,9 @@ def test_mistakes():
 
 
 def test_the_example_is_short_and_has_its_effects():
-    source = (EXAMPLES / "reinforce.py").read_text()
+    source = (FOLDER / "reinforce.py").read_text()
     assert len(source.splitlines()) <= 45
-    ctx = runpy.run_path(str(EXAMPLES / "reinforce.py"))["ctx"]
+    ctx = read_example("reinforce")["ctx"]
     (effect,) = ctx.tracer.effects
     assert effect.path == "runs/demo"
     assert set(ctx.tracer.logs) == {"mean_return"}

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import runpy
 from functools import cache
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from documents import ROOT, fenced, fill
+from examples_read import EXAMPLES, read_example
 from recurra.cost.tuning import Tuning
 from recurra.lang.functions import output
 from recurra.lang.tracer import enter, leave
 from recurra.memory.swap import Swap
 from recurra.runtime.executable import Executable
 
-EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
-
 
 @cache
 def scope(name: str, *shown: str) -> dict[str, Any]:
     """The variables of an example, which is traced and not run; some more of them are outputs."""
-    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
-    found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+    found = read_example(name)
     enter(found["ctx"].tracer)
     try:
         output(**{x: found[x] for x in shown})

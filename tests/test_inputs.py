@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from functools import cache
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 import recurra as rc
-from documents import ROOT
 from everywhere import BACKENDS, interpreted
+from examples_read import EXAMPLES, read_example
 from given_inputs import Given, with_inputs
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.text import parse
@@ -39,12 +37,6 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def read_example(name: str) -> dict[str, Any]:
-    """The names that an example defines."""
-    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
-    return runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
-
-
 @cache
 def example(name: str) -> Given:
     found = read_example(name)
@@ -55,7 +47,7 @@ def example(name: str) -> Given:
 
 
 def test_every_example_is_there() -> None:
-    assert set(SIZES) == {p.stem for p in (ROOT / "examples").glob("*.py")}
+    assert set(SIZES) == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

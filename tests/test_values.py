@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import copy
 import pickle
-import runpy
 from typing import Any
 
-import gymnasium
 import pytest
 
-from documents import ROOT
+from examples_read import EXAMPLES, read_example
 from recurra.compiler.pipeline import Compiled
 from recurra.memory.plan import Plan
 from recurra.program.lower import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
 
-EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
-
 
 def compiled(name: str, **options: Any) -> Compiled:
     """An example for small bounds."""
-    gymnasium.registry.pop("LakeFromAbove-v0", None)  # of an example that has run before
-    of = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="example")
+    of = read_example(name)
     bounds = {of[str(r.hi)]: 8 for r in of["ctx"].tracer.graph().dims if str(r.hi) in of}
     return of["ctx"].compile(bounds, backend="numpy", **options).compiled
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
-
 import numpy as np
 import pytest
 
-from documents import ROOT
+from examples_read import read_example
 from recurra.llm import oracle, patterns
 
 MASKS = {
@@ -21,7 +19,7 @@ MASKS = {
 
 def test_it_attends_to_what_the_masks_say():
     length, rows = 80, 2
-    found = runpy.run_path(str(ROOT / "examples" / "attention_patterns.py"), run_name="example")
+    found = read_example("attention_patterns")
     program = found["ctx"].compile({found["B"]: rows, found["T"]: length}, backend="numpy")
     got = program.run(seed=3)
     i, j = np.indices((length, length))
