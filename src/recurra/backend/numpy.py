@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from recurra.backend.numpy_source.region import compiled
+from recurra.backend.region_cache import MadeAtFirstCall
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
 from recurra.program.execute import Reading
-from recurra.program.function import function
 from recurra.program.machine import Until
 from recurra.program.placed import View
 from recurra.program.region import Region
@@ -100,7 +101,7 @@ class NumpyBackend:
         self.machine = NumpyMachine()
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(function(plan, region, self.machine))
+        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)

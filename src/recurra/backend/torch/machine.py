@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.count import Count, bounded, extreme, range_of
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.torch.code import For
-from recurra.backend.torch.count import Count, bounded, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS

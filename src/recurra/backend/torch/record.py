@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from recurra.backend.count import Count, bounded, range_of
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, words
-from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
