@@ -23,6 +23,7 @@ class Line:
     text: str
     is_value: bool = False  # of a statement: it stays until its loop's step ends
     end: Line | None = None  # where that is, if no block ends there
+    moves: bool = False  # is it small, and made of nothing but the names in it?
 
 
 @dataclass
@@ -37,6 +38,7 @@ def text_of(head: str, items: list[Line | Block], gives: str) -> str:
     """The function: without lines that nobody reads; what is read for the last time is let go."""
     items.append(Line("", f"return {gives}"))
     prune(items, set())
+    hoist(items)
     inline(items)
     return "\n".join([head, *(f"    {x}" for x in lines(items, top=True))]) + "\n"
 
@@ -46,9 +48,7 @@ def prune(items: list[Line | Block], live: set[str]) -> None:
     kept = list[Line | Block]()
     for it in reversed(items):
         if isinstance(it, Block):
-            inner = names_of([it])  # what a step reads, one before it may make
-            live |= inner
-            prune(it.body, live)
+            prune(it.body, live)  # what travels from step to step is bound by lines without a name
             if it.body:
                 kept.append(it)
                 live |= words(it.head)
@@ -56,6 +56,37 @@ def prune(items: list[Line | Block], live: set[str]) -> None:
             kept.append(it)
             live |= words(it.text)
     items[:] = kept[::-1]
+
+
+def hoist(items: list[Line | Block]) -> None:
+    """Puts what is the same in every step of a loop before it."""
+    out = list[Line | Block]()
+    for it in items:
+        if isinstance(it, Block):
+            hoist(it.body)
+            changes = set(assigned([it]))
+            stays = list[Line | Block]()
+            for x in it.body:
+                if isinstance(x, Line) and x.moves and not words(x.text) & changes:
+                    changes.discard(x.name)
+                    out.append(Line(x.name, x.text, moves=True))
+                else:
+                    stays.append(x)
+            it.body[:] = stays
+        out.append(it)
+    items[:] = out
+
+
+def assigned(items: Iterable[Line | Block]) -> Iterator[str]:
+    """The names that are bound in some lines."""
+    for it in items:
+        if isinstance(it, Block):
+            yield from re.findall(NAME, it.head.partition(" in ")[0])
+            yield from assigned(it.body)
+        elif it.name:
+            yield it.name
+        else:
+            yield from re.findall(NAME, it.text.partition(" = ")[0])
 
 
 def inline(items: list[Line | Block]) -> None:
@@ -81,7 +112,7 @@ def inline(items: list[Line | Block]) -> None:
 
 def _joined(text: str, waiting: dict[str, str], kept: list[Line | Block]) -> str:
     """An expression with those that wait for it; where that is too long, they are lines."""
-    for w in [w for w in words(text) if w in waiting]:
+    for w in dict.fromkeys(re.findall(NAME, text)):
         if w in waiting:
             into = _put(text, w, waiting[w])
             if len(into) <= MAX_LINE:

@@ -10,7 +10,7 @@ import numpy as np
 from recurra.backend.count import ANY, Count, extreme, range_of
 from recurra.backend.numpy_source.code import Line
 from recurra.backend.numpy_source.stand_in import Stand, plain, without_memory
-from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.numpy_source.writer import MAX_SMALL_ELEMENTS, Writer
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
@@ -18,8 +18,6 @@ from recurra.ir.types import NUMPY_NAME
 from recurra.memory.plan import Plan
 from recurra.ops.movement import Cut
 from recurra.program.machine import Until
-
-MAX_CONSTANT_ELEMENTS = 64  # a larger array is made where it is used, and goes with the step
 
 
 class Names:
@@ -80,7 +78,9 @@ class Names:
 
     def zeros(self, shape: Any, dtype: Any = None) -> Any:
         """Made anew wherever it is asked for: stores begin so."""
-        return self.writer.called("np.zeros", np.zeros, (shape,), {"dtype": np.dtype(dtype)})
+        like = np.zeros(shape, dtype)
+        text = f"np.zeros({self.writer.show(shape)}, {self.writer.show(like.dtype)})"
+        return self.writer.assign(text, like, moves=False)
 
     def arange(self, n: Any, dtype: Any = None) -> Any:
         return self._new("arange", n, dtype=dtype)
@@ -98,7 +98,7 @@ class Names:
         if any(isinstance(x, (Stand, Count)) for x in args):
             return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
         size = int(np.prod(args[0]))
-        if size <= MAX_CONSTANT_ELEMENTS:
+        if size <= MAX_SMALL_ELEMENTS:
             return of(*args, dtype=dtype)
         return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
 
@@ -124,11 +124,12 @@ class WritingMachine:
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         w = self.writer
-        before, scope = len(w.items), len(w.scope)
+        before, scope, known = len(w.items), len(w.scope), dict(w.known[-1])
         try:
             made = self.run(node.op, env, args)
         except Exception:  # it asks for numbers: it is called as it is, and tells what is wrong
             del w.items[before:]
+            w.known[-1] = known
             for name in [*w.scope][scope:]:
                 del w.scope[name]
             made = self.whole(node, env, args)
@@ -156,7 +157,7 @@ class WritingMachine:
         text = ", ".join(["{" + times + "}", *map(w.show, args)])
         type_: Any = node.type
         like = np.broadcast_to(np.zeros((), NUMPY_NAME[type_.dtype]), type_.sizes(self.plan.sizes))
-        return w.assign(f"{w.bound(run, w.named(op.name))}({text})", like)
+        return w.assign(f"{w.bound(run, w.named(op.name))}({text})", like, moves=False)
 
     # ---- loops
 
@@ -238,7 +239,7 @@ class WritingMachine:
 
     def cut(self, store: Stand, keys: Sequence[str], shape: tuple[int, ...]) -> Stand:
         like = np.broadcast_to(np.zeros((), store.dtype), shape)
-        return self.writer.assign(f"{store.name}{_brackets(keys)}.copy()", like)
+        return self.writer.assign(f"{store.name}{_brackets(keys)}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:
         """A place on an axis as a counted number."""

@@ -16,6 +16,7 @@ from recurra.backend.count import Count
 from recurra.backend.numpy_source.code import Block, Line
 from recurra.backend.numpy_source.stand_in import Stand, made_of, without_memory
 
+MAX_SMALL_ELEMENTS = 64  # of an array that may be kept for all steps of a loop
 TAKEN = {"np", *dir(builtins), *keyword.kwlist}
 
 
@@ -27,6 +28,7 @@ class Writer:
     items: list[Line | Block] = field(default_factory=list[Line | Block])  # of the open block
     taken: set[str] = field(default_factory=lambda: set(TAKEN))
     count: int = 0
+    known: list[dict[str, Stand]] = field(default_factory=lambda: [{}])  # by text, of each block
 
     # ---- names
 
@@ -119,10 +121,19 @@ class Writer:
             return like  # of the type alone: a shape, a rank
         return self.assign(text, like)
 
-    def assign(self, text: str, like: Any, stem: str = "x") -> Stand:
+    def assign(self, text: str, like: Any, stem: str = "x", moves: bool = True) -> Stand:
+        """A line; one that `moves`, and is small, is written once, however often it is asked for,
+        and before the loops in which it is the same."""
+        moves = moves and np.size(like) <= MAX_SMALL_ELEMENTS
+        for known in self.known if moves else ():
+            if text in known:
+                return known[text]
         name = self.fresh(stem)
-        self.items.append(Line(name, text))
-        return Stand(self, name, without_memory(like))
+        self.items.append(Line(name, text, moves=moves))
+        made = Stand(self, name, without_memory(like))
+        if moves:
+            self.known[-1][text] = made
+        return made
 
     def do(self, text: str) -> None:
         self.items.append(Line("", text))
@@ -139,10 +150,12 @@ class Writer:
         made = Block(head)
         self.items.append(made)
         around, self.items = self.items, made.body
+        self.known.append({})
         try:
             yield
         finally:
             self.items = around
+            self.known.pop()
 
     def keep(self, x: Any) -> None:
         """A read that is the value of a statement."""
