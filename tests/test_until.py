@@ -45,7 +45,7 @@ def by_backend(seed: int, backend: str, every: int | None = None) -> None:
     same(program.run(inputs=mine), expected(rows, sums))
 
 
-WENT_WRONG = (1011,)
+WENT_WRONG = (1011, 1118, 1198)
 
 
 @pytest.mark.parametrize("seed", [*range(30), *WENT_WRONG])
@@ -179,6 +179,23 @@ def test_the_maximum_of_no_points_is_not_in_gradients() -> None:
         end = rc.until(x >= 2.0, max=9)
     got = ctx.compile({B: 3, T: end}, backend="numpy").run()["d_w"]
     assert got == 2 * (3 + 4 + 5)
+
+
+@BACKENDS
+def test_ranges_that_begin_or_stop_near_the_end(backend: str) -> None:
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t, "f32") * 2.0 - rc.value(b, "f32")
+        late, early = x[b, rc.max(T - 3, 0) : T], x[b, 0 : rc.max(T - 2, 1)]
+        rc.output(late=late.sum(), mean=late.mean(), least=late.min(), most=early.max())
+        end = rc.until(rc.value(t) >= b, max=6)
+    got = ctx.compile({B: 5, T: end}, backend=backend).run()
+    rows = [2.0 * np.arange(row + 1) - row for row in range(5)]
+    late, early = [r[-3:] for r in rows], [r[: max(len(r) - 2, 1)] for r in rows]
+    want = {"late": map(np.sum, late), "mean": map(np.mean, late)}
+    want |= {"least": map(np.min, late), "most": map(np.max, early)}
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], list(x), rtol=1e-6, err_msg=name)
 
 
 @BACKENDS
