@@ -7,7 +7,10 @@ import pytest
 from everywhere import BACKENDS
 from random_edges import compare
 
-WENT_WRONG = (89,)  # a loop of one step on the host, of what the step before would have left
+WENT_WRONG = (
+    89,  # a loop of one step on the host, of what the step before would have left
+    100747,  # conditions of gradients in so many cases that their boxes were never all written down
+)
 
 
 @pytest.mark.parametrize("seed", WENT_WRONG)
