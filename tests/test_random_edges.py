@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everywhere import BACKENDS
+from fuzzing import each, seeded_at_length
 from random_edges import compare
 
 WENT_WRONG = (
@@ -32,16 +33,12 @@ def test_random_programs_on_backends(backend: str) -> None:
         compare(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("first", range(1000, 4000, 100))
-def test_many_random_programs(first: int) -> None:
-    for seed in range(first, first + 100):
-        compare(seed, "numpy")
+@seeded_at_length()
+def test_many_random_programs(seeds: range) -> None:
+    each(seeds, lambda seed: compare(seed, "numpy"))
 
 
-@pytest.mark.fuzz
+@seeded_at_length(0.1)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("first", range(4000, 4400, 50))
-def test_many_random_programs_on_backends(first: int, backend: str) -> None:
-    for seed in range(first, first + 50):
-        compare(seed, backend)
+def test_many_random_programs_on_backends(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: compare(seed, backend))

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 import recurra as rc
 from everywhere import expect_interpreted
+from fuzzing import drawn_at_length
 from program_checks import oracle
 from random_programs import Case, programs, ragged
 from recurra.ir.expr import Sym, both, compare, either, mod
@@ -23,7 +24,7 @@ from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
 from recurra.schedule.statement_verifier import verify_statements
 from recurra.sets.boxes import Box, split_boxes
-from test_random_programs import LONG, QUICK
+from test_random_programs import QUICK
 
 JACOBI = """
 dims t<T, i<I, j<J
@@ -127,8 +128,7 @@ def test_random_programs_as_statements(case: Case) -> None:
     agree(case, cuts=branches(case.graph))
 
 
-@pytest.mark.fuzz
-@settings(LONG, max_examples=100_000)
+@drawn_at_length()
 @given(programs())
 def test_random_programs_as_statements_long(case: Case) -> None:
     agree(case, cuts=branches(case.graph))

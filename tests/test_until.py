@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from fuzzing import each, seeded_at_length
 from random_rows import MOST, Rows, expected, write
 from recurra import interp
 from recurra.errors import DomainError
@@ -60,18 +61,15 @@ def test_backends(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(1000, 3000, 100)])
+@seeded_at_length()
 def test_every_row_is_what_it_is_alone_long(seeds: range) -> None:
-    for seed in seeds:
-        by_interpreter(seed)
+    each(seeds, by_interpreter)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(1000, 2200))
+@seeded_at_length(0.2)
 @BACKENDS
-def test_backends_long(seed: int, backend: str) -> None:
-    by_backend(seed, backend, 1 + seed % 5)
+def test_backends_long(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: by_backend(seed, backend, 1 + seed % 5))
 
 
 def on_host(backend: str, ends: tuple[int, ...], bound: int, dynamic: bool = True):
