@@ -196,11 +196,15 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 
 def compare(seed: int, backend: str) -> None:
+    """Check the program of a seed."""
+    check(edge(seed), backend)
+
+
+def check(e: Edge, backend: str) -> None:
     """Raise AssertionError where a backend differs from the interpreter."""
-    e = edge(seed)
     program = e.ctx.compile(e.bounds, backend=backend, **e.options)
     want = interpreted(e.ctx, e.bounds, e.inputs)
     have = program.run(inputs={k: x for k, x in e.inputs.items() if k in program.inputs})
     assert have.keys() == want.keys()
     for name, y in want.items():
-        np.testing.assert_allclose(have[name], y, rtol=1e-3, atol=1e-4, err_msg=f"{seed} {name}")
+        np.testing.assert_allclose(have[name], y, rtol=1e-3, atol=1e-4, err_msg=name)
