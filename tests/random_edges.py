@@ -33,6 +33,26 @@ WORDS: tuple[Callable[[Any], Any], ...] = (
     lambda x: rc.where(x > 0.1, x, -0.3 * x),
     lambda x: x.gather(0, rc.constant(np.array([2, 0, 1], np.int32))),
     lambda x: x.outer(x).sum(axis=1),
+    lambda x: x.topk(2)[0].sum() - x,
+    lambda x: x.topk(3, largest=False)[0],
+    lambda x: x.gather(0, x.argsort(descending=True)),
+    lambda x: x.cummax(),
+    lambda x: x.cumprod(),
+    lambda x: x.argmax().one_hot(3) + x,
+    lambda x: x.take(x.argmin()) * x,
+    lambda x: rc.where((x > 0.0).any(), x, x.prod()),
+    lambda x: (x > 0.0).cumsum() * 0.25,
+    lambda x: x.tile(2).cut(1, 4),
+    lambda x: rc.concat([x, x.square()], axis=0).repeat(2, axis=0).cut(4, 7),
+    lambda x: rc.stack([x, -x], axis=0).max(axis=0) - x.min(),
+    lambda x: rc.zeros(3).scatter(0, rc.constant(np.array([1, 0, 2], np.int32)), x),
+    lambda x: x.outer(x).tril().sum(axis=0),
+    lambda x: x.log_softmax() * 0.1,
+    lambda x: x.gelu() + x.relu(),
+    lambda x: rc.einsum("a,b->ab", x, x) @ x,
+    lambda x: x.cast("f16").cast("f32"),
+    lambda x: (x * 3.0).round().cast("i32").cast("f32") * 0.3,
+    lambda x: ((x * 3.0).floor().cast("i8") & 3).sum() * 0.1 + x,
 )
 
 
@@ -62,8 +82,10 @@ class Drawn:
             lambda: x[b, t // 2],
             lambda: x[b, t - t % k],
             lambda: x[self.B - 1 - b, t],
+            lambda: rc.where(b < self.B - 1, x[b + 1, t], x[0, t]),
             lambda: x[b, 0],
             lambda: x[b, T - 1],
+            lambda: x[0, rc.min(k, T - 1)],
         )
         return self.r.choice(reads)()
 
@@ -79,6 +101,9 @@ class Drawn:
             lambda: rc.where(t >= k, rc.where(t < T - k, x[b, t + k], x[b, t - k]), other),
             lambda: rc.where(t >= k, x[b, t - k : t].mean(axis=0), other),
             lambda: rc.where(t >= k, (x[b, k] * 2.0).tanh(), other),
+            lambda: rc.where(k * t < T, x[b, k * t], other),
+            lambda: rc.where((b >= k) & (t % 2 == 1), x[b - k, t - 1], other),
+            lambda: rc.where(t % k == k - 1, x[b, t - k + 1 : t + 1].sum(axis=0), other),
         )
         return self.r.choice(cases)()
 
@@ -92,6 +117,10 @@ class Drawn:
             lambda: x[b, t : rc.min(t + k, T)].sum(axis=0).tanh(),
             lambda: x[b, 0:T].max(axis=0) - x,
             lambda: x[0 : self.B, t].mean(axis=0) * x,
+            lambda: x[b, t - t % k : t + 1].sum(axis=0).tanh(),
+            lambda: x[b, 0:T:2].mean(axis=0) + x,
+            lambda: x[b, rc.max(T - k, 0) : T].min(axis=0),
+            lambda: (x[b, 0 : t + 1] @ x).softmax() @ x[b, 0 : t + 1],
         )
         return self.r.choice(cases)()
 
@@ -100,7 +129,7 @@ class Drawn:
         b, t, T, k = self.b, self.t, self.T, self.r.randint(2, 4)
         e, other = self.read(), self.read()
         y = rc.like(rc.f32[3], (b, t))
-        kind = self.r.randrange(4)
+        kind = self.r.randrange(7)
         if kind == 0:
             y[b, 0] = e
             y[b, t] = (0.5 * y[b, t - 1] + other).tanh()
@@ -110,10 +139,25 @@ class Drawn:
         elif kind == 2:
             y[b, t % k == 0] = e
             y[b, t] = (0.5 * y[b, t - 1] + other).tanh()
-        else:
+        elif kind == 3:
             y[b, t < k] = e
             y[b, t] = (0.5 * y[b, t - k] + y[b, t - 1] * other).tanh()
+        elif kind == 4:  # the last point that is written is read by nobody
+            y[b, 0] = e
+            y[b, t + 1] = (0.5 * y + other).tanh()
+        elif kind == 5:
+            y[b, 0] = e
+            y[b, t] = (0.5 * y[b, t // 2] + other).tanh() if k == 2 else y[b, t - 1] * 0.5 + other
+        else:
+            self.boxes(y, e, other)
         return y
+
+    def boxes(self, y: Any, e: Any, other: Any) -> None:
+        """Branches at random boxes, which may be empty, and what is left."""
+        b, t, T, k = self.b, self.t, self.T, self.r.randint(1, 3)
+        y[(b < k) & (t >= k)] = e
+        y[b, (t >= T - k) & (t % 2 == 0), t] = other
+        y[b, t] = e * other
 
     def word(self) -> Any:
         return self.r.choice(WORDS)(self.read())
@@ -163,14 +207,16 @@ def edge(seed: int) -> Edge:
             d.step()
         last = d.whole(d.known[-1] * w)
         if r.random() < 0.5:
-            last[0:B, 0:T].mean().sum().backward(wrt=[w])
-            assert w.grad is not None
-            rc.output(grad=w.grad)
+            wrt = r.choice(([w], [w, x]))
+            last[0:B, 0:T].mean().sum().backward(wrt=wrt)
+            rc.output(**{f"grad{k}": v.grad for k, v in enumerate(wrt) if v.grad is not None})
         shown = r.choice((last, last.sum(), last[0:B, 0:T].sum(), last[b, T - 1]))
         rc.output(y=shown)
         if r.random() < 0.3:
             rc.output(z=d.some() * 1.0)
     rows, steps = r.choice((1, 2, 4, 8)), r.choice((1, 1, 2, 2, 3, 5, 8, 16))
+    if r.random() < 0.04:  # where rows are tiled, and points made in chunks
+        rows, steps = r.choice(((512, 2), (2, 70)))
     rng = np.random.default_rng(seed)
     given = {
         "x": rng.normal(size=(rows, steps, 3)).astype(np.float32),
