@@ -216,7 +216,7 @@ def edge(seed: int) -> Edge:
             rc.output(z=d.some() * 1.0)
     rows, steps = r.choice((1, 2, 4, 8)), r.choice((1, 1, 2, 2, 3, 5, 8, 16))
     if r.random() < 0.04:  # where rows are tiled, and points made in chunks
-        rows, steps = r.choice(((512, 2), (2, 70)))
+        rows, steps = r.choice(((96, 2), (2, 40)))
     rng = np.random.default_rng(seed)
     given = {
         "x": rng.normal(size=(rows, steps, 3)).astype(np.float32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +71,36 @@ def test_every_row_is_what_it_is_alone_long(seeds: range) -> None:
 @BACKENDS
 def test_backends_long(seeds: range, backend: str) -> None:
     each(seeds, lambda seed: by_backend(seed, backend, 1 + seed % 5))
+
+
+def by_rows_alike(seed: int, backend: str) -> None:
+    """Rows of rows that all have so many points are those of numbers for both bounds."""
+    rows, pick = write(seed, mean=True, nested=True), random.Random(seed)
+    (_, B), (_, S), (_, T) = rows.ctx.pairs
+    n, m = pick.randint(1, 3), pick.randint(4, MOST)
+    given = {**rows.inputs, "done": np.tile(np.arange(MOST) == m - 1, (2, 3, 1))}
+    given["stop"] = np.tile(np.arange(3) == n - 1, (2, 1))
+    ends = {S: rc.until(rows.stop, max=3), T: rc.until(rows.done, from_=rows.first, max=MOST)}
+    program = rows.ctx.compile({B: 2, **ends}, backend=backend)
+    got = program.run(inputs={k: x for k, x in given.items() if k in program.inputs})
+    fixed = rows.ctx.compile({B: 2, S: n, T: m}, backend=backend)
+    box = (slice(None), slice(n), slice(m))
+    mine = {k: x[box[: x.ndim]] for k, x in given.items() if k in fixed.inputs}
+    want = fixed.run(inputs=mine)
+    for name in want.keys() - {"count"}:
+        alike = np.zeros_like(got[name])
+        alike[tuple(map(slice, want[name].shape))] = want[name]
+        np.testing.assert_allclose(got[name], alike, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_of_rows_alike(seed: int) -> None:
+    by_rows_alike(seed, "numpy")
+
+
+@seeded_at_length(0.3)
+def test_rows_of_rows_alike_long(seeds: range) -> None:
+    each(seeds, lambda seed: by_rows_alike(seed, "numpy"))
 
 
 def on_host(backend: str, ends: tuple[int, ...], bound: int, dynamic: bool = True):
