@@ -160,7 +160,7 @@ class Drawn:
         elif kind == 6 and self.lead:
             (i,) = self.lead
             y[0, self.b, 0] = e
-            y[i, self.b, 0] = y[i - 1, self.b, T - 1] * 0.5
+            y[i, self.b, 0] = y[i - 1, self.b, T - 1].detach() * 0.5
             y[*row, t] = (0.5 * y[*row, t - 1] + other).tanh()
         else:
             self.boxes(y, e, other)
@@ -176,6 +176,13 @@ class Drawn:
     def word(self) -> Any:
         return self.r.choice(WORDS)(self.read())
 
+    def hosted(self) -> Any:
+        """A function of the host, of a point or of all rows at once."""
+        batch = self.r.choice(((), (self.b,)))
+        pure = self.r.random() < 0.7
+        given = self.whole(self.read()).detach()
+        return rc.call(lambda x: np.sin(x), rc.f32[3], given, batch=batch, pure=pure)
+
     def sum(self) -> Any:
         return (self.read() + self.r.choice((-0.5, 1.0)) * self.read()).tanh()
 
@@ -189,6 +196,7 @@ class Drawn:
             self.recurrence,
             self.word,
             self.sum,
+            *[self.hosted] * (self.r.random() < 0.3),
         )
         self.known.append(self.whole(self.r.choice(kinds)()))
 

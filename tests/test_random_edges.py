@@ -36,9 +36,16 @@ def loops_turned_over(x: Any, b: Any, B: Any, t: Any, T: Any) -> None:
     rc.output(s=(y[b, 0:T].max(axis=0) - y)[0:B, 0:T].sum(), z=x.roll(1, axis=0))
 
 
+def a_call_read_once(x: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+    """A call with effects is made at every step, where its results are taken; one is read."""
+    y = rc.call(lambda x: np.sin(x), rc.f32[3], x, batch=(b,))
+    rc.output(y=y[b, rc.min(1, T - 1)] * 2.0)
+
+
 WENT_WRONG: list[tuple[Callable[..., None], int, int, dict[str, Any]]] = [
     (one_step_of_the_host, 1, 1, {"rows": 4, "chunk": 1, **SWAPPED}),
     (loops_turned_over, 8, 8, {"axes": False, **SWAPPED}),
+    (a_call_read_once, 2, 2, {}),
 ]
 
 
