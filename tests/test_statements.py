@@ -6,21 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 import recurra as rc
 from everywhere import expect_interpreted
+from fuzzing import drawn_at_length
 from program_checks import oracle
 from random_programs import Case, programs, ragged
+from recurra.ir.expr import Sym, both, compare, either, mod
 from recurra.ir.graph import Graph
 from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
+from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.schedule.levels import schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
 from recurra.schedule.statement_verifier import verify_statements
-from test_random_programs import LONG, QUICK
+from recurra.sets.boxes import Box, split_boxes
+from test_random_programs import QUICK
 
 JACOBI = """
 dims t<T, i<I, j<J
@@ -73,6 +77,15 @@ def test_a_condition_is_as_few_boxes_as_say_it(when: str, want: list[str]) -> No
     assert verify_statements(lowered, {"T": 9}) == ()
 
 
+def test_a_condition_of_very_many_boxes_is_left_as_it_is() -> None:
+    """The boxes of 60 alternatives are more than anybody could write down."""
+    t, i = Sym("t"), Sym("i")
+    cases = (both(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
+    domain = Domain((Range("t", Sym("T")), Range("i", Sym("I"))))
+    condition = either(*cases)
+    assert split_boxes(domain, condition, {"T": 200, "I": 100}) == (Box(domain, condition),)
+
+
 def test_what_is_wrong_is_found() -> None:
     graph = parse(
         "dims t<T\n"
@@ -115,8 +128,7 @@ def test_random_programs_as_statements(case: Case) -> None:
     agree(case, cuts=branches(case.graph))
 
 
-@pytest.mark.fuzz
-@settings(LONG, max_examples=100_000)
+@drawn_at_length()
 @given(programs())
 def test_random_programs_as_statements_long(case: Case) -> None:
     agree(case, cuts=branches(case.graph))

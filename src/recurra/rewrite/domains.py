@@ -17,7 +17,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Range, Tuple, Type
-from recurra.ops.control import Merge
+from recurra.ops.control import Item, Merge
 from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
@@ -97,6 +97,8 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
     if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs or not len(n.domain):
         return None
+    if isinstance(n.op, Item) and not g[n.args[0].name].op.pure:
+        return None  # the results of a call are taken where it is made: no store has all of them
     for r in n.domain:
         at = _only_point(n, r.dim, g)
         if (
@@ -189,6 +191,8 @@ def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
     found: set[Expr | int] = set()
     for reader, k, e in _indices(n, dim, g):
         if isinstance(e, Sym) and e.name in reader.domain:
+            if isinstance(n.type, Type) and dim in n.type.mentions():
+                return None  # so does its reader's type, whose axes have the same length
             r = reader.domain[e.name]
             once = r.is_point and not n.domain[dim].is_point
             e = r.lo if once else pinned(merge_condition(reader, k), e.name)

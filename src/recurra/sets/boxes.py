@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from recurra.ir.expr import (
     FALSE,
@@ -47,7 +48,7 @@ class Box:
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
     """Disjoint boxes that together are the points at which the condition holds, none empty."""
-    found = tuple(_split(Box(domain), condition, sizes))
+    found = tuple(islice(_split(Box(domain), condition, sizes), MAX_BOXES + 1))
     if len(found) > MAX_BOXES:
         return (Box(domain, condition),)
     return found
