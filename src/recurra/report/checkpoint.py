@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def load(
         raise RecurraError(
             f"there is no checkpoint at {path}",
             facts="the run was stopped before it had saved one, or the folder is another",
-            hint="start it again",
+            hint="start it again, with overwrite=True if it has metrics in its folder",
         )
     if not path.is_dir():
         return _matching(_read(path), graph_hash)
@@ -135,6 +136,20 @@ def saved(directory: str | Path) -> list[Path]:
     directory = Path(directory)
     files = _numbers(os.listdir(directory)) if directory.is_dir() else {}
     return [directory / files[n] for n in sorted(files)]
+
+
+def newest_meta(directory: str | Path) -> dict[str, Any]:
+    """What the newest whole checkpoint of a directory says of its run; nothing if there is none."""
+    for path in reversed(saved(directory)):
+        with suppress(RecurraError):
+            return _read(path).meta
+    return {}
+
+
+def remove(directory: str | Path) -> None:
+    """Remove all checkpoints of a directory."""
+    with atomic.locked(directory):
+        atomic.retire(directory, [path.name for path in saved(directory)])
 
 
 def _numbers(names: Iterable[str]) -> dict[int, str]:

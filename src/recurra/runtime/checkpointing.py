@@ -40,6 +40,7 @@ from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
+from recurra.report.runs import differs, expect_no_run
 
 STATE, HOST = "state/", "host/"
 
@@ -117,6 +118,20 @@ class Saver:
             (e, Path(e.path) / "checkpoints", set(iterations(e, plan.sizes, dim, points)))
             for e in self.effects
         ]
+
+    def expect_own(self, resume: Resume | None, seed: int, overwrite: bool) -> None:
+        """Raise RecurraError if a folder that is saved into has checkpoints of another run.
+
+        With `overwrite` they are removed. A run that goes on may go back behind its own.
+        """
+        mine = {"seed": int(seed), "graph_hash": self.hash}
+        for _, folder, _ in self.due:
+            names = [f"checkpoints/{x.name}" for x in checkpoint.saved(folder)]
+            own = "" if resume is None else differs(mine, checkpoint.newest_meta(folder))
+            if names and overwrite and (own or resume is None):
+                checkpoint.remove(folder)
+            elif names and (own or resume is None):
+                expect_no_run(folder.parent, names, own)
 
     def state(self, step: Step, seed: int, behind: Behind) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
