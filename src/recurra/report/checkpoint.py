@@ -38,12 +38,25 @@ class Checkpoint:
     warning: str = ""
 
 
-def graph_hash(text: str) -> str:
-    """The fingerprint of a printed graph, for `meta["graph_hash"]`.
+_NUMBER = re.compile(
+    r"\b(?P<name>value=)(?P<value>[^,)]+)|"
+    r"\b(?P<other>\w+=)(?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan))\b"
+)
 
-    Functions and data that were registered twice under one name differ by a number, which depends
-    on what else the process has traced: `fn='step_3'` counts as the first, second, .. of the graph.
+
+def numbers(text: str) -> list[str]:
+    """The numbers of a printed graph that are no part of its structure, such as learning rates."""
+    return [m["value"] or m["float"] for m in _NUMBER.finditer(text)]
+
+
+def graph_hash(text: str) -> str:
+    """The fingerprint of the structure of a printed graph, for `meta["graph_hash"]`.
+
+    Constants and other real numbers are no part of it, see `numbers`. Functions and data that were
+    registered twice under one name differ by a number, which depends on what else the process has
+    traced: `fn='step_3'` counts as the first, second, .. of the graph.
     """
+    text = _NUMBER.sub(lambda m: f"{m['name'] or m['other']}?", text)
     order: dict[str, int] = {}
 
     def place(m: re.Match[str]) -> str:

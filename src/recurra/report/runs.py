@@ -138,7 +138,19 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """The settings this run was started with."""
-        return json.loads(self.config.read_text())
+        try:
+            found = json.loads(self.config.read_text())
+        except OSError:
+            raise RecurraError(
+                f"{self.path} is not the folder of a run",
+                facts=f"it has no {self.config.name}",
+                hint="`ls runs/` shows them",
+            ) from None
+        except ValueError as error:
+            raise RecurraError(f"{self.config} is damaged", facts=str(error)) from None
+        if not isinstance(found, dict):
+            raise RecurraError(f"{self.config} is damaged", facts=f"it is {found!r:.60}")
+        return cast("dict[str, Any]", found)
 
     def _repr_html_(self) -> str:
         """Settings, and for every metric its ends and its curve."""
