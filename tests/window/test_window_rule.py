@@ -132,10 +132,6 @@ def undescribed() -> Watch:
     with Watch() as watch:
         torch.batch_norm_update_stats(x, mean, var, 0.1)
         torch.embedding_renorm_(x, torch.tensor([0, 2]), 0.5, 2.0)
-        torch.fused_moving_avg_obs_fake_quant(
-            x, *(torch.tensor([1]),) * 2, *(torch.tensor([v]) for v in (0.0, 1.0, 0.1)),
-            torch.tensor([0]).int(), 0.1, 0, 255, 0,
-        )  # fmt: skip
     return watch
 
 

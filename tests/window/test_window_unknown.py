@@ -18,12 +18,13 @@ from test_style import ROOT, env
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
 POLICIES = ("always", "learn")
+scoped: Any = torch.library._scoped_library  # pyright: ignore[reportPrivateUsage]
 BIG = torch.randn(300, 300, generator=torch.Generator().manual_seed(0)) / 17
 
 
 @pytest.fixture
 def library() -> Any:
-    with torch.library._scoped_library("windowtests", "FRAGMENT") as found:
+    with scoped("windowtests", "FRAGMENT") as found:
         yield found
 
 
@@ -62,7 +63,7 @@ def test_one_that_is_defined_again(library: Any) -> None:
             found.append(out * 1.0)
         return [float(t[0, 0]) for t in found]
 
-    with torch.library._scoped_library("windowtests", "FRAGMENT") as first:
+    with scoped("windowtests", "FRAGMENT") as first:
         first.define("again(Tensor x, Tensor out) -> Tensor")
         first.impl("again", lambda x, out: x + 1, "CompositeExplicitAutograd")
         with concurrent(2, policy="always"):
@@ -132,7 +133,7 @@ def test_kernels_in_python_for_pytorchs_own_operators() -> None:
 
     with concurrent(2, policy="always"):
         program()
-    with torch.library._scoped_library("aten", "IMPL") as library:
+    with scoped("aten", "IMPL") as library:
         library.impl("sin", sine, "CPU", allow_override=True)
         expected = program()
         with concurrent(2, policy="always") as block:
