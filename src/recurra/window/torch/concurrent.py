@@ -77,6 +77,7 @@ SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
+PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
 _lock = threading.Lock()  # of the block that is open
@@ -163,6 +164,7 @@ def _block(
         undo.callback(_lock.release)
         undo.enter_context(_readers_wait(module))
         undo.enter_context(_settings_wait(module))
+        undo.enter_context(_profilers_see(module))
         undo.enter_context(_higher_order_waits(module))
         undo.enter_context(not_compiled())
         module.replaced(implemented_in_python())
@@ -286,6 +288,29 @@ def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
             module.change()
 
     return wait
+
+
+@contextmanager
+def _profilers_see(module: Any) -> Generator[None]:
+    """Profilers that begin inside see every call, and not what was called before."""
+    owner: Any = torch.autograd.profiler
+    own = [(name, getattr(owner, name), begins) for name, begins in PROFILERS]
+
+    def told(change: Callable[..., Any], begins: bool) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            module.drain()
+            module.listen(begins)
+            return change(*args, **kwargs)
+
+        return call
+
+    for name, change, begins in own:
+        setattr(owner, name, told(change, begins))
+    try:
+        yield
+    finally:
+        for name, change, _ in own:
+            setattr(owner, name, change)
 
 
 @contextmanager
