@@ -1,4 +1,4 @@
-"""NumPy: runs a plan step by step, as scheduled. The middle oracle, and --interpret."""
+"""NumPy: a plan as Python source, statement by statement, as scheduled. The middle oracle."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class NumpyBackend:
-    """Regions run as they are written, one statement after the other."""
+    """A region is source that calls NumPy, made at its first launch."""
 
     name = "numpy"
     target = PLAIN
