@@ -12,7 +12,7 @@ import pytest
 import recurra as rc
 from fuzzing import each, seeded_at_length
 from random_rows import write
-from recurra.backend.numpy import NumpyMachine
+from recurra.backend.numpy import NumpyMachine, WalkedNumpy
 from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
 from recurra.program.execute import Step
 from recurra.program.lower import ChunkLoop
@@ -172,7 +172,7 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         return until(*ahead, one, carry)
 
     monkeypatch.setattr(NumpyMachine, "until", counted)
-    counting(chunk=7).run()
+    counting(chunk=7, backend=WalkedNumpy()).run()
     assert run == list(range(LAST))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,23 +11,13 @@ from hypothesis import given
 import recurra as rc
 from program_checks import Case
 from random_programs import programs
-from recurra.backend.numpy import NumpyBackend, in_silence
+from recurra.backend.numpy import NumpyBackend, WalkedNumpy
 from recurra.backend.numpy_source.region import written
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
-from recurra.memory.plan import Plan
 from recurra.program.execute import Execution
-from recurra.program.function import function
 from recurra.program.lower import Program
-from recurra.program.region import Region
 from test_random_programs import QUICK
-
-
-class Walked(NumpyBackend):
-    """Regions that are walked through at every launch."""
-
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(function(plan, region, self.machine))
 
 
 def outputs(program: Program, backend: Any) -> dict[str, Any]:
@@ -47,7 +36,7 @@ def test_the_source_gives_what_the_walk_gives(case: Case) -> None:
         program = compile_graph(case.graph, case.sizes).program
     except RecurraError:  # it reads outside of what is there
         return
-    want, got = outputs(program, Walked()), outputs(program, NumpyBackend())
+    want, got = outputs(program, WalkedNumpy()), outputs(program, NumpyBackend())
     assert want.keys() == got.keys()
     for name, x in want.items():
         assert got[name].dtype == x.dtype

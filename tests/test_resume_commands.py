@@ -151,6 +151,11 @@ def test_damaged_settings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Traceback" not in said
 
 
+def _interruptible() -> None:
+    """As from a terminal, also where who started us ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
     """A run in a process of its own that has saved, and goes on for longer than a test."""
     command = [sys.executable, "-m", "recurra.cli", *train(algo, out, "--backend", "numpy")]
@@ -158,7 +163,12 @@ def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
     env = {**os.environ, "PYTHONPATH": src, "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [*command, "--iterations", "100000"], stdout=pipe, stderr=pipe, text=True, env=env
+        [*command, "--iterations", "100000"],
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=env,
+        preexec_fn=_interruptible,
     )
     for _ in range(1200):
         if process.poll() is not None:

@@ -154,7 +154,7 @@ def test_what_schemas_do_not_say_is_in_the_rule() -> None:
 def test_the_rule_is_a_table() -> None:
     rule = table(FOLDER)
     assert len(rule.entries) > 2500
-    assert {entry.way for entry in rule.entries.values()} == set(WAYS) - {"unknown"}
+    assert {entry.way for entry in rule.entries.values()} >= set(WAYS) - {"unknown"}
     assert rule["aten::mm"].way == rule["aten::add_.Tensor"].way == "defers"
     assert rule["aten::view"].why == "a view"
     assert rule["c10d::allreduce_"].way == rule["mylib::f"].way == "unknown"

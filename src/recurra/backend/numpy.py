@@ -16,6 +16,7 @@ from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
 from recurra.program.execute import Reading
+from recurra.program.function import function
 from recurra.program.machine import Until
 from recurra.program.placed import View
 from recurra.program.region import Region
@@ -149,3 +150,10 @@ class NumpyBackend:
 
     def result(self, x: Any) -> Any:
         return x
+
+
+class WalkedNumpy(NumpyBackend):
+    """A region is walked through at every launch, by the machine: what the source is checked by."""
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_silence(function(plan, region, self.machine))

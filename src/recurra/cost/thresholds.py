@@ -191,3 +191,9 @@ MIN_GRAPH_LAUNCHES = 16
 """Launches that one replay of a CUDA graph should save. A guess, which no machine has confirmed."""
 MAX_GRAPH_LAUNCHES = 50_000
 """Launches in one CUDA graph: what it holds of the memory of the host. A guess."""
+
+# ---- NumPy source (backend/numpy_source)
+
+MAX_SMALL_ELEMENTS = 64
+"""Elements of an array that may be kept for all steps of a loop, or of all runs. A guess: such as
+keys of draws and masks of a row, not what the prediction of memory would miss."""

@@ -253,7 +253,7 @@ class Saver:
         """
         plan, main = self.program.plan, self.program.main
         store = next((s for n, s in plan.stores.items() if store_key(n) == name), None)
-        if store is None or main is None or isinstance(given, list):
+        if store is None or main is None or store.apart:
             return given
         lead = (self.workers,) if self.workers > 1 else ()
         shape = (*lead, *store.shape(plan.sizes))

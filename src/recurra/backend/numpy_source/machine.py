@@ -10,7 +10,8 @@ import numpy as np
 from recurra.backend.count import ANY, Count, extreme, range_of
 from recurra.backend.numpy_source.code import Line
 from recurra.backend.numpy_source.stand_in import Stand, plain, without_memory
-from recurra.backend.numpy_source.writer import MAX_SMALL_ELEMENTS, Writer
+from recurra.backend.numpy_source.writer import Writer
+from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement

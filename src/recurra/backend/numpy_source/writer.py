@@ -15,8 +15,8 @@ import numpy as np
 from recurra.backend.count import Count
 from recurra.backend.numpy_source.code import Block, Line
 from recurra.backend.numpy_source.stand_in import Stand, made_of, without_memory
+from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 
-MAX_SMALL_ELEMENTS = 64  # of an array that may be kept for all steps of a loop
 TAKEN = {"np", *dir(builtins), *keyword.kwlist}
 
 
