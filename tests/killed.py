@@ -62,7 +62,7 @@ def run(compiled: Any) -> None:
     known = checkpoint.saved(folder / "checkpoints")
     with open(os.devnull, "w") as quiet, redirect_stdout(quiet):
         sys.stderr = quiet
-        compiled.run(seed=7, folder=folder, resume=folder if known else None)
+        compiled.run(seed=7, folder=folder, resume=folder if known else None, overwrite=not known)
     say("done")
 
 

@@ -187,13 +187,6 @@ def test_frozen_parameters_are_saved(tmp_path: Path):
     np.testing.assert_array_equal(saved.arrays["layers.1.weight"], found["v"][5])
 
 
-def test_a_run_started_anew_takes_the_place_of_the_old(tmp_path: Path):
-    learner(tmp_path, OTHERS[0]).run(seed=3)
-    learner(tmp_path, OTHERS[0], iterations=5).run(seed=4)
-    (newest,) = checkpoint.saved(tmp_path / "checkpoints")
-    assert (newest.stem, checkpoint.load(newest).meta["seed"]) == ("00000003", 4)
-
-
 def test_metrics_go_on_in_their_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     program = learner(tmp_path, MODES[0])
     program.run(seed=3, folder=tmp_path)

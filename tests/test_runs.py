@@ -95,8 +95,22 @@ def test_resume_supersedes_later_rows(tmp_path: Path):
     with RunFolder.resume(run.path, step=2) as again:
         again.log(3, x=1)
     assert [(r["step"], r["x"]) for r in again.rows()] == [(0, 0), (1, 0), (2, 0), (3, 1)]
-    assert len(run.metrics.read_text().splitlines()) == 7  # nothing was deleted
     assert runs.curves(again.rows()) == {"x": [(0, 0.0), (1, 0.0), (2, 0.0), (3, 1.0)]}
+    lines = run.metrics.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_metrics_of_earlier_versions_are_read(tmp_path: Path):
+    """There a line said that the run went back; what it went back behind is not read."""
+    rows = [
+        {"step": 0, "x": 0},
+        {"step": 1, "x": 0},
+        {"resume": 0, "time": 1.0},
+        {"step": 1, "x": 2},
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_metrics(path) == [rows[0], rows[3]]
 
 
 LOGGER = """

@@ -1,6 +1,7 @@
 """`recurra COMMAND ...`: finds the command, parses its options, and turns mistakes into exit codes.
 
-0 done, 1 failed, 2 wrong input. A user's mistake is told in its own words, without a traceback.
+0 done, 1 failed, 2 wrong input, 130 interrupted. A user's mistake is told in its own words, without
+a traceback.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from recurra.errors import RecurraError
+from recurra.errors import Interrupted, RecurraError
 
 # name → (where its options are, what it does); two words share the first one's line in the help
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -71,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except RecurraError as error:
         print(error, file=sys.stderr)
-        return getattr(error, "exit_code", 2)
+        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 1
+        return Interrupted.exit_code
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -108,13 +110,16 @@ def _run(name: str, rest: list[str]) -> int:
     import tyro
 
     module, kind = COMMANDS[name][0].split(":")
-    command = tyro.cli(
+    parsed = partial(
+        tyro.cli,
         getattr(importlib.import_module(module), kind),
         prog=f"recurra {name}",
         args=rest,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return command()
+    command = parsed()
+    default = command.otherwise() if hasattr(command, "otherwise") else None
+    return (command if default is None else parsed(default=default))()
 
 
 def usage(names: Sequence[str], group: str) -> str:

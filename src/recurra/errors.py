@@ -60,6 +60,8 @@ def users_frame() -> FrameType | None:
 class RecurraError(Exception):
     """Base of every mistake that is the user's to mend; `str` is the whole message."""
 
+    exit_code = 2  # of a command that ends by it
+
     def __init__(self, what: str, *, facts: str = "", hint: str = "", loc: Loc | None = None):
         self.what, self.facts, self.hint, self.loc = what, facts, hint, loc
         lines = [what]
@@ -86,6 +88,12 @@ class ScheduleError(RecurraError):
 
 class PlanError(RecurraError):
     """No memory plan within the budget."""
+
+
+class Interrupted(RecurraError):
+    """A run that its user has stopped (Ctrl-C)."""
+
+    exit_code = 130  # as a shell tells it: 128 + SIGINT
 
 
 class PassError(RecurraError):

@@ -206,6 +206,7 @@ class Context:
         seed: int = 0,
         inputs: Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
+        overwrite: bool = False,
         native: bool = False,
         backend: str | Backend = "jax",
         memory: int | str | None = None,
@@ -232,7 +233,9 @@ class Context:
             tuning=tuning,
             **knobs,
         )
-        return program.run(seed=seed, inputs=inputs, folder=folder, native=native)
+        return program.run(
+            seed=seed, inputs=inputs, folder=folder, overwrite=overwrite, native=native
+        )
 
     def __repr__(self) -> str:
         dims = " ".join(d.name for d in self.tracer.dims)

@@ -45,6 +45,7 @@ class Interpreted:
         on_state: Callable[[Any], None] | None = None,
         resume: tuple[int, Mapping[str, Any]] | None = None,
         folder: Any = None,
+        overwrite: bool = False,
     ) -> Arrays:
         """The values of all that is logged, by name, [*domain, *shape]; it has no state to give."""
         if folder is not None:

@@ -129,6 +129,9 @@ class NumpyBackend:
     def wait(self, x: Any) -> Any:
         return x
 
+    def settle(self) -> None:
+        pass
+
     def borrow(self, x: Any) -> Any:
         return np.from_dlpack(x)
 

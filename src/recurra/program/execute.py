@@ -77,6 +77,10 @@ class Backend(Protocol):
         """What a launch gave, when it is there."""
         ...
 
+    def settle(self) -> None:
+        """Return when all launches so far have ended, whoever has their results."""
+        ...
+
     def borrow(self, x: Any) -> Any:
         """An array of this backend in the memory of a foreign one (DLPack); never written to."""
         ...
@@ -213,15 +217,16 @@ class Execution:
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
         variables) as a Step gave them: the main loop goes on from there. `native` outputs are
-        arrays of the backend, where they lie.
+        arrays of the backend, where they lie. However it is left, no launch is in flight then.
         """
         run = _Run(self, inputs or {}, resume, seed)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
         self.mover = run.mover
         try:
             stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
-        finally:
+        finally:  # also of a generator that is closed, or left by an error
             run.mover.close()
+            self.backend.settle()
         return run.results(stores, native)
 
 

@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,25 @@ class Checkpoint:
     warning: str = ""
 
 
-def graph_hash(text: str) -> str:
-    """The fingerprint of a printed graph, for `meta["graph_hash"]`.
+_NUMBER = re.compile(
+    r"\b(?P<name>value=)(?P<value>[^,)]+)|"
+    r"\b(?P<other>\w+=)(?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan))\b"
+)
 
-    Functions and data that were registered twice under one name differ by a number, which depends
-    on what else the process has traced: `fn='step_3'` counts as the first, second, .. of the graph.
+
+def numbers(text: str) -> list[str]:
+    """The numbers of a printed graph that are no part of its structure, such as learning rates."""
+    return [m["value"] or m["float"] for m in _NUMBER.finditer(text)]
+
+
+def graph_hash(text: str) -> str:
+    """The fingerprint of the structure of a printed graph, for `meta["graph_hash"]`.
+
+    Constants and other real numbers are no part of it, see `numbers`. Functions and data that were
+    registered twice under one name differ by a number, which depends on what else the process has
+    traced: `fn='step_3'` counts as the first, second, .. of the graph.
     """
+    text = _NUMBER.sub(lambda m: f"{m['name'] or m['other']}?", text)
     order: dict[str, int] = {}
 
     def place(m: re.Match[str]) -> str:
@@ -108,7 +122,7 @@ def load(
         raise RecurraError(
             f"there is no checkpoint at {path}",
             facts="the run was stopped before it had saved one, or the folder is another",
-            hint="start it again",
+            hint="start it again, with overwrite=True if it has metrics in its folder",
         )
     if not path.is_dir():
         return _matching(_read(path), graph_hash)
@@ -135,6 +149,20 @@ def saved(directory: str | Path) -> list[Path]:
     directory = Path(directory)
     files = _numbers(os.listdir(directory)) if directory.is_dir() else {}
     return [directory / files[n] for n in sorted(files)]
+
+
+def newest_meta(directory: str | Path) -> dict[str, Any]:
+    """What the newest whole checkpoint of a directory says of its run; nothing if there is none."""
+    for path in reversed(saved(directory)):
+        with suppress(RecurraError):
+            return _read(path).meta
+    return {}
+
+
+def remove(directory: str | Path) -> None:
+    """Remove all checkpoints of a directory."""
+    with atomic.locked(directory):
+        atomic.retire(directory, [path.name for path in saved(directory)])
 
 
 def _numbers(names: Iterable[str]) -> dict[int, str]:

@@ -21,12 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, here
 from recurra.fragments import folds_html, sparkline, table
-from recurra.report import atomic
+from recurra.report import atomic, checkpoint
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
+
+SHOWN = 4  # files named in a message
 
 # Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -43,7 +45,41 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
         self.report = self.path / "report.html"
+        self.is_new = False  # was it begun here, and nothing logged yet?
         self._file: FileIO | None = None
+
+    @classmethod
+    def begin(cls, path: str | Path, overwrite: bool = False, own: str = "") -> RunFolder:
+        """Make the folder of a new run.
+
+        One that holds a run already is refused or, with `overwrite`, emptied of it; `own` says how
+        the new run is known not to be that.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        if overwrite:
+            for name in run.holds():
+                (path / name).unlink(missing_ok=True)
+        expect_no_run(path, run.holds(), own)
+        try:
+            run.metrics.touch(exist_ok=False)
+        except FileExistsError:  # another process was faster
+            expect_no_run(path, run.holds(), own)
+        run.is_new = True
+        return run
+
+    def holds(self) -> list[str]:
+        """The files of a run that are here, checkpoints among them."""
+        known = [x.name for x in (self.config, self.metrics) if x.exists()]
+        return [
+            *known,
+            *(str(x.relative_to(self.path)) for x in checkpoint.saved(self.checkpoints)),
+        ]
+
+    def differs(self, identity: Mapping[str, Any]) -> str:
+        """In words, how a run is another than the one here; nothing if it is the same."""
+        return differs(identity, self.read_config() if self.config.exists() else {})
 
     @classmethod
     def create(
@@ -55,6 +91,13 @@ class RunFolder:
         config: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """Makes `root/<env>__<algo>__<seed>__<time>`, a folder that was not there before."""
+        if Path(root).is_dir() and (names := RunFolder(root).holds()):
+            raise RecurraError(
+                f"{root} is the folder of a run, and new runs are made in folders of their own",
+                facts=f"there is {', '.join(names[:SHOWN])}",
+                hint=f"name the folder around it: --out {Path(root).parent}; or go on with this "
+                f"run: --resume {root}",
+            )
         now = int(time.time())
         while True:
             path = Path(root) / f"{_word(env)}__{_word(algo)}__{seed}__{now}"
@@ -70,9 +113,11 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: str | Path, step: int) -> RunFolder:
-        """Opens a run to go on after `step`: later rows are kept on disk but no longer read."""
+        """Open a run to go on after `step`; rows of later steps, which will come again, are cut."""
         run = cls(path)
-        run._append({"resume": int(step), "time": time.time()})
+        if run.metrics.exists():
+            lines = [line for row, line in _read_rows(run.metrics) if row["step"] <= step]
+            atomic.replace(run.metrics, [line + b"\n" for line in lines])
         return run
 
     def log(self, step: int, **scalars: Any) -> None:
@@ -93,7 +138,19 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """The settings this run was started with."""
-        return json.loads(self.config.read_text())
+        try:
+            found = json.loads(self.config.read_text())
+        except OSError:
+            raise RecurraError(
+                f"{self.path} is not the folder of a run",
+                facts=f"it has no {self.config.name}",
+                hint="`ls runs/` shows them",
+            ) from None
+        except ValueError as error:
+            raise RecurraError(f"{self.config} is damaged", facts=str(error)) from None
+        if not isinstance(found, dict):
+            raise RecurraError(f"{self.config} is damaged", facts=f"it is {found!r:.60}")
+        return cast("dict[str, Any]", found)
 
     def _repr_html_(self) -> str:
         """Settings, and for every metric its ends and its curve."""
@@ -122,12 +179,16 @@ class RunFolder:
         at: TracebackType | None,
     ) -> None:
         self.close()
+        if kind is not None and self.is_new and not checkpoint.saved(self.checkpoints):
+            for path in (self.metrics, self.config):  # nothing came of it: the next may begin here
+                path.unlink(missing_ok=True)
 
     def _append(self, row: Row) -> None:
         line = json.dumps(row).encode() + b"\n"
         try:
             if self._file is None:
                 self._file = _open_whole(self.metrics)
+            self.is_new = False
             before = os.fstat(self._file.fileno()).st_size
             written = self._file.write(line)
             if written != len(line):
@@ -141,14 +202,42 @@ class RunFolder:
             ) from error
 
 
+def differs(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """In words, how the seed and program of a run are not those of another; nothing if they are."""
+    other = [k for k in mine if theirs.get(k, mine[k]) != mine[k]]
+    return ", ".join(f"the run that goes on has the {k} {mine[k]}, not {theirs[k]}" for k in other)
+
+
+def expect_no_run(folder: Path, names: Iterable[str], own: str = "") -> None:
+    """Raise RecurraError if files of an earlier run are in a folder that a new one would write to.
+
+    `own` says how the run that is to begin is known not to be theirs.
+    """
+    found = list(names)
+    if found:
+        raise RecurraError(
+            f"{folder} holds a run already",
+            facts=f"{own or 'a new run begins'}, and there is {', '.join(found[:SHOWN])}",
+            hint=f"name another folder, go on with the run there by resume={str(folder)!r}, or "
+            "write overwrite=True to remove it",
+            loc=here(),
+        )
+
+
 def read_metrics(path: str | Path) -> list[Row]:
     """The rows of a metrics.jsonl; a torn last line is left out, a broken earlier one is an error.
 
-    Rows that a resumed run has gone back behind are left out too.
+    Rows that a resumed run has gone back behind are left out too: until version 0.1 they stayed,
+    before a line that said so.
     """
     path = Path(path)
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    rows: list[Row] = []
+    return [row for row, _ in _read_rows(path)] if path.exists() else []
+
+
+def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
+    """The rows of a metrics.jsonl, each with the line that it was read from."""
+    lines = path.read_bytes().split(b"\n")
+    rows: list[tuple[Row, bytes]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -159,9 +248,9 @@ def read_metrics(path: str | Path) -> list[Row]:
                 break
             raise RecurraError(f"{path}:{number} is not a metrics row", facts=str(error)) from None
         if "resume" in row:
-            rows = [r for r in rows if r["step"] <= row["resume"]]
+            rows = [r for r in rows if r[0]["step"] <= row["resume"]]
         else:
-            rows.append(row)
+            rows.append((row, line))
     return rows
 
 

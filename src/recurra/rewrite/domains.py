@@ -167,17 +167,17 @@ def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
 
 def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
     """The part of a range between the first and the last point that is read, each at its own."""
-    if varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
-        return r
     ends: list[Range] = []
     for reader, k, e in _indices(n, r.dim, g):
         if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
             return r
-        found = around(reader.domain, merge_condition(reader, k) or TRUE, g.sizes)[r.dim]
-        if varies(found, g.sizes):
+        when = merge_condition(reader, k) or TRUE
+        asks = reader.domain.of(symbols(when) | {r.dim})
+        found = around(asks, when, g.sizes)[r.dim]
+        if found == r or varies(found, g.sizes):
             return r
         ends += [found] if found.size(g.sizes) > 0 else []
-    if not ends:
+    if not ends or varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
         return r
     lo = min((x.lo for x in ends), key=lambda e: evaluate(e, g.sizes))
     hi = max((x.hi for x in ends), key=lambda e: evaluate(e, g.sizes))

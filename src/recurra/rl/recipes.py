@@ -5,9 +5,13 @@ ctx, bounds = Ppo(env="CartPole-v1").program()
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Suppress
 
 from recurra.errors import RecurraError
 
@@ -51,6 +55,28 @@ class Recipe:
     """Show in the report what every loop of an iteration costs, predicted and measured."""
     json: bool = False
     """Print the result as one JSON object."""
+
+    config: Annotated[Mapping[str, Any] | None, Suppress] = None
+    """The config.json of the run that is gone on with, if other settings are as in there."""
+
+    @property
+    def name(self) -> str:
+        """That of the algorithm, on the command line."""
+        return type(self).__name__.lower()
+
+    def command(self, *options: str, algo: str = "") -> str:
+        """A line for a shell."""
+        return shlex.join(["recurra", "train", algo or self.name, *options])
+
+    def otherwise(self) -> Recipe | None:
+        """Settings that stand where none are given: with --resume those of the run."""
+        from recurra.report.runs import RunFolder
+        from recurra.rl.train import configured
+
+        if self.resume is None:
+            return None
+        config = RunFolder(self.resume).read_config()
+        return replace(configured(type(self)(resume=self.resume), config), config=config)
 
     def __call__(self) -> int:
         """The command."""

@@ -7,6 +7,7 @@ A run is resumed at its newest checkpoint: all that lives from one iteration to 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -14,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from recurra.errors import RecurraError
+from recurra.errors import Interrupted, RecurraError
+from recurra.report import checkpoint
 from recurra.report.progress import Progress, track
 from recurra.report.run_page import (
     ShownProgram,
@@ -96,7 +98,17 @@ Compile = Callable[["Context", Mapping[Any, int]], Program]
 
 
 # Fields of a recipe that say how to run it, not what it computes.
-RUNNING = ("iterations", "resume", "out", "check", "memory", "placement", "islands", "json")
+RUNNING = (
+    "iterations",
+    "resume",
+    "out",
+    "check",
+    "memory",
+    "placement",
+    "islands",
+    "json",
+    "config",
+)
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
@@ -105,17 +117,21 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
     if folder is not None:
-        settings = resumed(settings, folder.read_config())
+        settings = resumed(settings, settings.config or folder.read_config())
+        expect_more(folder, settings)
     ctx, bounds = settings.program()
     given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
     with compiling(workers=settings.workers, **asked):
         program = (compile or partial(_compile, settings.backend))(ctx, bounds)
-    newest = None if folder is None else _newest(folder, settings, program)
+    newest = None if folder is None else _newest(folder, program)
     if folder is None:
-        algo = type(settings).__name__.lower()
-        folder = RunFolder.create(settings.out, settings.env, algo, settings.seed, recipe(settings))
-    run = folder if newest is None else RunFolder.resume(folder.path, newest[0])
+        run = RunFolder.create(
+            settings.out, settings.env, settings.name, settings.seed, recipe(settings)
+        )
+    else:
+        run = RunFolder.resume(folder.path, 0 if newest is None else newest[0])
+        run.write_config({**run.read_config(), "iterations": settings.iterations})
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
         record = Recorder(run, settings, progress, program)
@@ -124,10 +140,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except KeyboardInterrupt:
-            raise RecurraError(
+            raise Interrupted(
                 "interrupted",
                 facts=f"what was done is in {run.path}",
-                hint=f"go on with: recurra train {_name(settings)} --resume {run.path}",
+                hint=f"go on with: {settings.command('--resume', str(run.path))}",
             ) from None
         finally:
             kernels = keep_contractions(run, program)
@@ -178,35 +194,82 @@ R = TypeVar("R", bound="Recipe")
 
 
 def resumed(settings: R, config: Mapping[str, Any]) -> R:
-    """The settings of the run in `config`, gone on with as `settings` says."""
-    known = {f.name: f.default for f in fields(settings) if f.name not in RUNNING}
-    theirs = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k in known}
-    for name, value in theirs.items():
-        given = getattr(settings, name)
-        if given != known[name] and given != value:
+    """The settings of the run in `config`, gone on with as `settings` says.
+
+    What was not given is as in that run: on the command line, where `settings.config` has been
+    read, what is as in there; else what has its default.
+    """
+    own = configured(settings, config)
+    default = own if settings.config is not None else type(settings)()
+    for name in (f.name for f in fields(settings) if f.name not in RUNNING):
+        given, theirs = getattr(settings, name), getattr(own, name)
+        if given not in (getattr(default, name), theirs):
             raise RecurraError(
                 f"a resumed run keeps its settings, but {name}={given!r} was given",
-                facts=f"the run in {settings.resume} has {name}={value!r}",
+                facts=f"the run in {settings.resume} has {name}={theirs!r}",
                 hint="leave it out, or start a new run",
             )
-    return replace(settings, **theirs)
+    if settings.iterations != default.iterations:
+        own = replace(own, iterations=settings.iterations)
+    return own
 
 
-def _newest(run: RunFolder, settings: Recipe, program: Program) -> tuple[int, Metrics]:
-    """How many iterations the newest checkpoint has, and what lived on after them."""
-    (done, variables), _ = program.saver.load(run.checkpoints)
+def configured(settings: R, config: Mapping[str, Any]) -> R:
+    """The settings that a config.json has; how to run them is as `settings` says.
+
+    Raises RecurraError if it is of another algorithm, or no config.json of ours.
+    """
+    path, algo = settings.resume, config.get("algo", settings.name)
+    if algo != settings.name:
+        raise RecurraError(
+            f"the run in {path} is one of {algo}, not of {settings.name}",
+            hint=f"go on with: {settings.command('--resume', str(path), algo=str(algo))}",
+        )
+    found: dict[str, Any] = {}
+    for f in fields(settings):
+        if f.name in config and f.name not in RUNNING[1:]:
+            value = config[f.name]
+            value = tuple(value) if isinstance(value, list) else value
+            if not _is_like(value, f.default):
+                raise RecurraError(
+                    f"the settings of the run in {path} are damaged",
+                    facts=f"config.json has {f.name}: {config[f.name]!r}",
+                    hint="write it as it was, or start a new run",
+                )
+            found[f.name] = value
+    return replace(settings, **found)
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Is it a setting of the kind that a default is?"""
+    if isinstance(default, tuple):
+        return isinstance(value, tuple) and all(_is_like(x, 1) for x in value)
+    kinds = (int, float) if isinstance(default, float) else (type(default),)
+    return isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
+
+
+def expect_more(run: RunFolder, settings: Recipe) -> None:
+    """Raise RecurraError if a run has all its iterations already."""
+    done = sum(checkpoint.newest_meta(run.checkpoints).get("counters", {}).values())
     if done >= settings.iterations:
+        more = ("--resume", str(run.path), "--iterations", str(2 * done))
         raise RecurraError(
             f"the run in {run.path} has all its {done} iterations",
             facts=f"it was to have {settings.iterations}",
-            hint=f"go on with --iterations {2 * done}",
+            hint=f"go on with: {settings.command(*more)}",
         )
-    return done, variables
+
+
+def _newest(run: RunFolder, program: Program) -> tuple[int, Metrics] | None:
+    """How many iterations the newest checkpoint has, and what lived on after them.
+
+    None: the run was stopped before it had saved one, so that it begins again.
+    """
+    if not checkpoint.saved(run.checkpoints):
+        print(f"{run.path} has no checkpoint yet: it begins again", file=sys.stderr)
+        return None
+    return program.saver.load(run.checkpoints)[0]
 
 
 def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> Program:
     return ctx.compile(bounds, backend=backend)
-
-
-def _name(settings: Recipe) -> str:
-    return type(settings).__name__.lower()

@@ -40,6 +40,7 @@ from recurra.program.lower import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
+from recurra.report.runs import differs, expect_no_run
 
 STATE, HOST = "state/", "host/"
 
@@ -107,6 +108,10 @@ class Saver:
         return graph_hash(str(self.source))
 
     @cached_property
+    def numbers(self) -> list[str]:
+        return checkpoint.numbers(str(self.source))
+
+    @cached_property
     def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:
         """Where each effect saves, and at which iterations."""
         plan, main = self.program.plan, self.program.main
@@ -117,6 +122,20 @@ class Saver:
             (e, Path(e.path) / "checkpoints", set(iterations(e, plan.sizes, dim, points)))
             for e in self.effects
         ]
+
+    def expect_own(self, resume: Resume | None, seed: int, overwrite: bool) -> None:
+        """Raise RecurraError if a folder that is saved into has checkpoints of another run.
+
+        With `overwrite` they are removed. A run that goes on may go back behind its own.
+        """
+        mine = {"seed": int(seed), "graph_hash": self.hash}
+        for _, folder, _ in self.due:
+            names = [f"checkpoints/{x.name}" for x in checkpoint.saved(folder)]
+            own = "" if resume is None else differs(mine, checkpoint.newest_meta(folder))
+            if names and overwrite and (own or resume is None):
+                checkpoint.remove(folder)
+            elif names and (own or resume is None):
+                expect_no_run(folder.parent, names, own)
 
     def state(self, step: Step, seed: int, behind: Behind) -> None:
         """Called after a launch: `step.hi` is the iteration about to begin."""
@@ -148,6 +167,7 @@ class Saver:
                 print(f"{why}\n{_CONSEQUENCE.format(name=name)}", file=sys.stderr)
         meta = {
             "graph_hash": self.hash,
+            "numbers": self.numbers,
             "counters": {step.dim: step.hi},
             "seed": int(seed),
             "backend": self.backend,
@@ -163,14 +183,24 @@ class Saver:
         path = Path(path)
         inner = path / "checkpoints"
         found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)
-        (hi,) = found.meta["counters"].values()
+        ((dim, hi),) = found.meta["counters"].items()
+        points = self.source.declared[dim].range.size(self.program.plan.sizes)
+        if hi > points:
+            raise RecurraError(
+                f"{found.path} was saved after {hi} iterations",
+                facts=f"the program has {points}, along {dim}",
+                hint="compile it for more, or name an earlier checkpoint",
+            )
         variables = {
             name.removeprefix(STATE): x
             for name, x in found.arrays.items()
             if name.startswith(STATE)
         }
         self.expect(variables, found)
-        variables = {name: self.typed(name, x, found.path) for name, x in variables.items()}
+        variables = {
+            name: self.lengthened(name, self.typed(name, x, found.path), int(hi), found.path)
+            for name, x in variables.items()
+        }
         for name, owner in self.hosts.items():
             tree = found.meta["hosts"].get(name)
             owner.load_state_dict(None if tree is None else join(tree, found.arrays))
@@ -216,6 +246,37 @@ class Saver:
         hint = "resume from a file that this program has saved"
         return fitted(given, known.type.dtype, f"{name} of {path}", hint=hint)
 
+    def lengthened(self, name: str, given: Any, hi: int, path: Path) -> Any:
+        """A store of a checkpoint, as long as it is here: the run may have other iterations now.
+
+        Points before `hi` must lie where they lay: a window that has wrapped around is refused.
+        """
+        plan, main = self.program.plan, self.program.main
+        store = next((s for n, s in plan.stores.items() if store_key(n) == name), None)
+        if store is None or main is None or isinstance(given, list):
+            return given
+        lead = (self.workers,) if self.workers > 1 else ()
+        shape = (*lead, *store.shape(plan.sizes))
+        if given.shape == shape:
+            return given
+        at = [len(lead) + k for k, a in enumerate(store.kept) if a.dim == main.loop.dim]
+        other = [k for k, (m, n) in enumerate(zip(given.shape, shape, strict=False)) if m != n]
+        fits = len(given.shape) == len(shape) and other == at
+        if fits:
+            points = store.kept[at[0] - len(lead)].tile * min(given.shape[at[0]], shape[at[0]])
+            fits = hi <= points
+        if not fits:
+            raise RecurraError(
+                f"{path} does not fit the program as it is compiled now",
+                facts=f"{name} is {list(given.shape)} in the file, and {list(shape)} here, where "
+                f"{store}",
+                hint="compile it with the bounds that it was saved with",
+            )
+        both = tuple(slice(min(m, n)) for m, n in zip(given.shape, shape, strict=True))
+        out = np.zeros(shape, given.dtype)
+        out[both] = given[both]
+        return out
+
     def differences(self, found: checkpoint.Checkpoint) -> list[str]:
         """What stands in the way of a run that is the same to the last bit, line by line."""
         out = [
@@ -229,6 +290,13 @@ class Saver:
         out += [
             f"{fn} is called on the host: if it holds state, that was not saved" for fn in silent
         ]
+        pairs = zip(found.meta.get("numbers", ()), self.numbers, strict=False)
+        changed = list(dict.fromkeys(f"{a} is {b}" for a, b in pairs if a != b))
+        if changed:
+            out.append(
+                f"resumed with other numbers than it was saved with ({', '.join(changed)}): "
+                "metrics will not be those of the run that was interrupted"
+            )
         theirs = found.meta["backend"]
         if theirs != self.backend:
             out.append(

@@ -34,6 +34,7 @@ class Executable(InspectableProgram):
         on_state: Callable[[Step], None] | None = None,
         resume: Resume | str | Path | None = None,
         folder: str | Path | None = None,
+        overwrite: bool = False,
         inputs: Mapping[str, Any] | None = None,
         native: bool = False,
         window: Any = None,
@@ -49,12 +50,16 @@ class Executable(InspectableProgram):
         any library; `program.inputs` lists them, and those that nothing reads may be left out. One
         that lies in memory as the program wants it is read in place (DLPack), and never written
         to. With `native`, results are arrays of the backend, not copied.
-        With `folder`, metrics.jsonl and report.html are written there and progress is shown.
+        With `folder`, metrics.jsonl and report.html are written there and progress is shown. A new
+        run never takes the place of another, in this folder or in those of `checkpoint(..)`: it is
+        refused, unless it is to `overwrite` it.
         `window` is how many threads run launches that do not need each other, this one included,
         while the clock says that it pays (`program.window` tells), or a `recurra.window.Executor`;
         results are the same to the last bit.
         """
-        request = RunRequest(seed, inputs or {}, resume, on_step, on_state, native, window)
+        request = RunRequest(
+            seed, inputs or {}, resume, on_step, on_state, native, overwrite, window
+        )
         if folder is None:
             return self.runner.run(request)
         return record(self.runner, self, folder, request)

@@ -26,22 +26,25 @@ def record(
 ) -> dict[str, Any]:
     """Run a program, with everything a person wants to see of it in `folder`.
 
-    A resumed run goes on with the metrics that are there.
+    A resumed run goes on with the metrics that are there. The folder of another run is refused.
     """
     with runner.launches(request) as launches:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        run = RunFolder(Path(folder))
         resume, seed = runner.start(request)
-        if isinstance(request.resume, (str, Path)) and resume is not None:
-            run = RunFolder.resume(run.path, resume[0])
-        elif resume is None:
-            run.metrics.unlink(missing_ok=True)  # a fresh run of the same name
-        run.write_config({"seed": seed, **runner.compilation.written.sizes})
-        keep_compiled(run, program)
-        if program.preflight is not None:
-            print(f"memory: {program.preflight['text'].splitlines()[0]}")
-        print(swapped(runner.compilation.compiled.program), end="")
-        return _recorded(runner, program, run, launches, replace(request, resume=resume, seed=seed))
+        identity = {"seed": seed, "program": runner.saver.hash}
+        if resume is None or not Path(folder).exists():
+            run = RunFolder.begin(folder, request.overwrite)
+        elif own := RunFolder(folder).differs(identity):
+            run = RunFolder.begin(folder, request.overwrite, own)
+        else:
+            run = RunFolder.resume(folder, resume[0])
+        with run:
+            run.write_config({**identity, **runner.compilation.written.sizes})
+            keep_compiled(run, program)
+            if program.preflight is not None:
+                print(f"memory: {program.preflight['text'].splitlines()[0]}")
+            print(swapped(runner.compilation.compiled.program), end="")
+            request = replace(request, resume=resume, seed=seed)
+            return _recorded(runner, program, run, launches, request)
 
 
 def _recorded(
@@ -50,7 +53,7 @@ def _recorded(
     """The results of a run, each step of which is written down."""
     total, how = runner.compilation.iterations, launches.how
     looked = watching(launches.execution, not how)
-    with run, track(total, run.path.name) as progress, looked as (watch, seen):
+    with track(total, run.path.name) as progress, looked as (watch, seen):
 
         def step(first: int, metrics: dict[str, Any]) -> None:
             watch.step()

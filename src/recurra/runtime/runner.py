@@ -46,6 +46,8 @@ class RunRequest:
     """Called with every step that has the variables which travel along the outermost loop."""
     native: bool = False
     """Results are arrays of the backend, not copied."""
+    overwrite: bool = False
+    """A new run takes the place of one that lies where this one saves and records."""
     window: Any = None
     """The threads that run launches side by side, or an executor; None: one after the other."""
 
@@ -126,10 +128,16 @@ class Runner:
             yield made
 
     def start(self, request: RunRequest) -> tuple[Resume | None, int]:
-        """The state that a run begins with, if it goes on from one, and its seed."""
-        if isinstance(request.resume, (str, Path)):
-            return self.saver.load(request.resume)
-        return request.resume, request.seed
+        """The state that a run begins with, if it goes on from one, and its seed.
+
+        Raises RecurraError if it would save over another run.
+        """
+        resume, seed = request.resume, request.seed
+        if isinstance(resume, (str, Path)):
+            resume, seed = self.saver.load(resume)
+        if self.compilation.effects:
+            self.saver.expect_own(resume, seed, request.overwrite)
+        return resume, seed
 
     def run_by(self, execution: Execution, request: RunRequest) -> dict[str, Any]:
         """Run an execution of the program: its own, or one whose launches are wrapped."""

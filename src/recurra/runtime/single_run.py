@@ -81,7 +81,11 @@ class SingleRun:
         expect_seed(request.seed)
         inputs = {x.name: backend.argument(self.in_place(x, request)) for x in self.read}
         launch = self.arrays if request.native else self.stores
-        made = backend.wait(launch(np.uint32(request.seed), inputs))
+        try:
+            made = backend.wait(launch(np.uint32(request.seed), inputs))
+        except BaseException:
+            backend.settle()
+            raise
         if not request.native:
             copies = dict(zip(self.outputs, map(backend.result, made), strict=True))
             made = self.results(copies, np)

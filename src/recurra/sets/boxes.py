@@ -73,6 +73,8 @@ def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Exp
 
 def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
     """The smallest part of a domain, as a box, that has all points at which a condition holds."""
+    if condition == TRUE:
+        return domain
     found = [box.domain for box in split_boxes(domain, condition, sizes)]
     if not found:
         return Domain(tuple(replace(r, hi=r.lo) for r in domain))
@@ -174,9 +176,9 @@ def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
         ">=": (lo >= 0, hi < 0),
     }
     always, never = holds[known.op]
-    if never or narrow(box, known) is None:
-        return False
-    return True if always else None
+    if always:
+        return True
+    return False if never or narrow(box, known) is None else None
 
 
 def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:

@@ -1,11 +1,15 @@
-"""Devices: what JAX finds to run programs on."""
+"""Devices: what JAX finds to run programs on, and when they have nothing left to do."""
 
 from __future__ import annotations
 
+import atexit
 import os
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import jax
+import numpy as np
 
 from recurra.errors import RecurraError, here
 
@@ -24,3 +28,24 @@ def devices() -> list[Any]:
             'compile(.., backend="numpy")',
             loc=here(),
         ) from None
+
+
+def settle(used: Iterable[Any]) -> None:
+    """Return when devices have ended all that was launched: each takes its launches in order."""
+    jax.block_until_ready([_launch(_number(device)) for device in used])
+
+
+@jax.jit
+def _launch(x: Any) -> Any:
+    return x + 1
+
+
+@cache
+def _number(device: Any) -> Any:
+    return jax.device_put(np.zeros((), np.int32), device)
+
+
+@cache
+def settle_at_exit() -> None:
+    """Have Python wait for launches before it ends: what they call back, or let go of, needs it."""
+    atexit.register(lambda: settle(jax.local_devices()))

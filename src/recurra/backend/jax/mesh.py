@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from recurra.backend.jax.devices import devices
+from recurra.backend.jax.devices import devices, settle
 from recurra.backend.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
@@ -58,6 +58,9 @@ class JaxMesh(JaxBackend):
         )
         self.processes = jax.process_count()
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
+
+    def settle(self) -> None:
+        settle(self.mesh.local_devices)
 
     @property
     def target(self) -> Target:

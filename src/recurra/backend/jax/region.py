@@ -15,7 +15,7 @@ from jax import lax
 
 from recurra import processor
 from recurra.backend.jax.attention import attention
-from recurra.backend.jax.devices import devices
+from recurra.backend.jax.devices import devices, settle, settle_at_exit
 from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
@@ -166,6 +166,7 @@ class JaxBackend:
         self.machine = JaxMachine()
         self._pinned = pinned
         self.known = RegionCache[Any]()  # jitted
+        settle_at_exit()
 
     def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
@@ -270,13 +271,18 @@ class JaxBackend:
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)
 
+    def settle(self) -> None:
+        settle(devices()[:1])
+
     def mark(self, made: Any) -> Any:
         """A number that is there when all of a launch's results are."""
         return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
 
     def borrow(self, x: Any) -> Any:
+        # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
+        # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
         with bits_of(x):
-            return jnp.from_dlpack(x)
+            return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(viewed(x))
 
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
@@ -301,6 +307,14 @@ class JaxBackend:
 
     def result(self, x: Any) -> Any:
         return self.numpy(x)
+
+
+def viewed(x: Any) -> Any:
+    """An array of another library as one of NumPy, if it has its type; it holds the other."""
+    try:
+        return x if isinstance(x, np.ndarray) else np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError):  # on another device, or of another type
+        return jnp.from_dlpack(x)
 
 
 def _memory(kind: str) -> jax.sharding.Sharding:

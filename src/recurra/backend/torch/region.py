@@ -185,9 +185,12 @@ class TorchBackend:
         return out
 
     def wait(self, x: Any) -> Any:
+        self.settle()
+        return x
+
+    def settle(self) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
-        return x
 
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)

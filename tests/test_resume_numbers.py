@@ -1,0 +1,105 @@
+"""A run may go on with other numbers and for longer: that is no other program, and it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.errors import RecurraError
+from recurra.report.checkpoint import graph_hash, numbers
+from recurra.runtime.executable import Executable
+
+PASTS = {
+    "the last one": lambda m, i: m,
+    "all": lambda m, i: m[0 : i + 1].mean(axis=0),
+    "twelve": lambda m, i: m[rc.max(i - 11, 0) : i + 1].mean(axis=0),
+    "three": lambda m, i: m[rc.max(i - 2, 0) : i + 1].mean(axis=0),
+    "a drawn one": lambda m, i: m[0 : i + 1].take((rc.uniform((i,)) * rc.value(i)).cast("i32")),
+}
+
+
+def learner(
+    saved: Path | None, iterations: int, past: str = "all", lr: float = 0.1, **how: Any
+) -> Executable:
+    """A line that learns from some of what it has seen before, saved every third iteration."""
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        net = rc.nn.Linear(2, 2, domain=(i,))
+        m = rc.like(rc.f32[2], (i,), name="m")
+        m[i] = rc.uniform((i,), (2,))
+        loss = (net(PASTS[past](m, i)) + 1.0).square().sum()
+        loss.backward()
+        rc.optim.SGD(net.params, lr=lr).step()
+        if saved is not None:
+            net[i % 3 == 0].checkpoint(saved)
+        rc.log(loss=loss)
+    return ctx.compile({I: iterations}, **how)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("past", PASTS)
+def test_a_run_is_extended_to_the_last_bit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], past: str, backend: str
+):
+    """What is kept of all iterations is as long as the new run."""
+    whole = learner(None, 16, past, backend=backend).run(seed=3)["loss"]
+    first = learner(tmp_path, 8, past, backend=backend).run(seed=3)["loss"]
+    rest = learner(tmp_path, 16, past, backend=backend).run(resume=tmp_path)["loss"]
+    assert len(rest) == 10
+    np.testing.assert_allclose(first, whole[:8], rtol=1e-6)
+    np.testing.assert_allclose(rest, whole[6:], rtol=1e-6)
+    assert "numbers" not in capsys.readouterr().err
+
+
+def test_a_run_is_shortened_as_far_as_it_has_come(tmp_path: Path):
+    whole = learner(tmp_path, 16, backend="numpy").run(seed=3)["loss"]
+    path = tmp_path / "checkpoints" / "00000009.safetensors"
+    rest = learner(tmp_path, 12, backend="numpy").run(resume=path)["loss"]
+    np.testing.assert_allclose(rest, whole[9:12], rtol=1e-6)
+    file = Path("checkpoints") / path.name
+    for past in ("all", "the last one"):
+        folder = tmp_path / past
+        learner(folder, 16, past, backend="numpy").run(seed=3)
+        path, short = folder / file, learner(folder, 8, past, backend="numpy")
+        with pytest.raises(RecurraError, match=r"saved after 9 iterations\n.*has 8"):
+            short.run(resume=path)
+
+
+def test_other_numbers_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    learner(tmp_path, 8, backend="numpy").run(seed=3)
+    capsys.readouterr()
+    rest = learner(tmp_path, 8, lr=0.25, backend="numpy").run(resume=tmp_path)["loss"]
+    assert "resumed with other numbers than it was saved with (0.1 is 0.25)" in (
+        capsys.readouterr().err
+    )
+    assert len(rest) == 2
+    with pytest.raises(RecurraError, match="belongs to another program"):
+        learner(tmp_path, 8, "three", backend="numpy").run(resume=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("c: f32[] = const(value=0.1)", "c: f32[] = const(value=1e-05)", True),
+        ("c: f32[] = const(value=1)", "c: f32[] = const(value=-inf)", True),
+        (
+            "g: f32[] = discounted_sum(r, gamma=0.9)",
+            "g: f32[] = discounted_sum(r, gamma=1.0)",
+            True,
+        ),
+        ("c: f32[] = const(value=0.1)", "c: f32[2] = const(value=0.1, shape=(2,))", False),
+        ("c: i32[] = const(value=0.1, dtype='i32')", "c: f32[] = const(value=0.1)", False),
+        ("u: f32[4] = uniform(id=1, shape=(4,))", "u: f32[4] = uniform(id=2, shape=(4,))", False),
+        ("x: f32[] = sum(y, axes=(0,))", "x: f32[] = sum(y, axes=(1,))", False),
+        ("x: f32[] = merge(y, when=(i == 0))", "x: f32[] = merge(y, when=(i == 1))", False),
+    ],
+)
+def test_numbers_are_no_part_of_a_program(one: str, other: str, is_same: bool):
+    assert (graph_hash(one) == graph_hash(other)) is is_same
+    if is_same:
+        assert numbers(one) != numbers(other)
+        assert len(numbers(one)) == len(numbers(other)) == 1
