@@ -242,7 +242,7 @@ def test_text(g: Generator):
         ([], {}, "there is no prompt"),
         ([[]], {}, "a prompt has no tokens\n  those of"),
         ([[5, 259]], {}, "a prompt has a token 259\n  those of"),
-        ([[5] * 600], {}, "a prompt of 600 tokens and 64 new ones are 664\n"),
+        ([[5] * 600], {}, "a prompt has 600 tokens, and with 64 new ones 664\n"),
         ([[5] * 500], {}, "has max_position_embeddings 512\n  hint: --max-new-tokens 12"),
         ([[5]], {"new": 0}, "0 new tokens are none"),
         ([[5]], {"sampling": [Sampling()] * 2}, "2 ways to sample for 1 prompts"),

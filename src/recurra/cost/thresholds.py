@@ -27,6 +27,12 @@ MAX_TILE_VALUE_BYTES = 1 << 23
 """Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
 the memory of a tile and the steps of its loop."""
 
+# ---- cuts of branches (schedule/levels.py)
+
+MAX_CUT_ROUNDS = 8
+"""Times that what has no order is cut at more points, to look for one again: programs that have one
+needed two of them. Each takes longer than the one before, and an error is to come in seconds."""
+
 # ---- batch axes, last or first (rewrite/granularity.py has the measurements)
 
 MIN_VECTOR_ROWS = 64

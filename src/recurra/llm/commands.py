@@ -23,11 +23,11 @@ class Init:
 
     out: Positional[Path]
     """The folder to write."""
-    config: str = "llama-3.2-1b"
+    config: str | None = None
     """Whose sizes: llama-2, llama-3, llama-3.2-1b, llama-3.2-3b, mistral, gemma-2, gemma-3, qwen-2
-    or qwen-3."""
+    or qwen-3. A tiny llama-3.2-1b if none is named."""
     tiny: bool = False
-    """A model of that kind with a few thousand weights."""
+    """A model of that kind with a few thousand weights; without it, of billions."""
     dtype: Literal["f32", "bf16"] = "f32"
     """Type of the weights."""
     seed: int = 0
@@ -38,7 +38,8 @@ class Init:
     def __call__(self) -> int:
         from recurra.llm.init import init
 
-        c = init(self.config, self.out, small=self.tiny, dtype=self.dtype, seed=self.seed)
+        name, small = self.config or "llama-3.2-1b", self.tiny or self.config is None
+        c = init(name, self.out, small=small, dtype=self.dtype, seed=self.seed)
         size = sum(p.stat().st_size for p in self.out.glob("*.safetensors"))
         if self.json:
             print(json.dumps({"folder": str(self.out), "model": str(c), "bytes": size}))
@@ -108,7 +109,7 @@ class Generate:
         ask = Request(
             self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs, memory
         )
-        prompts = [sys.stdin.read() if p == "-" else p for p in self.prompt]
+        prompts = [_standard_input() if p == "-" else p for p in self.prompt]
         g = Generator(self.model, attention=self.attention, dtype=self.dtype, backend=self.backend)
         since = time.perf_counter()
         if self.json:
@@ -137,6 +138,19 @@ class Generate:
             _show(program.stores)
             print(f"{'weights':<12} {self.dtype:<41} {g.weights.nbytes:>12,} B", file=sys.stderr)
         return 0
+
+
+def _standard_input() -> str:
+    """Standard input as text, without a byte order mark."""
+    data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecurraError(
+            "standard input is not UTF-8",
+            facts=f"byte {error.start} is {data[error.start]:#04x}",
+            hint="turn it into UTF-8: iconv -f LATIN1 -t UTF-8",
+        ) from None
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

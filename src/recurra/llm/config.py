@@ -109,9 +109,12 @@ def load(folder: str | Path) -> Config:
 
 
 def read_json(path: Path) -> Any:
-    """A file of JSON. Raises RecurraError where there is none, or it is none."""
+    """Read a file of JSON, with or without a byte order mark.
+
+    Raises RecurraError if the file is missing or is not JSON.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise RecurraError(
             f"there is no file {path}",
@@ -127,6 +130,12 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> Config:
     keys = _Keys(given, file)
     name = keys.one_of("model_type", FAMILIES)
     family = FAMILIES[name]
+    if keys.get("quantization_config") is not None:
+        raise RecurraError(
+            f"{file}: quantization_config says that the weights are packed",
+            facts=f"it is {keys.get('quantization_config')!r:.80}; only f32, f16 and bf16 are read",
+            hint="take the model as it was before, and --dtype i8",
+        )
     hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
     kv_heads = keys.size("num_key_value_heads", heads)
     own = None if family.head_dim else _whole(hidden, heads)

@@ -7,15 +7,15 @@ of the lengths that prompts and new tokens are rounded up to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, here
 from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
@@ -65,6 +65,60 @@ class Request:
     memory: int | None = None  # bytes that may be kept of the past
 
 
+Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
+
+
+def each(prompts: Any) -> list[str | Sequence[int]]:
+    """The prompts, of which one may stand alone: a text, or a list of tokens."""
+    alone = isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable)
+    given: list[Any] = [prompts] if alone else list(prompts)
+    if given and all(isinstance(x, int | np.integer) for x in given):
+        given = [given]
+    for p in given:
+        if not isinstance(p, str) and not _are_tokens(p):
+            raise RecurraError(
+                f"{p!r:.60} is no prompt",
+                facts="a prompt is a text, or a list of tokens, which are integers",
+                hint='generate(["Once upon a time"]), or generate([[5, 6, 7]])',
+                loc=here(),
+            )
+    return given
+
+
+def _are_tokens(given: Any) -> bool:
+    items = list(given) if isinstance(given, Iterable) and not isinstance(given, bytes) else [None]
+    return all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in items)
+
+
+def requested(ask: Request, asked: Mapping[str, Any]) -> Request:
+    """A request with other fields; one end or stop may stand alone.
+
+    Raises RecurraError for what is no field, or no value of it.
+    """
+    known = [f.name for f in fields(Request)]
+    if strange := [name for name in asked if name not in known]:
+        raise RecurraError(
+            f"nothing that is asked for is called {strange[0]!r}",
+            facts=f"there are {', '.join(known)}",
+            loc=here(),
+        )
+    ask = replace(ask, **asked)
+    eos: Any = ask.eos
+    stop: Any = ask.stop
+    eos = eos if eos is None else tuple([eos] if isinstance(eos, int | np.integer) else eos)
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    limits = {
+        "new": (_are_tokens([ask.new]), "an integer"),
+        "seed": (_are_tokens([ask.seed]) and 0 <= ask.seed < 2**32, "from 0 to 4294967295"),
+        "eos": (eos is None or _are_tokens(eos), "a token, or a list of tokens"),
+        "stop": (all(isinstance(x, str) and x for x in stop), "texts, none of them empty"),
+    }
+    for name, (fine, said) in limits.items():
+        if not fine:
+            raise RecurraError(f"{name} is {getattr(ask, name)!r}, and must be {said}", loc=here())
+    return replace(ask, eos=eos, stop=stop)
+
+
 class Generator:
     """A model in memory, its tokenizer and its compiled programs.
 
@@ -105,9 +159,11 @@ class Generator:
         return [encode(self.tokenizer, text) for text in prompts]
 
     def generate(
-        self, prompts: Sequence[str | Sequence[int]], ask: Request | None = None, **asked: Any
+        self, prompts: Prompts, ask: Request | None = None, **asked: Any
     ) -> list[Completion]:
-        """What follows each prompt, a text or tokens; `asked` are fields of `Request`."""
+        """What follows each prompt, a text or tokens, or the only one; `asked` are fields of
+        `Request`."""
+        prompts = each(prompts)
         made: list[list[Piece]] = [[] for _ in prompts]
         for piece in self.stream(prompts, ask, **asked):
             made[piece.row].append(piece)
@@ -123,15 +179,14 @@ class Generator:
             for row in made
         ]
 
-    def stream(
-        self, prompts: Sequence[str | Sequence[int]], ask: Request | None = None, **asked: Any
-    ) -> Iterator[Piece]:
+    def stream(self, prompts: Prompts, ask: Request | None = None, **asked: Any) -> Iterator[Piece]:
         """Tokens as they come: of all rows at a position, then of the next one.
 
         Raises RecurraError before anything is computed: no prompt, a token that is none of the
         model's, or a prompt that leaves no room up to its longest position.
         """
-        ask = replace(ask or Request(), **asked)
+        ask = requested(ask or Request(), asked)
+        prompts = each(prompts)
         texts = [p for p in prompts if isinstance(p, str)]
         coded = iter(self.encode(texts))
         rows = [next(coded) if isinstance(p, str) else [int(x) for x in p] for p in prompts]
@@ -149,7 +204,8 @@ class Generator:
     ) -> Iterator[Piece]:
         form = program.form
         going = {
-            row: Decoder(self.tokenizer, ask.stop) if decode else None for row in range(len(rows))
+            row: Decoder(self.tokenizer, ask.stop, prompt) if decode else None
+            for row, prompt in enumerate(rows)
         }
         for first, made in program.launches(ask.seed, inputs):
             for t in range(max(first, form.prompt - 1), first + made["next"].shape[1]):
@@ -169,18 +225,23 @@ class Generator:
             raise RecurraError("there is no prompt", hint="--prompt TEXT")
         if ask.new < 1:
             raise RecurraError(f"{ask.new} new tokens are none", hint="--max-new-tokens 64")
-        for row in rows:
+        several = len(rows) > 1
+        named = [
+            f"prompt {k} of {len(rows)}" if several else "a prompt" for k in range(1, len(rows) + 1)
+        ]
+        for name, row in zip(named, rows, strict=True):
             strange = [x for x in row if not 0 <= x < c.vocab_size]
             if strange or not row:
                 said = f"has a token {strange[0]}" if strange else "has no tokens"
                 raise RecurraError(
-                    f"a prompt {said}", facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}"
+                    f"{name} {said}", facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}"
                 )
         longest = max(map(len, rows))
         if longest + ask.new > c.max_positions:
             fits = c.max_positions - longest
+            name = named[[len(row) for row in rows].index(longest)]
             raise RecurraError(
-                f"a prompt of {longest} tokens and {ask.new} new ones are {longest + ask.new}",
+                f"{name} has {longest} tokens, and with {ask.new} new ones {longest + ask.new}",
                 facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
             )

@@ -97,21 +97,24 @@ class Written:
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
 
-        A program that runs in one launch, or makes some of it in a loop after the others, gives
-        everything at its end. Where rows end before that, only what they have is given.
+        What no launch gave, such as all of a program that runs in one, or positions that a loop
+        before or after the others makes, is given at the end. Where rows end before that, only what
+        they have is given.
         """
-        steps, streamed = self.executable.execution.steps(seed, inputs=inputs), False
+        outputs = [self.executable.outputs[o] for o in self.executable.logs.values()]
+        steps, done = self.executable.execution.steps(seed, inputs=inputs), 0
         while True:
             try:
                 step = next(steps)
             except StopIteration as end:
-                if not streamed:
-                    yield 0, self.named(end.value)
+                rest = {name: x[:, done:] for name, x in self.named(end.value).items()}
+                if next(iter(rest.values())).shape[1]:
+                    yield done, rest
                 return
-            made = self.named(step.outputs)
-            if made.keys() == self.executable.logs.keys():  # else a loop that only reads inputs
-                streamed = True
-                yield step.lo, made
+            points = {step.points.get(o) for o in outputs}
+            if len(points) == 1 and (new := points.pop()) is not None and new.start == done:
+                done = new.stop
+                yield new.start, self.named(step.outputs)
 
     def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """What one launch made, by our names, [B, steps, ..]."""
@@ -141,7 +144,9 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         tok = rc.like(rc.i32, domain=(b, t), name="tok")
         model, place, logits, every = decoder(c, form, dtype, axes, prompt, tok)
         settings = Settings(form.kind, b)
-        u = rc.uniform((b, t)) if form.kind.drawn else None
+        u = None
+        if form.kind.drawn:  # by the place in a row: what its neighbours have changes no draw
+            u = rc.uniform((b,), (form.steps,)).take(rc.maximum(place, 0))
         seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
         follows, steps = choose(logits, settings, u, seen), form.steps
         if form.eos:

@@ -44,6 +44,10 @@ def tokenizer(folder: str | Path, c: Config) -> Any:
 
 def encode(tok: Any, text: str) -> list[int]:
     """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # half of a character, as of bytes that were no text
+        raise RecurraError("the prompt is no text", facts=str(error)) from None
     ids: list[int] = tok.encode(text).ids
     if not ids:
         raise RecurraError("the prompt has no tokens", facts=f"it is {text!r}", hint="write a word")
@@ -54,11 +58,14 @@ def encode(tok: Any, text: str) -> list[int]:
 class Decoder:
     """Tokens of one row → text, piece by piece: whole characters, nothing from a stop string on.
 
-    `stopped` is the stop string that ended it. What may be the beginning of one is held back.
+    It is the text that follows a `prompt` of tokens: how a token reads may depend on those before
+    it, as where the first one of a text is written without its space. `stopped` is the stop string
+    that ended it. What may be the beginning of one is held back.
     """
 
     tokenizer: Any
     stop: Sequence[str] = ()
+    prompt: Sequence[int] = ()
     stopped: str | None = None
     held: str = ""
     tokens: list[int] = field(default_factory=list[int])
@@ -69,13 +76,18 @@ class Decoder:
         from tokenizers.decoders import DecodeStream
 
         self.stream = DecodeStream(skip_special_tokens=True)
+        for token in self.prompt:
+            self.tell(token)
 
     def put(self, token: int) -> str:
         """The text that is certain with one more token."""
+        return self.add(self.tell(token))
+
+    def tell(self, token: int) -> str:
         self.tokens.append(token)
         text: str = self.stream.step(self.tokenizer, token) or ""
         self.given += len(text)
-        return self.add(text)
+        return text
 
     def add(self, text: str) -> str:
         """The same of more text; where it is cut in pieces makes no difference."""

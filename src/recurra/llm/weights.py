@@ -182,10 +182,28 @@ def _fill(
     with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
         done = 0
         for name, part in wanted.items():
-            put(arrays, part, found[name].read())
+            put(arrays, part, _finite(found[name]))
             done += found[name].nbytes
             if progress is not None:
                 progress.update(done // 10**6)
+
+
+def _finite(entry: Entry) -> np.ndarray:
+    """The values of a tensor. Raises RecurraError if one of them is NaN or inf."""
+    values = entry.read()
+    if not is_finite(values):
+        raise RecurraError(
+            f"{entry.file}: {entry.name} has NaN or inf",
+            hint="the file is damaged, or training has diverged: take another one",
+        )
+    return values
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Is every number finite? Of bfloat16, which NumPy is slow at, its bits tell."""
+    if values.dtype == ml_dtypes.bfloat16:
+        return not ((values.view(np.uint16) & 0x7F80) == 0x7F80).any()
+    return bool(np.isfinite(values).all())
 
 
 def put(arrays: Mapping[str, np.ndarray], part: Part, values: np.ndarray) -> None:
