@@ -441,26 +441,6 @@ def test_a_script_is_run_inside(
     assert main(["window", "run", str(tmp_path / "nothing.py")]) == 2
 
 
-def test_a_script_has_arguments_exit_codes_and_tracebacks_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    path = tmp_path / "infer.py"
-    path.write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)")
-    with pytest.raises(SystemExit) as left:
-        main(["window", "run", str(path), "--threads", "1", "--", "--n", "3", "file"])
-    assert left.value.code == 3
-    assert capsys.readouterr().out == "['--n', '3', 'file']\n"
-    path.write_text("import torch\ndef f(x):\n    return x @ torch.ones(5, 5)\nf(torch.ones(4, 4))")
-    assert main(["window", "run", str(path)]) == 1
-    told = capsys.readouterr().err
-    assert "window/commands.py" not in told
-    assert "runpy" not in told
-    assert told.startswith(f'Traceback (most recent call last):\n  File "{path}", line 4, in <mod')
-    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told
-
-
 def test_without_a_build_it_names_the_command(tmp_path: Path) -> None:
     done = script("with window.concurrent(): pass", XDG_CACHE_HOME=str(tmp_path))
     assert "PyTorch without annotations is not built" in done.stderr

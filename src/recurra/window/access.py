@@ -62,7 +62,7 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
 
 def _in_file(array: Any, address: int) -> int:
     """The number of a byte: its address, or that in the file that is mapped there."""
-    owner = array
+    owner: Any = array
     while hasattr(base := getattr(owner, "base", None), "__array_interface__"):
         owner = base
     name = getattr(owner, "filename", None)
