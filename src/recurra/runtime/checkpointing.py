@@ -130,7 +130,7 @@ class Saver:
         that is too short to save leaves them alone.
         """
         mine = {"seed": int(seed), "graph_hash": self.hash}
-        for folder in (folder for _, folder, due in self.due if due):
+        for folder in (folder for _, folder, due in self.due if any(due)):  # none at 0
             names = [f"checkpoints/{x.name}" for x in checkpoint.saved(folder)]
             own = "" if resume is None else differs(mine, checkpoint.newest_meta(folder))
             if names and overwrite and (own or resume is None):
