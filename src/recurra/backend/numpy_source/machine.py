@@ -9,8 +9,9 @@ import numpy as np
 
 from recurra.backend.count import ANY, Count, extreme, range_of
 from recurra.backend.numpy_source.code import Line
-from recurra.backend.numpy_source.stand_in import Stand, plain, without_memory
+from recurra.backend.numpy_source.stand_in import StandIn, plain, without_memory
 from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import inside, joined
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
@@ -27,11 +28,11 @@ class Names:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         # reads of points, by name: their shape without the axes of one, and how to read them so
-        self.points: dict[str, tuple[tuple[int, ...], Callable[[], Stand]]] = {}
+        self.points: dict[str, tuple[tuple[int, ...], Callable[[], StandIn]]] = {}
 
     def reshape(self, x: Any, shape: Any) -> Any:
         """A read of points is read as such, not cut out and reshaped."""
-        if not isinstance(x, Stand):
+        if not isinstance(x, StandIn):
             return np.reshape(x, shape)
         if x.shape == tuple(shape):
             return x
@@ -39,11 +40,11 @@ class Names:
         return read() if read is not None and less == tuple(shape) else np.reshape(x, shape)  # pyright: ignore
 
     def asarray(self, x: Any, dtype: Any = None) -> Any:
-        if not isinstance(x, (Stand, Count)):
+        if not isinstance(x, (StandIn, Count)):
             return np.asarray(x, dtype=dtype)
         if dtype is not None:
             dtype = np.dtype(dtype)
-        if isinstance(x, Stand) and isinstance(x.like, np.ndarray):
+        if isinstance(x, StandIn) and isinstance(x.like, np.ndarray):
             if dtype is None or dtype == x.dtype:
                 return x
             return x.astype(dtype)
@@ -96,7 +97,7 @@ class Names:
         """An array that is made of numbers: once, if it is small."""
         dtype = None if dtype is None else np.dtype(dtype)
         of = getattr(np, name)
-        if any(isinstance(x, (Stand, Count)) for x in args):
+        if any(isinstance(x, (StandIn, Count)) for x in args):
             return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
         size = int(np.prod(args[0]))
         if size <= MAX_SMALL_ELEMENTS:
@@ -117,9 +118,9 @@ class WritingMachine:
     def counted(self, name: str, span: tuple[int, int]) -> Count:
         return Count(name, span, self.number)
 
-    def number(self, c: Count) -> Stand:
+    def number(self, c: Count) -> StandIn:
         """A counted number where it meets arrays: one of Python, which takes their type."""
-        return Stand(self.writer, self.writer.atom(c), plain(c))
+        return StandIn(self.writer, self.writer.atom(c), plain(c))
 
     # ---- operators
 
@@ -148,8 +149,8 @@ class WritingMachine:
         """An operator that is called as it is, with the times that it reads."""
         w, op = self.writer, node.op
         asks = op.mentions() | {"seed"}
-        late = {k: x for k, x in env.items() if k in asks and isinstance(x, (Count, Stand))}
-        known = {k: x for k, x in env.items() if not isinstance(x, (Count, Stand))}
+        late = {k: x for k, x in env.items() if k in asks and isinstance(x, (Count, StandIn))}
+        known = {k: x for k, x in env.items() if not isinstance(x, (Count, StandIn))}
 
         def run(at: Mapping[str, Any], *xs: Any) -> Any:
             return op.run(np, {**known, **at}, *xs)
@@ -162,18 +163,18 @@ class WritingMachine:
 
     # ---- loops
 
-    def carried(self, vals: Sequence[Any]) -> list[Stand]:
+    def carried(self, vals: Sequence[Any]) -> list[StandIn]:
         """Names for what travels, bound to what it starts with."""
-        w, out = self.writer, list[Stand]()
+        w, out = self.writer, list[StandIn]()
         for x in vals:
-            stem = x.name.rstrip("0123456789") if isinstance(x, Stand) else "v"
-            like = x.like if isinstance(x, Stand) else np.asarray(plain(x))
+            stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
+            like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
             name = w.fresh(stem if stem.isidentifier() else "v")
             w.items.append(Line(name, w.owned(x), is_value=True))
-            out.append(Stand(w, name, without_memory(like)))
+            out.append(StandIn(w, name, without_memory(like)))
         return out
 
-    def move(self, names: Sequence[Stand], after: Sequence[Any]) -> None:
+    def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
         """The end of a step: what travels is what it made."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
         moved = [(n, text) for n, text in pairs if n != text]
@@ -226,9 +227,9 @@ class WritingMachine:
 
     # ---- stores
 
-    def read(self, store: Stand, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Stand:
+    def read(self, store: StandIn, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> StandIn:
         box = [
-            (_inside(self.place(s), n, full), n, full)
+            (inside(self.place(s), n, full), n, full)
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
@@ -238,44 +239,33 @@ class WritingMachine:
         self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
         return made
 
-    def cut(self, store: Stand, keys: Sequence[str], shape: tuple[int, ...]) -> Stand:
+    def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
         like = np.broadcast_to(np.zeros((), store.dtype), shape)
-        return self.writer.assign(f"{store.name}{_brackets(keys)}.copy()", like, moves=False)
+        part = f"[{key}]" if (key := joined(keys)) else ""
+        return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:
         """A place on an axis as a counted number."""
-        if not isinstance(at, Stand):
+        if not isinstance(at, StandIn):
             return at if isinstance(at, Count) else int(at)
         return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
 
-    def gather(self, store: Stand, axis: int, at: Any) -> Any:
+    def gather(self, store: StandIn, axis: int, at: Any) -> Any:
         inside = self.xp.clip(at, 0, store.shape[axis] - 1)
         return np.take(store, inside, axis=axis)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
-    def write(self, store: Stand, starts: tuple[Any, ...], value: Any) -> Stand:
+    def write(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
         keys = [":" if s is None else str(self.place(s)) for s in starts]
         self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
         return store
 
-    def write_box(self, store: Stand, starts: tuple[Any, ...], value: Any) -> Stand:
+    def write_box(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
         pairs = zip(map(self.place, starts), value.shape, strict=True)
         keys = [f"{s}:{s + n}" for s, n in pairs]
         self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
         return store
 
     def write_twice(
-        self, store: Stand, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
-    ) -> Stand:
+        self, store: StandIn, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> StandIn:
         return self.write(self.write(store, first, value), second, value)
-
-
-def _inside(start: Any, size: int, full: int) -> Any:
-    return extreme("min", extreme("max", start, 0), full - size)
-
-
-def _brackets(keys: Sequence[str]) -> str:
-    """Slices of the leading axes; axes that are whole at the end need none."""
-    found = list(keys)
-    while found and not found[-1]:
-        found.pop()
-    return f"[{', '.join(k or ':' for k in found)}]" if found else ""

@@ -22,7 +22,7 @@ import numpy as np
 from recurra.backend.count import ANY
 from recurra.backend.numpy_source.code import text_of
 from recurra.backend.numpy_source.machine import WritingMachine
-from recurra.backend.numpy_source.stand_in import Stand
+from recurra.backend.numpy_source.stand_in import StandIn
 from recurra.backend.numpy_source.writer import Writer, in_tuple
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
@@ -53,11 +53,11 @@ def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     for wanted, known in zip(names, arguments(plan, region), strict=True):
         takes.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
-            given.append(tuple(Stand(w, f"{name}[{k}]", _empty(*x)) for k, x in enumerate(known)))
+            given.append(tuple(StandIn(w, f"{name}[{k}]", _empty(*x)) for k, x in enumerate(known)))
         else:
-            given.append(Stand(w, name, _empty(*known)))
+            given.append(StandIn(w, name, _empty(*known)))
     made = function(plan, region, machine, WritingWalk)(
-        Stand(w, seed, _empty((), "uint32")), *given
+        StandIn(w, seed, _empty((), "uint32")), *given
     )
     gives = ", ".join(map(w.owned, made))
     head = f"def {region.name}({', '.join(takes)}):"

@@ -24,7 +24,7 @@ class Unwritten(TypeError):
     """An operator asks for what is known at run time only."""
 
 
-class Stand(NDArrayOperatorsMixin):
+class StandIn(NDArrayOperatorsMixin):
     """Stands for an array of the source, called `name`; `like` has its type and no memory."""
 
     def __init__(self, writer: Writer, name: str, like: Any) -> None:
@@ -104,7 +104,7 @@ def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str,
 def plain(x: Any) -> Any:
     """Arrays and numbers of the types of stand-ins and counted numbers."""
     match x:
-        case Stand():
+        case StandIn():
             return x.like
         case Count():
             return bool(x.range[0]) if x.truth else min(max(x.range[0], 0), x.range[1])

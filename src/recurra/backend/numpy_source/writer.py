@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import keyword
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ import numpy as np
 
 from recurra.backend.count import Count
 from recurra.backend.numpy_source.code import Block, Line
-from recurra.backend.numpy_source.stand_in import Stand, made_of, without_memory
+from recurra.backend.numpy_source.stand_in import StandIn, made_of, without_memory
+from recurra.backend.source_text import FreeNames
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 
 TAKEN = {"np", *dir(builtins), *keyword.kwlist}
@@ -26,27 +26,16 @@ class Writer:
 
     scope: dict[str, Any] = field(default_factory=dict[str, Any])
     items: list[Line | Block] = field(default_factory=list[Line | Block])  # of the open block
-    taken: set[str] = field(default_factory=lambda: set(TAKEN))
-    count: int = 0
-    known: list[dict[str, Stand]] = field(default_factory=lambda: [{}])  # by text, of each block
+    names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
+    known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
     # ---- names
 
     def fresh(self, stem: str) -> str:
-        """A name that is nothing else's, numbered."""
-        while True:
-            self.count += 1
-            if (name := f"{stem}{self.count}") not in self.taken:
-                self.taken.add(name)
-                return name
+        return self.names.fresh(stem)
 
     def named(self, wanted: str) -> str:
-        """A free name like the wanted one."""
-        stem = re.sub(r"\W|^(?=\d)", "_", wanted, flags=re.ASCII) or "_"
-        while stem in self.taken:
-            stem += "_"
-        self.taken.add(stem)
-        return stem
+        return self.names.named(wanted)
 
     def bound(self, x: Any, stem: str) -> str:
         """The name of an object that the source finds in its scope."""
@@ -69,7 +58,7 @@ class Writer:
 
     def show(self, x: Any) -> str:
         match x:
-            case Stand():
+            case StandIn():
                 return x.name
             case Count():
                 return str(x)
@@ -103,7 +92,7 @@ class Writer:
         func: Callable[..., Any],
         args: Sequence[Any],
         options: Mapping[str, Any],
-        *mine: Stand,
+        *mine: StandIn,
     ) -> Any:
         """What a call gives: a stand-in, or the answer if that is known."""
         given = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
@@ -121,7 +110,7 @@ class Writer:
             return like  # of the type alone: a shape, a rank
         return self.assign(text, like)
 
-    def assign(self, text: str, like: Any, stem: str = "x", moves: bool = True) -> Stand:
+    def assign(self, text: str, like: Any, stem: str = "x", moves: bool = True) -> StandIn:
         """A line; one that `moves`, and is small, is written once, however often it is asked for,
         and before the loops in which it is the same."""
         moves = moves and np.size(like) <= MAX_SMALL_ELEMENTS
@@ -130,7 +119,7 @@ class Writer:
                 return known[text]
         name = self.fresh(stem)
         self.items.append(Line(name, text, moves=moves))
-        made = Stand(self, name, without_memory(like))
+        made = StandIn(self, name, without_memory(like))
         if moves:
             self.known[-1][text] = made
         return made
@@ -141,7 +130,7 @@ class Writer:
     def rename(self, x: Any, wanted: str) -> None:
         """What the last line made is the value of a statement, and is called like it."""
         last = self.items[-1] if self.items else None
-        if isinstance(x, Stand) and isinstance(last, Line) and last.name == x.name:
+        if isinstance(x, StandIn) and isinstance(last, Line) and last.name == x.name:
             last.name = x.name = self.named(wanted)
             last.is_value = True
 
@@ -160,7 +149,7 @@ class Writer:
     def keep(self, x: Any) -> None:
         """A read that is the value of a statement."""
         last = next((it for it in reversed(self.items) if isinstance(it, Line) and it.name), None)
-        if isinstance(x, Stand) and last is not None and last.name == x.name:
+        if isinstance(x, StandIn) and last is not None and last.name == x.name:
             last.is_value = True
 
     @contextmanager
