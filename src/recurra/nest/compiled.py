@@ -26,6 +26,7 @@ from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, con
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
 from recurra.nest.team import Team, available, shared
+from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
 DTYPES = {
@@ -75,7 +76,11 @@ def compile(
         raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
     known = kept.load(problem, on.name, threads or 1) if schedule is None else None
     if known is not None:
-        return Contraction(known.nest, on, threads)
+        try:
+            return Contraction(known.nest, on, threads)
+        except ScheduleError as error:  # kept by another version, or by hand
+            why = f"{known.nest.order!r} cannot be compiled: {error.what}"
+            tell_once(f"the kept nest {why}; the standard tile is used")
     nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
     if threads is not None and threads > 1 and not nest.parallel:
         raise ScheduleError(

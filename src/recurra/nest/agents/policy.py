@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
+from recurra.nest import kept
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import Problem
@@ -114,12 +115,14 @@ def shipped(on: Target) -> Path | None:
 
 
 def proposed(problem: Problem, on: Target | None = None) -> Nest:
-    """The nest at which the shipped policy ends, in milliseconds: nothing is measured.
+    """Return the kept nest of a problem, or the one at which the shipped policy ends.
 
-    It was trained on matrix products. Raises RecurraError where there is none for this target, or
-    the problem has more loops than it knows of.
+    Nothing is measured: it takes milliseconds. The policy was trained on matrix products. Raises
+    RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
     on = on or target()
+    if (known := kept.load(problem, on.name)) is not None:
+        return known.nest
     if (path := shipped(on)) is None:
         raise RecurraError(
             f"no policy for {on} comes with the package",
