@@ -178,7 +178,7 @@ def test_standard_orders() -> None:
     assert standard(catalogue.matmul(208, 128, 176), AVX2).packs == ()  # rows lie in all sets
     assert standard(catalogue.matmul(32, 128, 128), AVX2).packs == ()  # too seldom read again
     far = catalogue.matmul(512, 2**17, 128)
-    assert standard(far, AVX2).packs == ()  # too large for the stack
+    assert standard(far, AVX2).packs == ()  # too large
     across = [standard(p, AVX512).order for p in STANDARD[12:]]
     assert across == [
         "c/48 [B] a/7 b a c | a c",

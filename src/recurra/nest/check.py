@@ -23,7 +23,7 @@ from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
 from recurra.nest.meaning import Array, evaluate, sampled
-from recurra.nest.native import Code, encode, function
+from recurra.nest.native import Code, encode, function, linked
 from recurra.nest.problem import Access
 from recurra.nest.target import TARGETS
 from recurra.supervised.processes import environment
@@ -81,7 +81,7 @@ def main() -> None:
     nest, code = parse(task["nest"]), bytes.fromhex(task["code"])
     if code:
         tensors = len(nest.problem.inputs) + 1
-        loaded = Code(code)
+        loaded = Code(linked(code) if nest.packs else code)
         call = function(loaded.address, tensors, loaded)
     else:
         from recurra.nest.llvm import LlvmKernel, host

@@ -122,3 +122,7 @@ class Team:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "recurra-nest")
+
+
+if hasattr(os, "register_at_fork"):  # a child has the pools of its parent, and none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
