@@ -229,7 +229,8 @@ READ_ONLY.flags.writeable = False
          "  hint: copy it"),
         ((A, B), READ_ONLY, "C is read-only\n  hint: out=array.copy()"),
         ((A, B), torch.zeros(4, 6), "all arrays of a call are of one kind\n"
-         "  given: ['NumPy', 'Torch']"),
+         "  given: NumPy, NumPy, Torch\n"
+         "  hint: convert them: torch.from_numpy(array), or tensor.numpy()"),
         (
             (torch.zeros(4, 5, requires_grad=True), torch.zeros(5, 6)),
             None,
