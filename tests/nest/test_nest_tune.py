@@ -1,4 +1,4 @@
-"""`recurra tune`: what it prints, writes and refuses. Only the budget of time depends on a speed, with room."""
+"""`recurra tune`: what it prints, writes and refuses, and that it keeps to its time."""
 
 from __future__ import annotations
 
