@@ -30,7 +30,7 @@ from recurra.nest.canonical_form import canonical_form
 from recurra.nest.loops import Nest, parse
 from recurra.nest.problem import Problem
 from recurra.support.notices import tell_once
-from recurra.support.private_files import user_cache_folder
+from recurra.support.private_files import cache_folder
 
 FORMAT = 1
 LARGEST = 2**20  # bytes of an entry: a hundred times as many as the longest nest takes
@@ -51,8 +51,8 @@ class Kept:
 
 
 def folder() -> Path:
-    """RECURRA_KERNELS, or recurra/kernels where the user's caches are."""
-    return config().kernels or user_cache_folder() / "recurra" / "kernels"
+    """RECURRA_KERNELS, or recurra/kernels where caches are."""
+    return config().kernels or cache_folder() / "recurra" / "kernels"
 
 
 def path(problem: Problem, target: str, threads: int = 1) -> Path:

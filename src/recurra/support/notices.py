@@ -47,7 +47,12 @@ def _tell(what: str) -> None:
         print(f"recurra: {what}", file=out, flush=True)
 
 
+def tell(line: str) -> None:
+    """Print a line on standard error."""
+    print(f"recurra: {line}", file=sys.stderr, flush=True)
+
+
 @cache
 def tell_once(line: str) -> None:
     """Print a line on standard error, the first time that it is told."""
-    print(f"recurra: {line}", file=sys.stderr)
+    tell(line)

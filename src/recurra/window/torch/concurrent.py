@@ -349,7 +349,7 @@ def _before_fork() -> None:
 def _in_child() -> None:
     global _lock
     _lock = threading.Lock()  # whoever held it may not be here
-    module = sys.modules.get(TORCH.module)
+    module = sys.modules.get(TORCH.name)
     if module is not None:
         module.forked()
     _native.clear()
