@@ -53,7 +53,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "learn priorities over all models, and say how good on unseen ones",
     ),
     "map library": ("recurra.mapping.commands:Library", "the models that mappings are measured on"),
-    "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping, for an image"),
+    "map build": (
+        "recurra.mapping.commands:Build",
+        "build the native engine of mapping, for an image",
+    ),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 
