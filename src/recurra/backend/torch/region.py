@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import prod
 from types import MappingProxyType
@@ -38,7 +37,7 @@ from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
 from recurra.program.ended import endings
 from recurra.program.execute import Reading
-from recurra.program.function import arguments, function, times, zeros
+from recurra.program.function import arguments, function, times, with_local_stores, zeros
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram, single_launch
@@ -82,21 +81,10 @@ class TorchBackend:
         )
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """Stores that a region has for itself are made by the launch, and given to its code."""
         if not region.local:
             return self.coded(plan, region)
-        n, local = len(region.local), [plan.stores[s] for s in region.local]
-        stores = (*region.stores, *region.local)
-        code = self.coded(plan, replace(region, stores=stores, local=()))
-        before_reads = (
-            1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
-        )
-
-        def launch(*given: Any) -> tuple[Any, ...]:
-            mine = (zeros(plan, s, self.machine) for s in local)
-            return code(*given[:before_reads], *mine, *given[before_reads:])[:-n]
-
-        return launch
+        code = partial(self.coded, plan)
+        return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
 
     def coded(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """The code of a region that is given all of its stores."""
