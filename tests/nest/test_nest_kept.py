@@ -216,6 +216,21 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> Non
         save(entry())
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_what_cannot_be_kept_is_told(
+    more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is not lost with the store."""
+    monkeypatch.setenv("RECURRA_KERNELS", "/proc/none")
+    words = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.1", *more]
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert "m<24 k<16 n<40" in shown.out
+    assert "cannot be written" in shown.err
+    if more:
+        assert json.loads(shown.out)["kept"] is None
+
+
 def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     save(entry())
 

@@ -22,7 +22,7 @@ from recurra.nest.check import Examination
 from recurra.nest.einsum import from_sizes
 from recurra.nest.kept import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.measure import Evaluator, Standing, compared, verified
+from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
@@ -34,7 +34,9 @@ from recurra.nest.team import shared
 Tell = Callable[[float, float, int], None]
 
 FINALISTS = 3  # of each search
-TILED, SEARCHED, PACKED, VERIFIED = 0.3, 0.6, 0.7, 0.85  # of the time, until then; then compared
+TILED, SEARCHED, PACKED = 0.3, 0.6, 0.7  # of the time, until then; the rest is for the finalists
+VERIFIED = 0.5  # of the rest, until then; then they are compared
+LEAST_S = 0.5  # seconds for checking and comparing: less does not tell finalists apart
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,13 @@ def tuned(
     nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
     evaluate(nests["standard"])  # what takes far longer than this is not measured to the end
     nests.update(_tiles(problem, evaluate, lambda: budget.left(TILED) > 0))
+    short = evaluate.best is not None and evaluate.best < LONG  # then a nest takes no time
     results: list[Found] = []
     for start, name in (("untiled", "found"), ("standard", "refined")):
+        begin = start if short or budget.left(SEARCHED) > 0 else "standard"
         result = searched(
             strategy(search),
-            replace(nests[start if budget.left(SEARCHED) > 0 else "standard"], packs=()),
+            replace(nests[begin], packs=()),  # annotations come last
             evaluate,
             actions or Actions(),
             seconds=max(0.0, budget.left(SEARCHED)) / (2 - len(results)),
@@ -120,9 +124,9 @@ def tuned(
         )
         results.append(result)
         good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
-        for k, order in enumerate(good[:FINALISTS]):
+        for k, order in enumerate(good[: FINALISTS if begin == start else 0]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
-    for nest in takewhile(lambda _: budget.left(SEARCHED) > 0, (beside or {}).values()):
+    for nest in takewhile(lambda _: short or budget.left(SEARCHED) > 0, (beside or {}).values()):
         evaluate(nest)
     known = [name for name, nest in nests.items() if evaluate.knows(nest)] or ["standard"]
     ranked = sorted(known, key=lambda name: -evaluate(nests[name]))
@@ -134,14 +138,17 @@ def tuned(
         teams = {f"{name}, {threads} threads": shared(nests[name], threads) for name in ranked}
         nests.update({name: x for name, x in teams.items() if x is not None})
         ranked = [*(name for name in teams if name in nests), *ranked]
-    finalists = _verified({name: nests[name] for name in ranked}, on, threads, budget)
+    rest = Budget(max(LEAST_S, budget.left()))
+    finalists = _verified(
+        {name: nests[name] for name in ranked}, on, threads, lambda: rest.left(VERIFIED) > 0
+    )
     nests = {name: nest for name, nest in nests.items() if name in finalists}
     standings = compared(
         list(nests.values()),
         on,
         threads=threads,
         workload=evaluate.workload,
-        more=lambda: budget.left() > 0,
+        more=lambda: rest.left() > 0,
     )
     pairs = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
     found, refined = results
@@ -168,15 +175,17 @@ class Budget:
         return share * self.seconds - (time.perf_counter() - self.begin)
 
 
-def _verified(nests: Mapping[str, Nest], on: Target, threads: int, budget: Budget) -> set[str]:
-    """Return the names of nests that were compared with the oracle, in order, while there is time.
+def _verified(
+    nests: Mapping[str, Nest], on: Target, threads: int, more: Callable[[], bool]
+) -> set[str]:
+    """Return the names of nests that were compared with the oracle, in order, while `more` says so.
 
     Raises KernelError if the code of one is wrong.
     """
     found = set[str]()
     examination = Examination(next(iter(nests.values())).problem, at_end=True)
     for name, nest in nests.items():
-        if found and budget.left(VERIFIED) <= 0:
+        if found and not more():
             break
         verified(nest, on, threads, examination)
         found.add(name)
@@ -257,9 +266,17 @@ class Tune:
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")
-        kept = self.kept(best) if self.keep else None
+        failed: RecurraError | None = None
+        kept = None
+        try:
+            kept = self.kept(best) if self.keep else None
+        except RecurraError as error:  # what was found is told all the same
+            failed = error
         told = json.dumps({**best.report(), "kept": kept}) if self.json else _told(best)
-        print(told if self.json or not self.keep else f"{told}\n\n{_keeping(kept)}")
+        has_place = self.keep and not self.json and not failed
+        print(f"{told}\n\n{_keeping(kept)}" if has_place else told)
+        if failed:
+            raise failed
         return 0
 
     def kept(self, best: Tuned) -> str | None:
