@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import signal
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from recurra.config import config
+from recurra.nest import kept
 from recurra.support import cxx_toolchain, native_extension, notices
 from recurra.support.cxx_toolchain import COMPILERS, BuildError
 from recurra.support.native_extension import WORK, Extension, build, find
@@ -92,6 +95,37 @@ def test_a_folder_of_ones_own(extension: Extension, tmp_path: Path) -> None:
     assert path.is_relative_to(tmp_path / "image")
     assert find(extension, tmp_path / "image") == path
     assert find(extension) is None
+
+
+def test_one_folder_for_all(
+    extension: Extension, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs, tuned nests and native builds are below the same one, given or the user's."""
+    monkeypatch.delenv("RECURRA_KERNELS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    for given, place in ((str(tmp_path / "given"), "given"), ("", "mine"), ("0", "mine")):
+        monkeypatch.setenv("RECURRA_CACHE", given)
+        assert kept.folder() == tmp_path / place / "recurra" / "kernels"
+        assert build(extension).is_relative_to(tmp_path / place / "recurra" / "native")
+        assert config().cache == (None if given == "0" else tmp_path / place)
+
+
+def test_where_there_are_no_locks(
+    extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on some file systems of a network: who works there is left alone."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = build(extension)
+    path.unlink()
+    other = path.parent / f"{WORK}of-another"
+    other.mkdir()
+    monkeypatch.setattr(fcntl, "flock", none)
+    assert answer(build(extension)) == 42
+    assert other.exists()
 
 
 CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Extension], object]] = {

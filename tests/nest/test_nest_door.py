@@ -159,6 +159,17 @@ def test_refusals_are_told(
     assert why in line
 
 
+def test_another_kind_of_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_once.cache_clear()
+    monkeypatch.setattr(door, "runnable", list)
+    for _ in range(2):
+        assert contraction("ab,bc->ac", [(64, 64), (64, 64)]) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("recurra: contractions have no kernels: this processor runs none of ")
+
+
 @pytest.mark.parametrize(("whole", "used"), [(0.5, False), (2.0, True)])
 def test_what_decides_is_the_code_around(
     whole: float, used: bool, monkeypatch: pytest.MonkeyPatch

@@ -80,9 +80,9 @@ def compile(
     if known is not None:
         try:
             return Contraction(known.nest, on, threads)
-        except ScheduleError as error:  # kept by another version, or by hand
-            why = f"{known.nest.order!r} cannot be compiled: {error.what}"
-            tell_once(f"the kept nest {why}; the standard tile is used")
+        except (ScheduleError, RecursionError) as error:  # kept by another version, or by hand
+            why = " ".join(str(error).split())
+            tell_once(f"a kept nest cannot be compiled: {why}; the standard tile is used")
     nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
     if threads is not None and threads > 1 and not nest.parallel:
         raise ScheduleError(

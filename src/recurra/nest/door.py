@@ -27,7 +27,7 @@ from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
 from recurra.nest.native import Code
 from recurra.nest.problem import contiguous
-from recurra.nest.target import runnable
+from recurra.nest.target import TARGETS, runnable
 from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
 from recurra.support.notices import tell_once
 
@@ -80,7 +80,10 @@ def contraction(
     parts = inputs.split(",")
     indices = set("".join(parts))
     doubled = any(len(set(p)) < len(p) for p in parts)
-    if doubled or not indices - set(out) or len(parts) >= len(ARGUMENTS) or not runnable():
+    if doubled or not indices - set(out) or len(parts) >= len(ARGUMENTS):
+        return None
+    if not runnable():
+        tell_once(f"contractions have no kernels: this processor runs none of {', '.join(TARGETS)}")
         return None
     if not all(parts) or any(0 in shape for shape in shapes) or len(indices) > 8:
         return None

@@ -86,10 +86,11 @@ def build(extension: Extension, folder: Path | None = None) -> Path:
     target = root / _key(extension) / (_compiler(extension) or "") / extension.file
     try:
         make_folder(target.parent, given)
-        with _locked(target.parent, f"waiting for another process that builds {extension.what}"):
+        waiting = f"waiting for another process that builds {extension.what}"
+        with _locked(target.parent, waiting) as alone:
             if (there := find(extension, folder)) is not None:
                 return there
-            for left in target.parent.glob(f"{WORK}*"):  # by whoever was killed
+            for left in target.parent.glob(f"{WORK}*") if alone else ():  # by who was killed
                 shutil.rmtree(left, ignore_errors=True)
             tell(f"building {extension.what}, once")
             with tempfile.TemporaryDirectory(prefix=WORK, dir=target.parent) as work:
@@ -180,12 +181,15 @@ def _keep(made: Path, target: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path, waiting: str) -> Generator[None]:
-    """Hold the lock of a folder, which ends with the process; tell of a wait."""
+def _locked(folder: Path, waiting: str) -> Generator[bool]:
+    """Hold the lock of a folder, which ends with the process; tell of a wait.
+
+    Yield whether it is held: where there are no locks, who moves its build last has it.
+    """
     try:
         import fcntl
-    except ImportError:  # whoever is last to move its build has it
-        yield
+    except ImportError:
+        yield False
         return
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -194,7 +198,10 @@ def _locked(folder: Path, waiting: str) -> Generator[None]:
         except BlockingIOError:
             tell(waiting)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        except OSError:
+            yield False
+            return
+        yield True
     finally:
         os.close(handle)
 
