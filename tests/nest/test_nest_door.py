@@ -14,9 +14,12 @@ import recurra as rc
 from recurra.backend.choose import backend_of
 from recurra.backend.jax import tuned
 from recurra.errors import RecurraError
-from recurra.nest import door, problem
+from recurra.nest import door, kept, problem
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.door import Choice, Handler, contraction
+from recurra.nest.einsum import from_sizes as problem_of
+from recurra.nest.loops import scheduled
+from recurra.nest.target import runnable
 from recurra.report.page import kernels
 from recurra.support.notices import tell_once
 
@@ -123,6 +126,18 @@ def test_layouts_of_torch() -> None:
 )
 def test_what_is_asked_for(labels: str, shapes: list[tuple[int, ...]], there: bool) -> None:
     assert (contraction(labels, shapes) is not None) == there
+
+
+@DOORS
+def test_programs_use_what_was_tuned(backend: str) -> None:
+    """Whatever the letters of `recurra tune`, and whichever operand came first."""
+    p = problem_of("yx,zy->zx", dict(x=64, y=64, z=64))
+    on = str(runnable()[0])
+    kept.save(kept.Kept(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs"))
+    ours = program(backend)
+    ours.run()
+    (row,) = ours.backend.contraction_rows
+    assert row["schedule"] == "c/32 a/2 b a c | c a"
 
 
 @DOORS
