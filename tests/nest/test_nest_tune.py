@@ -53,8 +53,9 @@ def test_seconds_are_a_budget(p: Problem, seconds: float, at_most: float) -> Non
 
 def test_no_time_at_all() -> None:
     """The standard nest is measured and checked, whatever the time; small ones beside it, too."""
-    found = tuned(catalogue.matmul(512, 512, 512), seconds=1e-9)
-    assert {*found.finalists} == {"standard", "refined"}
+    found = tuned(catalogue.matmul(1024, 1024, 1024), seconds=1e-9)
+    assert found.finalists
+    assert {*found.finalists} <= {"standard", "refined"}  # which are one nest
     assert all(standing.gflops > 0 for _, standing in found.finalists.values())
     assert found.measured == 1
     short = tuned(catalogue.matmul(16, 16, 16), seconds=1e-9)

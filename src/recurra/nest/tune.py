@@ -138,10 +138,13 @@ def tuned(
         teams = {f"{name}, {threads} threads": shared(nests[name], threads) for name in ranked}
         nests.update({name: x for name, x in teams.items() if x is not None})
         ranked = [*(name for name in teams if name in nests), *ranked]
+    oracle = Examination(problem, at_end=True)
     rest = Budget(max(LEAST_S, budget.left()))
-    finalists = _verified(
-        {name: nests[name] for name in ranked}, on, threads, lambda: rest.left(VERIFIED) > 0
-    )
+    finalists = set[str]()
+    for name in ranked:
+        if rest.left(VERIFIED) > 0 or not finalists:
+            verified(nests[name], on, threads, oracle)
+            finalists.add(name)
     nests = {name: nest for name, nest in nests.items() if name in finalists}
     standings = compared(
         list(nests.values()),
@@ -173,23 +176,6 @@ class Budget:
     def left(self, share: float = 1.0) -> float:
         """Return what is left of a share of them; negative if more was spent."""
         return share * self.seconds - (time.perf_counter() - self.begin)
-
-
-def _verified(
-    nests: Mapping[str, Nest], on: Target, threads: int, more: Callable[[], bool]
-) -> set[str]:
-    """Return the names of nests that were compared with the oracle, in order, while `more` says so.
-
-    Raises KernelError if the code of one is wrong.
-    """
-    found = set[str]()
-    examination = Examination(next(iter(nests.values())).problem, at_end=True)
-    for name, nest in nests.items():
-        if found and not more():
-            break
-        verified(nest, on, threads, examination)
-        found.add(name)
-    return found
 
 
 def _later(tell: Tell, before: Sequence[Found]) -> Tell:

@@ -20,7 +20,7 @@ from recurra.errors import RecurraError
 
 COMPILERS = ("g++", "clang++", "c++")
 ANSWER_S = 20.0  # seconds of wall clock: to tell its version a compiler needs a hundredth of one
-BUILD_S = 600.0  # seconds of wall clock: the largest extension takes one minute on a busy core
+BUILD_S = 300.0  # seconds of wall clock: the largest extension takes one minute on a busy core
 
 
 class BuildError(RecurraError):
