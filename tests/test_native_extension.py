@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -392,6 +393,38 @@ def test_a_full_disk(extension: Extension, tmp_path: Path, limit: int) -> None:
     assert "answer.so" not in cache(tmp_path)
     assert find(extension) is None
     assert answer(build(extension)) == 42
+
+
+DISK = """
+mount -t tmpfs -o size=$2 tmpfs "$1" || exit 77
+shift 2
+"$@"
+code=$?
+find "$RECURRA_CACHE" -name "*.so"
+exit $code
+"""
+
+
+@pytest.mark.parametrize(("size", "fits"), [("4k", False), ("12k", False), ("1m", True)])
+def test_a_small_disk(extension: Extension, tmp_path: Path, size: str, fits: bool) -> None:
+    """A real one, where this user may mount any: what does not fit leaves nothing behind."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", BUILDER, str(extension.source), "0"]
+    (tmp_path / "cache").mkdir()
+    disk = ["unshare", "-rm", "sh", "-c", DISK, "sh", str(tmp_path / "cache"), size]
+    try:
+        done = subprocess.run([*disk, *command], env=env, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare")
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this user may not mount a disk")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if fits else 1), done.stderr
+    if fits:
+        assert len(set(done.stdout.split())) == 1
+    else:
+        assert re.search("BuildError: .*\n.*No space left", done.stderr)
+        assert done.stdout == ""
 
 
 @pytest.mark.parametrize("place", ["a file", "/proc/none"])

@@ -8,6 +8,7 @@ A compiler that does not answer is given up, together with all that it has start
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -21,6 +22,7 @@ from recurra.errors import RecurraError
 COMPILERS = ("g++", "clang++", "c++")
 ANSWER_S = 20.0  # seconds of wall clock: to tell its version a compiler needs a hundredth of one
 BUILD_S = 300.0  # seconds of wall clock: the largest extension takes one minute on a busy core
+_WRONG = re.compile(r"error|failed|cannot|No space", re.IGNORECASE)  # in what compilers say
 
 
 class BuildError(RecurraError):
@@ -74,7 +76,7 @@ def build(target: Path, arguments: Sequence[str]) -> Path:
     code, told = _run(command, BUILD_S)
     if code or not target.exists():
         lines = told.splitlines()
-        first = [x for x in lines if "error" in x.lower()][:3]
+        first = [x for x in lines if _WRONG.search(x)][:3]
         raise BuildError(
             f"{words[0]} could not build {target.name}",
             facts="\n  ".join(first or lines[-3:]) or f"it ended with {code}",
