@@ -20,7 +20,7 @@ from pathlib import Path
 from recurra.errors import RecurraError
 
 COMPILERS = ("g++", "clang++", "c++")
-ANSWER_S = 20.0  # seconds of wall clock: to tell its version a compiler needs a hundredth of one
+ANSWER_S = 10.0  # seconds of wall clock: to tell its version a compiler needs a hundredth of one
 BUILD_S = 300.0  # seconds of wall clock: the largest extension takes one minute on a busy core
 _WRONG = re.compile(r"error|failed|cannot|No space", re.IGNORECASE)  # in what compilers say
 
