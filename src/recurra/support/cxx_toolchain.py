@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from recurra.errors import RecurraError
@@ -136,6 +137,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
 
 def _kill(process: subprocess.Popen[str]) -> None:
     if hasattr(os, "killpg"):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own, and is not waited for
+        with suppress(ProcessLookupError, PermissionError):  # it may have ended just now
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
     else:
         process.kill()
