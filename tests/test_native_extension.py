@@ -235,12 +235,17 @@ def test_what_the_compiler_says(
     assert cache(tmp_path) == []
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+def has_ended(pid: int) -> bool:
+    """Does a process that was killed end soon? It may have to wait for a processor."""
+    for _ in range(500):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
 
 
 @pytest.mark.parametrize("when", ["asked", "at work"])
@@ -251,11 +256,11 @@ def test_a_compiler_that_hangs(
     answers = f'[ "$1" = --version ] && exec {REAL} --version' if when == "at work" else ""
     hung = script(tmp_path / "hung", f"{answers}\nsleep 1000 &\necho $! > {tmp_path}/pid\nwait")
     monkeypatch.setenv("CXX", str(hung))
-    monkeypatch.setattr(cxx_toolchain, "ANSWER_S", 10.0 if when == "at work" else 1.0)
-    monkeypatch.setattr(cxx_toolchain, "BUILD_S", 1.0)
-    with pytest.raises(BuildError, match=r"hung hangs\n  .* did not end within 1 s"):
+    monkeypatch.setattr(cxx_toolchain, "ANSWER_S", 10.0 if when == "at work" else 2.0)
+    monkeypatch.setattr(cxx_toolchain, "BUILD_S", 2.0)
+    with pytest.raises(BuildError, match=r"hung hangs\n  .* did not end within 2 s"):
         build(extension)
-    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert has_ended(int((tmp_path / "pid").read_text()))
     assert cache(tmp_path) == []
     monkeypatch.delenv("CXX")
     assert answer(build(extension)) == 42
@@ -378,7 +383,7 @@ def test_an_interrupt_ends_the_compiler(extension: Extension, tmp_path: Path) ->
     stopped.send_signal(signal.SIGINT)
     _, told = stopped.communicate(timeout=20)
     assert "KeyboardInterrupt" in told
-    assert not is_alive(int(pid.read_text()))
+    assert has_ended(int(pid.read_text()))
     assert cache(tmp_path) == []
 
 
