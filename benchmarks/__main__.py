@@ -12,7 +12,7 @@ from recurra.bench import harness, machine
 from recurra.bench.parts import named
 from recurra.errors import RecurraError
 
-SUITES = ("launch", "programs")
+SUITES = ("host", "launch", "programs")
 
 
 def main(arguments: list[str]) -> int:
