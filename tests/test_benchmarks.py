@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import benchmarks.host
 import benchmarks.launch
 import benchmarks.programs
 from benchmarks.table import markdown
@@ -48,7 +49,19 @@ def test_a_program_from_a_paper_agrees_with_the_form_by_hand(name: str) -> None:
     expect_agreement(Workload("programs", name), "jax", "jax")
 
 
-@pytest.mark.parametrize("suite", ["launch", "programs"])
+@pytest.mark.parametrize("name", benchmarks.host.NAMES)
+@pytest.mark.usefixtures("hasty_xla")
+def test_both_forms_step_the_environment_as_often_as_asked(name: str) -> None:
+    workload = Workload("host", name)
+    sizes = workload.sizes(small=True)
+    for run in (workload.program("jax", sizes).run, workload.by_hand("jax", sizes)):
+        made = as_numpy(run(3))
+        assert made["reward"].sum() == sizes["steps"]
+        assert 1 <= made["ended"].sum() <= sizes["steps"] // 8
+        assert made["reward"].shape == made["ended"].shape
+
+
+@pytest.mark.parametrize("suite", ["host", "launch", "programs"])
 def test_every_file_of_a_suite_is_in_its_list(suite: str) -> None:
     module = getattr(benchmarks, suite)
     files = {path.stem for path in (ROOT / "benchmarks" / suite).glob("*.py")}
