@@ -22,13 +22,14 @@ from recurra.errors import Loc, ShapeError, here
 from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.frozen import Frozen
 from recurra.ir.op import Op
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(Frozen):
     """lo <= q < hi in steps of `step`; becomes a leading axis of the value read.
 
     With `pad`, the axis always has that many elements: what lies past `hi` reads as zero, or, where
@@ -73,7 +74,7 @@ def index_at(e: Index, by: Mapping[str, Expr | int]) -> Index:
     return e.at(by) if isinstance(e, Slice) else substitute(e, by)
 
 
-def index_symbols(e: Index) -> set[str]:
+def index_symbols(e: Index) -> frozenset[str]:
     return symbols(e.lo) | symbols(e.hi) if isinstance(e, Slice) else symbols(e)
 
 
@@ -84,7 +85,7 @@ def spelled(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Ref:
+class Ref(Frozen):
     """A read of equation `name`, one index per dim of its domain."""
 
     name: str

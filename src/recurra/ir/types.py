@@ -12,6 +12,7 @@ import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy k
 
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
+from recurra.ir.frozen import Frozen
 
 NUMPY_NAME = {
     "f64": "float64",
@@ -133,7 +134,7 @@ AnyType = Type | Tuple
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Frozen):
     """lo <= dim < hi"""
 
     dim: str
@@ -143,30 +144,30 @@ class Range:
     def __str__(self) -> str:
         return f"{self.dim}<{self.hi}" if self.lo == 0 else f"{self.lo}<={self.dim}<{self.hi}"
 
-    @property
+    @cached_property
     def sym(self) -> Sym:
         return Sym(self.dim)
 
     def size(self, env: Env) -> int:
         return max(0, evaluate(self.hi, env) - evaluate(self.lo, env))
 
-    @property
+    @cached_property
     def is_point(self) -> bool:
         """Has it one point whatever the bounds?"""
         return lin([(self.hi, 1), (self.lo, -1)]) == 1
 
-    @property
+    @cached_property
     def edges(self) -> tuple[Expr, Expr]:
         """lo <= dim and dim < hi."""
         return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
 
-    def mentions(self) -> set[str]:
+    def mentions(self) -> frozenset[str]:
         """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""
         return symbols(self.lo) | symbols(self.hi)
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(Frozen):
     """Temporal points: one range per dim, in the order the dims were declared.
 
     A box, but for ranges whose ends mention dims before them: t<T, tj<t//8+1.
@@ -216,9 +217,11 @@ def is_shift(e: Any, dim: str) -> int | None:
     """c where `e` is dim + c, else None."""
     if isinstance(e, Sym) and e.name == dim:
         return 0
-    if isinstance(e, Lin) and e.terms == ((Sym(dim), 1),):
-        return e.const
-    return None
+    match e:
+        case Lin(terms=((Sym(name=name), 1),), const=const) if name == dim:
+            return const
+        case _:
+            return None
 
 
 def mentions(e: Any, dim: str) -> bool:

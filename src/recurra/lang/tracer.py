@@ -121,7 +121,7 @@ class Tracer:
         if name in self.nodes:
             self.rename({name: self.fresh(name)})
 
-    def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
+    def domain(self, dims: Collection[str], ranges: dict[str, Range] | None = None) -> Domain:
         """The box over `dims` in declared order; `ranges` overrides the declared ones."""
         ranges = ranges or {}
         return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))

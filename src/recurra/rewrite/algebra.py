@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import FALSE, TRUE, mul, symbols
+from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
@@ -44,7 +44,7 @@ def plain_merge(n: Node, g: Rewriting) -> Ref | None:
 def dead_branch(n: Node, g: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(n.op, Merge)
-    known = [decided(n.domain.of(symbols(c)), c, g.sizes) for c in n.op.when]
+    known = [decided(n.domain, c, g.sizes) for c in n.op.when]
     live = [k for k, c in enumerate(known) if c != FALSE]
     if not live or len(live) == len(n.args):
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from recurra.analysis.demand import is_even
 from recurra.cost.guards import guards
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTERED_ELEMENT_NS
@@ -243,6 +244,8 @@ def granularity(
 def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
     """Equations that a loop over a dim runs at few of its points, and those that read them there:
     as an axis it would have all of them."""
+    if is_even(graph, dim):
+        return set()
     rare = {n for n, c in guards(graph, sizes).items() if dim in symbols(c)}
     return rare.union(r.name for n in rare for r, _ in graph.readers[n])
 

@@ -121,7 +121,7 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, 
     if not isinstance(m.op, Merge) or dim not in m.domain or len(m.op.when) != 2:
         return 0
     r, when = m.domain[dim], m.op.when[0]
-    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != {dim}:
+    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != frozenset((dim,)):
         return 0
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
     boxes = split_boxes(Domain((r,)), when, sizes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 from recurra.ir.expr import (
@@ -48,19 +49,30 @@ class Box:
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
     """Disjoint boxes that together are the points at which the condition holds, none empty."""
-    found = tuple(islice(_split(Box(domain), condition, sizes), MAX_BOXES + 1))
-    if len(found) > MAX_BOXES:
-        return (Box(domain, condition),)
-    return found
+    named = symbols(condition).union(*(r.mentions() for r in domain))
+    return _boxes(domain, condition, tuple((n, sizes[n]) for n in sorted(named & sizes.keys())))
+
+
+@lru_cache(maxsize=1 << 16)
+def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
+    """`split_boxes`, for the bounds that are mentioned: equations have few domains and branches."""
+    found = tuple(islice(_split(Box(domain), condition, dict(sizes)), MAX_BOXES + 1))
+    return found if len(found) <= MAX_BOXES else (Box(domain, condition),)
 
 
 def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere."""
-    named = symbols(condition).union(*(r.mentions() for r in domain))
-    if condition in (TRUE, FALSE) or named - set(domain.dims) - sizes.keys():
+    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere.
+
+    Dims that it does not mention are taken to have points.
+    """
+    if condition in (TRUE, FALSE):
         return condition
-    boxes = split_boxes(domain, condition, sizes)
-    return TRUE if boxes == (Box(domain),) else condition if boxes else FALSE
+    mine = domain.of(symbols(condition))
+    named = symbols(condition).union(*(r.mentions() for r in mine))
+    if named - set(mine.dims) - sizes.keys():
+        return condition
+    boxes = split_boxes(mine, condition, sizes)
+    return TRUE if boxes == (Box(mine),) else condition if boxes else FALSE
 
 
 def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
