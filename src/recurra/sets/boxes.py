@@ -76,10 +76,9 @@ def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
 
 
 def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition without the parts that hold everywhere in a domain; FALSE if it never holds."""
+    """The condition without the parts that hold everywhere in a domain; FALSE if one never does."""
     if isinstance(condition, Logic) and condition.op == "&" and condition.args:
-        parts = (simplified(domain, x, sizes) for x in condition.args)
-        return decided(domain, both(*parts), sizes)
+        return both(*(simplified(domain, x, sizes) for x in condition.args))
     return decided(domain, condition, sizes)
 
 
