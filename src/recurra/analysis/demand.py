@@ -109,8 +109,12 @@ class _Demand:
         todo = deque(roots)
         todo.extendleft(self.found.keys() - todo)
         self.found |= dict.fromkeys(roots, TRUE)
+        done: dict[str, Expr] = {}
         while todo:
             n = self.graph[todo.pop()]
+            if done.get(n.name) == self.found[n.name]:  # it has been in the queue twice
+                continue
+            done[n.name] = self.found[n.name]
             for k, a in enumerate(n.args):
                 if self.found.get(a.name) == TRUE:
                     continue

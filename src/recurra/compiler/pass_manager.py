@@ -57,9 +57,13 @@ class PassManager:
     def run_one(self, step: Pass, before: Graph) -> Graph:
         """The graph after one pass, if it applies: it verifies, and has the answer of the first.
 
-        No pass runs on what it made itself, also if others have run since and changed nothing.
+        No pass runs on what it made itself, or did not apply to, also if others have run since and
+        changed nothing.
         """
-        if self.made.get(step.name) == before or not step.applies(before, self.cx):
+        if self.made.get(step.name) == before:
+            return before
+        if not step.applies(before, self.cx):
+            self.made[step.name] = before
             return before
         name = unused(step.name, self.graphs)
         start, decided = time.perf_counter(), len(self.decisions)

@@ -94,7 +94,7 @@ class Ref(Frozen):
     def __str__(self) -> str:
         return self.name + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
-    @property
+    @cached_property
     def slices(self) -> tuple[Slice, ...]:
         return tuple(e for e in self.index if isinstance(e, Slice))
 
@@ -118,6 +118,29 @@ class Node:
     def lines(self) -> tuple[Loc | None, ...]:
         """Where each operand was written: its branch's line, where those are known, or its own."""
         return self.locs if len(self.locs) == len(self.args) else (self.loc,) * len(self.args)
+
+    def read_type(self, ref: Ref) -> AnyType:
+        """Type of the value that a reference to this equation yields."""
+        if not ref.slices and not self.type.mentions():
+            return self.type
+        by = {
+            r.dim: e
+            for r, e in zip(self.domain, ref.index, strict=True)
+            if not isinstance(e, Slice)
+        }
+        lead = tuple(s.size for s in ref.slices)
+        if isinstance(self.type, Tuple):
+            assert not lead, f"{ref} stacks the results of a call"
+            return self.type
+        ragged = [d for d in self.domain.dims if d not in by and d in self.type.mentions()]
+        if ragged:
+            raise ShapeError(
+                f"{ref} stacks rows of different length",
+                facts=f"{self.name} is {self.type}, which varies with {', '.join(ragged)}",
+                hint="read one point of it, or pad its rows to one length",
+                loc=here(),
+            )
+        return replace(self.type, shape=(*lead, *self.type.at(by).shape))
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
         named = [replace(a, name=spelled(a.name)) for a in self.args]
@@ -153,28 +176,7 @@ class Graph(Declarations):
 
     def read_type(self, ref: Ref) -> AnyType:
         """Type of the value a reference yields: slices become leading axes."""
-        node = self.nodes[ref.name]
-        fixed = all(isinstance(s, int) for s in node.type.shape)
-        if fixed and not any(isinstance(e, Slice) for e in ref.index):
-            return node.type
-        by = {
-            r.dim: e
-            for r, e in zip(node.domain, ref.index, strict=True)
-            if not isinstance(e, Slice)
-        }
-        lead = tuple(s.size for s in ref.slices)
-        if isinstance(node.type, Tuple):
-            assert not lead, f"{ref} stacks the results of a call"
-            return node.type
-        ragged = [d for d in node.domain.dims if d not in by and d in node.type.mentions()]
-        if ragged:
-            raise ShapeError(
-                f"{ref} stacks rows of different length",
-                facts=f"{node.name} is {node.type}, which varies with {', '.join(ragged)}",
-                hint="read one point of it, or pad its rows to one length",
-                loc=here(),
-            )
-        return replace(node.type, shape=(*lead, *node.type.at(by).shape))
+        return self.nodes[ref.name].read_type(ref)
 
     @cached_property
     def symbols(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
+from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
 from recurra.ir.frozen import Frozen
 
 NUMPY_NAME = {
@@ -104,9 +104,9 @@ class Type:
     def rank(self) -> int:
         return len(self.shape)
 
-    def mentions(self) -> set[str]:
+    def mentions(self) -> frozenset[str]:
         """The symbols its sizes read."""
-        return set().union(*map(symbols, self.shape))
+        return NONE.union(*(s.symbols for s in self.shape if isinstance(s, Expr)))
 
     def at(self, by: Mapping[str, Expr | int]) -> Type:
         return Type(self.dtype, tuple(substitute(s, by) for s in self.shape))
@@ -125,6 +125,10 @@ class Tuple:
     items: tuple[Type, ...]
     dtype: str = field(default="tuple", init=False)
     shape: tuple[Expr | int, ...] = field(default=(), init=False)
+
+    def mentions(self) -> frozenset[str]:
+        """The symbols its sizes read: none, as it has no axes."""
+        return NONE
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.items))})"

@@ -172,6 +172,8 @@ def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
         if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
             return r
         when = merge_condition(reader, k) or TRUE
+        if when == TRUE and reader.domain[r.dim] == r:
+            return r
         asks = reader.domain.of(symbols(when) | {r.dim})
         found = around(asks, when, g.sizes)[r.dim]
         if found == r or varies(found, g.sizes):

@@ -112,7 +112,7 @@ class Rewriting:
         return self.nodes[ref.name]
 
     def type(self, ref: Ref) -> Any:
-        return self.graph.read_type(ref)
+        return self.nodes[ref.name].read_type(ref)
 
     def read(self, name: str) -> Ref:
         return Ref(name, self.nodes[name].domain.identity)

@@ -116,11 +116,15 @@ def _ordered(
         every = list(work.graph.statements)
         left = {s: set(work.graph[s].domain.dims) - axes for s in every}
         items = work.order(every, real_dependences(work.graph), left)
-        found = Schedule(graph, lower_values(graph, sizes, cuts, guarded), number_loops(items))
+        own = work.graph if known is graph else lower_values(graph, sizes, cuts, guarded)
+        found = Schedule(graph, own, number_loops(items))
         apart = stray(found, sizes)
         if not apart:
             return found
-        graph, known = (g.update(stored(g[n.name]) for n in apart) for g in (graph, known))
+        now = graph.update(stored(graph[n.name]) for n in apart)
+        same = known is graph
+        known = now if same else known.update(stored(known[n.name]) for n in apart)
+        graph = now
 
 
 def stored(n: Node) -> Node:
