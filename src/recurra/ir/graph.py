@@ -112,12 +112,13 @@ class Node:
     domain: Domain
     type: AnyType
     loc: Loc | None = field(default=None, compare=False, repr=False)
-    locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
+    locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)
+    """Where each branch was written, of a definition by branches; () where that is not known."""
 
     @property
     def lines(self) -> tuple[Loc | None, ...]:
         """Where each operand was written: its branch's line, where those are known, or its own."""
-        return self.locs if len(self.locs) == len(self.args) else (self.loc,) * len(self.args)
+        return self.locs or (self.loc,) * len(self.args)
 
     def read_type(self, ref: Ref) -> AnyType:
         """Type of the value that a reference to this equation yields."""

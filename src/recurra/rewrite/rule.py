@@ -256,8 +256,6 @@ def run(
 ) -> tuple[Graph, dict[str, int]]:
     """`apply`, with how often each law fired."""
     by_op: dict[type[Op], list[Rule]] = {}
-    for op in Op.registry.values():
-        by_op[op] = [r for r in rules if issubclass(op, r.roots)]
     state = Rewriting.of(graph.live(), sizes)
     while state.todo:
         name = state.todo.popleft()
@@ -268,8 +266,11 @@ def run(
         fuel -= 1
         if fuel < 0:
             raise RecursionError(f"no fixpoint; the laws that fired: {state.fired}")
+        op = type(node.op)
+        if op not in by_op:
+            by_op[op] = [r for r in rules if issubclass(op, r.roots)]
         if not (share and _share(state, node)):
-            _first(state, node, by_op[type(node.op)])
+            _first(state, node, by_op[op])
     out = Graph(state.nodes, state.outputs, graph.dims).live()
     return Graph(
         {n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims

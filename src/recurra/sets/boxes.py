@@ -56,7 +56,10 @@ def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tu
 @lru_cache(maxsize=1 << 16)
 def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
     """`split_boxes`, for the bounds that are mentioned: equations have few domains and branches."""
-    found = tuple(islice(_split(Box(domain), condition, dict(sizes)), MAX_BOXES + 1))
+    known = dict(sizes)
+    if _is_empty(domain, known):
+        return ()
+    found = tuple(islice(_split(Box(domain), condition, known), MAX_BOXES + 1))
     return found if len(found) <= MAX_BOXES else (Box(domain, condition),)
 
 
@@ -102,8 +105,8 @@ def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
 
 
 def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
-    """The parts of a box at which a condition holds."""
-    if box.where == FALSE or _is_empty(box.domain, sizes):
+    """The parts of a box, which has points, at which a condition holds; each has points."""
+    if box.where == FALSE:
         return
     match condition:
         case Logic(op="&", args=()):
