@@ -139,9 +139,9 @@ class _Demand:
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
         """The points of a source that an operand asks for."""
         source, mine = self.graph[a.name].domain, n.domain
-        branch, always = merge_condition(n, k), self.found[n.name] == TRUE
-        if always and branch is None and a.index == source.identity and mine == source:
-            return TRUE
+        branch = merge_condition(n, k)
+        if branch is None and a.index == source.identity and mine == source:
+            return self.found[n.name]
         asked = [self.found[n.name], branch or TRUE]  # of points of the reader
         if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE

@@ -59,14 +59,25 @@ class Front:
         return f"{self.axis.dim}, {self.other.dim}: diagonals of {self.length} cells for {cells}"
 
 
-def cost(
-    graph: Graph, f: Front, sizes: Mapping[str, int], diagonal: bool, prices: Prices = PRICES
-) -> float:
-    """Nanoseconds of one table, cell by cell or diagonal by diagonal.
+def costs(
+    graph: Graph, f: Front, sizes: Mapping[str, int], prices: Prices = PRICES
+) -> tuple[float, float]:
+    """Nanoseconds of one table, cell by cell and diagonal by diagonal.
 
     On a diagonal every choice is made for all cells, and what is read is moved first.
     """
     batch = set(batch_dims(graph, sizes))
+    return _cost(graph, f, sizes, batch, False, prices), _cost(graph, f, sizes, batch, True, prices)
+
+
+def _cost(
+    graph: Graph,
+    f: Front,
+    sizes: Mapping[str, int],
+    batch: set[str],
+    diagonal: bool,
+    prices: Prices,
+) -> float:
     p, q = f.axis.size(sizes), f.other.size(sizes)
     steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
     total = 0.0
