@@ -18,7 +18,7 @@ from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTE
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
-from recurra.ir.order import components
+from recurra.ir.order import components, soonest
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
@@ -102,33 +102,13 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     if not all(dim in graph[n].domain for n in part):
         return None
     lags = [edge_lag(graph, n, k, dim) for n, k in edges]
+    ends = [(graph[n].args[k].name, n) for n, k in edges]
     for signed in (lags, [-x for x in lags]):
-        late = _shifts(graph, part, edges, [x.low for x in signed])
+        waits = [(*e, x.low) for e, x in zip(ends, signed, strict=True) if x.low is not None]
+        late = soonest(part, waits) if len(waits) == len(edges) else None
         if late is not None:
-            return [
-                (n, k)
-                for (n, k), x in zip(edges, signed, strict=True)
-                if x.low == late[graph[n].args[k].name] - late[n]
-            ]
-    return None
-
-
-def _shifts(
-    graph: Graph, part: list[str], edges: list[Edge], low: list[int | None]
-) -> dict[str, int] | None:
-    """How late each equation runs, no operand in its future; None where a cycle forbids it."""
-    late = dict.fromkeys(part, 0)
-    if None in low:
-        return None
-    for _ in range(len(part) + 1):
-        moved = False
-        for (n, k), x in zip(edges, low, strict=True):
-            assert x is not None
-            need = late[graph[n].args[k].name] - x
-            if need > late[n]:
-                late[n], moved = need, True
-        if not moved:
-            return late
+            pairs = zip(edges, waits, strict=True)
+            return [e for e, (source, sink, low) in pairs if low == late[source] - late[sink]]
     return None
 
 

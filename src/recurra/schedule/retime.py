@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.ir.order import components
+from recurra.ir.order import components, soonest
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,10 @@ def retime(
     reps = sorted(set(group.values()), key=list(nodes).index)
     between = [Edge(group[e.source], group[e.sink], e.low, e.high) for e in edges]
     between = [e for e in between if e.source != e.sink]
-    soonest = _longest(reps, between)
-    if not any(soonest.values()):
+    least = soonest(reps, [(e.source, e.sink, e.low) for e in between])
+    if least is None:
+        raise Infeasible("a cycle needs its own future")
+    if not any(least.values()):
         return dict.fromkeys(nodes, 0)
     chosen = _cheapest(reps, between, edges, group, weight)
     return {n: chosen[group[n]] for n in nodes}
@@ -56,20 +58,6 @@ def _groups(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:
             for n in part:
                 out[n] = part[0]
     return out
-
-
-def _longest(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """The smallest shifts (Bellman and Ford)."""
-    shift = dict.fromkeys(nodes, 0)
-    for _ in range(len(nodes) + 1):
-        changed = False
-        for e in edges:
-            need = shift[e.source] - e.low
-            if need > shift[e.sink]:
-                shift[e.sink], changed = need, True
-        if not changed:
-            return shift
-    raise Infeasible("a cycle needs its own future")
 
 
 def _cheapest(
