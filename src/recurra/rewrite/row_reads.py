@@ -253,7 +253,7 @@ class Reads(Rows):
             moved = Slice(part.lo + c, part.hi + c, part.step)
             index, letters = self._mask_index(x, LETTERS[: len(x.shape)], axis, along, moved)
             masks.append(Ref(self.alive, index))
-        return self._all(masks, self.domain(self.n)), letters
+        return self.joined(el.And(), masks), letters
 
     def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
@@ -307,14 +307,14 @@ class Reads(Rows):
         times = [r for r in box if r.dim in self.timed]
         if not times:
             return n.name
-        here = self._all([self.any_before(r.sym, n, r.dim, box) for r in times], box)
+        here = self.joined(el.And(), [self.any_before(r.sym, n, r.dim, box) for r in times], box)
         return self._where_alive(here, self.g.read(n.name), box, fill).name
 
     def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
         box = self.static(source.domain)
         rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
-        alive = self._all([self.before(r.sym + c, rows, box) for c in ends], box)
+        alive = self.joined(el.And(), [self.before(r.sym + c, rows, box) for c in ends], box)
         return self._where_alive(alive, self.g.read(source.name), box, fill)
 
     def _where_alive(self, alive: Ref, x: Ref, box: Domain, fill: float) -> Ref:
@@ -336,12 +336,6 @@ class Reads(Rows):
             self.g.put(replace(n, name=raw))
             op = chosen(n.type.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
-
-    def _all(self, parts: Sequence[Ref], box: Domain) -> Ref:
-        out = parts[0]
-        for p in parts[1:]:
-            out = self.emit(el.And(), (out, p), within=box)
-        return out
 
     def _mask_index(
         self, x: Operand, axes: str, axis: int, along: Along, part: Slice
