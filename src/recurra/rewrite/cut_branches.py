@@ -109,9 +109,8 @@ class _Cutter:
         order = sorted(ends)
         if len(order) <= MAX_BRANCH_PIECES + 1:
             for lo, hi in pairwise(order):
-                r = Range(self.dim, ends[hi], ends[lo])
-                ranges = tuple(r if x.dim == r.dim else x for x in domain)
-                yield self.piece(branches, Domain(ranges))
+                part = domain.with_range(Range(self.dim, ends[hi], ends[lo]))
+                yield self.piece(branches, part)
 
     def piece(self, branches: list[int], domain: Domain) -> Node:
         """The merge in one interval of the dim."""

@@ -87,9 +87,6 @@ class Rows:
 
     # ---- the equation at hand
 
-    def _moved(self, box: Domain, dim: str, by: int) -> tuple[Index, ...]:
-        return tuple(r.sym + by if r.dim == dim else r.sym for r in box)
-
     def emit(self, op: Op, args: Sequence[Ref], stem: str = "", within: Any = None) -> Ref:
         """A new equation over what it mentions of the domain of the equation at hand."""
         box: Domain = self.domain(self.n) if within is None else within
@@ -150,7 +147,7 @@ class Rows:
         going = self.emit(
             el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
         )
-        now, before = Sym(self.time), Ref(going.name, self._moved(box, self.time, -1))
+        now, before = Sym(self.time), Ref(going.name, box.point(self.time, Sym(self.time) - 1))
         first = 0 if symbols(e.first) & self.ranges.keys() else e.first  # no row ends before it
         when = (compare("<=", now, first), compare(">", now, first))
         if first == 0:

@@ -264,8 +264,7 @@ class _Split:
                 continue
             rest, copy = self.fresh(nodes, f"{name}_rest"), self.fresh(nodes, f"{name}_of")
             nodes[rest], self.copies[name] = replace(n, name=rest), copy
-            early = self.graph[name].domain
-            part = Domain(tuple(Range(r.dim, self.cut) if r.dim == self.dim else r for r in early))
+            part = self.graph[name].domain.with_range(Range(self.dim, self.cut))
             at = Ref(self.head[name], n.domain.identity)
             nodes[copy] = Node(copy, Copy(), (at,), part, n.type, n.loc)
             t = Sym(self.dim)

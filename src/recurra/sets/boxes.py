@@ -148,9 +148,9 @@ def _compare(box: Box, c: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
     }
     for lo, hi in spans[op]:
         ends = Range(r.dim, _least(hi, r.hi, sizes), _greatest(lo, r.lo, sizes))
-        ranges = tuple(ends if x.dim == r.dim else x for x in box.domain)
-        if not _is_empty(Domain(ranges), sizes):
-            yield replace(box, domain=Domain(ranges))
+        part = box.domain.with_range(ends)
+        if not _is_empty(part, sizes):
+            yield replace(box, domain=part)
 
 
 def _one_sided(
