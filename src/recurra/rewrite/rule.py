@@ -14,7 +14,7 @@ from recurra.errors import Loc
 from recurra.ir.dims import Dim
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Op
+from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.source import Input
 from recurra.rewrite.fuel import fuel as tank
@@ -116,6 +116,13 @@ class Rewriting:
 
     def read(self, name: str) -> Ref:
         return Ref(name, self.nodes[name].domain.identity)
+
+    def labels(self, n: Node) -> tuple[tuple[str, ...], str]:
+        """The labels of the axes of each operand, and of the result, of an op that has labels."""
+        op: Any = n.op
+        if isinstance(op, Elementwise):
+            return op.parts(tuple(self.type(a).rank for a in n.args))
+        return op.parts()
 
     def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
         """The dims of `within` that operands and attributes mention."""
