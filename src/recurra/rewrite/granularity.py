@@ -46,37 +46,51 @@ class Decision:
         return f"{self.dim}: {place} axis of {len(self.members)} equations{why}"
 
 
-def loops(graph: Graph) -> dict[str, set[str]]:
-    """For each dim, the equations that must run along it in order (Allen and Kennedy, 1987).
+@dataclass(frozen=True)
+class Cycle:
+    """Equations that must be ordered together by one of `dims`, and the edges that close it.
 
-    Inside a cycle the first legal dim, in the user's order, becomes a loop; the dependences that it
-    carries are dropped and the rest is looked at again.
+    `loop` is the first dim that a loop over them may have; None where none is understood.
     """
+
+    members: list[str]
+    edges: list[Edge]
+    dims: list[str]
+    loop: str | None
+
+
+def loops(graph: Graph) -> dict[str, set[str]]:
+    """For each dim, the equations that must run along it in order (Allen and Kennedy, 1987)."""
     out: dict[str, set[str]] = {d: set() for d in graph.declared}
+    for c in nested_cycles(graph):
+        for d in c.dims if c.loop is None else (c.loop,):  # what is not understood stays as it is
+            out[d] |= set(c.members)
+    return out
+
+
+def nested_cycles(graph: Graph) -> Iterator[Cycle]:
+    """All cycles, each ahead of those that are left inside of its loop.
+
+    The first legal dim, in the user's order, becomes a loop; the dependences that it carries are
+    dropped and the rest is looked at again.
+    """
     edges = [
         (n.name, k)
         for n in graph.nodes.values()
         for k in range(len(n.args))
         if happens(n.domain, merge_condition(n, k))
     ]
-    _loops(graph, list(graph.nodes), edges, list(graph.declared), out)
-    return out
+    yield from _nested(graph, list(graph.nodes), edges, list(graph.declared))
 
 
-def _loops(
-    graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str], out: dict[str, set[str]]
-) -> None:
+def _nested(graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str]) -> Iterator[Cycle]:
     for part, within in cycles(graph, nodes, edges):
-        inside = set(part)
-        for d in dims:
-            left = carried(graph, part, within, d)
-            if left is not None and len(left) < len(within):
-                out[d] |= inside
-                _loops(graph, part, left, [x for x in dims if x != d], out)
-                break
-        else:  # what is not understood stays as it is
-            for d in dims:
-                out[d] |= inside
+        tried = ((d, carried(graph, part, within, d)) for d in dims)
+        legal = ((d, left) for d, left in tried if left is not None and len(left) < len(within))
+        loop, left = next(legal, (None, []))
+        yield Cycle(part, within, dims, loop)
+        if loop is not None:
+            yield from _nested(graph, part, left, [x for x in dims if x != loop])
 
 
 def cycles(
