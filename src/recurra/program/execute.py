@@ -212,14 +212,16 @@ class Execution:
         inputs: Mapping[str, Any] | None = None,
         resume: Resume | None = None,
         native: bool = False,
+        watched: bool = True,
     ) -> Generator[Step, None, dict[str, Any]]:
         """What every launch of the outermost loop made, as it is made; returns all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
         variables) as a Step gave them: the main loop goes on from there. `native` outputs are
-        arrays of the backend, where they lie. However it is left, no launch is in flight then.
+        arrays of the backend, where they lie. Steps that nobody watches show no outputs but those
+        that leave with every launch. However it is left, no launch is in flight then.
         """
-        run = _Run(self, inputs or {}, resume, seed)
+        run = _Run(self, inputs or {}, resume, seed, watched)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
         self.mover = run.mover
         try:
@@ -237,12 +239,17 @@ class _Run:
     """The state of one run, as the generated host code sees it."""
 
     def __init__(
-        self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None, seed: int
+        self,
+        execution: Execution,
+        inputs: Mapping[str, Any],
+        resume: Resume | None,
+        seed: int,
+        watched: bool,
     ):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
-        self.around, self.seed = execution.around, seed
+        self.around, self.seed, self.watched = execution.around, seed, watched
         missing = inputs_read(self.plan) - inputs.keys()
         if missing:
             raise RecurraError(
@@ -366,7 +373,7 @@ class _Run:
                 made[name] = new_points(name)
                 seen[name] = self.piece(name, array, axis, made[name])
                 self.pieces[name].append(seen[name])
-            elif [a.dim for a in store.kept] == [dim] and not store.type.shape:
+            elif self.watched and [a.dim for a in store.kept] == [dim] and not store.type.shape:
                 made[name] = at = new_points(name)
                 first = store.kept[0].lo
                 new = slice(at.start - first, at.stop - first)

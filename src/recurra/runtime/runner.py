@@ -149,7 +149,10 @@ class Runner:
             names = {c.outputs[o]: name for name, o in c.written.logs.items()}
             watch = Check(c.compiled.program, names, seed, inputs, resume)
             execution = watch.recorded(execution)
-        steps = execution.steps(seed, inputs=inputs, resume=resume, native=request.native)
+        seen = request.on_step is not None or watch is not None or bool(c.written.checks)
+        steps = execution.steps(
+            seed, inputs=inputs, resume=resume, native=request.native, watched=seen
+        )
         with Behind() as behind:
             while isinstance(made := self.launch(steps), Step):
                 if request.on_step is not None:
