@@ -73,26 +73,6 @@ def test_backends_long(seeds: range, backend: str) -> None:
     each(seeds, lambda seed: by_backend(seed, backend, 1 + seed % 5))
 
 
-@BACKENDS
-@pytest.mark.parametrize("least", [0.0, 0.3])
-def test_rows_are_sorted_with_what_is_no_number_last(least: float, backend: str) -> None:
-    """What is past the end of a row comes behind its NaNs, wherever the loop has stopped."""
-    ctx = rc.Context(dims="b t")
-    with ctx as ((b, B), (t, T)):
-        x = rc.uniform(domain=(b, t))
-        y, last = rc.where(x < least, float("nan"), x), x > 0.7
-        row = y[b, 0:T].sort()
-        rc.output(first=row.index(0), lost=(row != row).cast("f32").sum())
-        rc.output(order=y[b, 0:T].argsort().index(0), x=x)
-    got = ctx.compile({B: 6, T: rc.until(last, max=9)}, backend=backend).run()
-    for k, mine in enumerate(got["x"]):
-        mine = mine[: next((j for j, v in enumerate(mine) if v > 0.7), 8) + 1]
-        mine = np.where(mine < least, np.nan, mine)
-        np.testing.assert_allclose(got["first"][k], np.sort(mine)[0])
-        assert got["lost"][k] == np.isnan(mine).sum()
-        assert got["order"][k] == np.argsort(mine)[0]
-
-
 def by_rows_alike(seed: int, backend: str) -> None:
     """Rows of rows that all have so many points are those of numbers for both bounds."""
     rows, pick = write(seed, mean=True, nested=True), random.Random(seed)
