@@ -24,21 +24,22 @@ def components(nodes: Iterable[N], successors: Callable[[N], Iterable[N]]) -> li
         on.add(root)
         while work:
             n, rest = work[-1]
-            step = next((m for m in rest if m not in index or m in on), None)
-            if step is None:
+            for m in rest:
+                if m not in index:
+                    index[m] = low[m] = len(index)
+                    stack.append(m)
+                    on.add(m)
+                    work.append((m, iter(successors(m))))
+                    break
+                if m in on:
+                    low[n] = min(low[n], index[m])
+            else:
                 work.pop()
                 if work:
                     up = work[-1][0]
                     low[up] = min(low[up], low[n])
                 if low[n] == index[n]:
                     out.append(_unwind(stack, on, n))
-            elif step in index:
-                low[n] = min(low[n], index[step])
-            else:
-                index[step] = low[step] = len(index)
-                stack.append(step)
-                on.add(step)
-                work.append((step, iter(successors(step))))
     return out
 
 

@@ -436,9 +436,11 @@ def _wished(
     stmts: Sequence[str], feeds: dict[str, set[str]], wishes: set[tuple[str, str]]
 ) -> dict[str, set[str]]:
     """`feeds` with every wish (ahead, behind) that closes no cycle with the others."""
+    here = [(a, b) for a, b in wishes if a in feeds and b in feeds and a not in (b, *feeds[b])]
+    if not here:
+        return feeds
     more = {s: set(x) for s, x in feeds.items()}
-    for ahead, behind in wishes:
-        if ahead in more and behind in more and ahead != behind:
-            more[behind].add(ahead)
+    for ahead, behind in here:
+        more[behind].add(ahead)
     part = {s: k for k, p in enumerate(components(stmts, more.__getitem__)) for s in p}
     return {s: {a for a in x if a in feeds[s] or part[a] != part[s]} for s, x in more.items()}
