@@ -12,9 +12,10 @@ is the statement of the schedule, the variable of the program and the row of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 from keyword import iskeyword
 from typing import Any
 
@@ -247,13 +248,14 @@ class Graph(Declarations):
 
     def fresh(self, stem: str, taken: Iterable[str] = ()) -> str:
         """A name that no equation has."""
-        used = {*self.nodes, *taken}
-        if stem not in used:
-            return stem
-        k = 2
-        while f"{stem}_{k}" in used:
-            k += 1
-        return f"{stem}_{k}"
+        return fresh_name(stem, {*self.nodes, *taken})
+
+
+def fresh_name(stem: str, taken: Container[str]) -> str:
+    """The stem, or the first of stem_2, stem_3, .. that is not taken."""
+    return next(
+        name for name in chain([stem], (f"{stem}_{k}" for k in count(2))) if name not in taken
+    )
 
 
 def bound_names(op: Op) -> set[str]:
