@@ -20,7 +20,8 @@ from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
-from recurra.program.execute import Backend, Execution
+from recurra.program.backend_protocol import Backend
+from recurra.program.execute import Execution
 from recurra.program.single_launch import as_single_launch, output_of
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored

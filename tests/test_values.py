@@ -16,7 +16,7 @@ from recurra.compiler.pipeline import Compiled
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Ref, Slice
 from recurra.memory.plan import Plan
-from recurra.program.lower import ChunkLoop, HostItem, HostLoop
+from recurra.program.host_program import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
 
 

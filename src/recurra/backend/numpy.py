@@ -15,7 +15,7 @@ from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
-from recurra.program.execute import Reading
+from recurra.program.backend_protocol import Reading
 from recurra.program.function import function
 from recurra.program.machine import Until
 from recurra.program.placed import View

@@ -18,7 +18,7 @@ from recurra.memory.amount import Extent, extents, most, number
 from recurra.memory.peak import Held, Peak
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.program.source import source
 from recurra.program.steps import few
 from recurra.program.streamed import streamed

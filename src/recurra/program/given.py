@@ -18,7 +18,7 @@ from recurra.ops.source import Input
 from recurra.program.shards import Shards
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Backend
+    from recurra.program.backend_protocol import Backend
 
 
 def source(plan: Plan, name: str) -> str:

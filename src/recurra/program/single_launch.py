@@ -17,8 +17,8 @@ from recurra.memory.store import Store
 from recurra.ops.source import Input
 from recurra.program.function import zeros
 from recurra.program.given import as_stored, as_written
+from recurra.program.host_program import ChunkLoop, Launch, Program
 from recurra.program.launch import items_ns
-from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.machine import Machine
 from recurra.program.region import Region, needed, region
 

@@ -36,7 +36,7 @@ from recurra.lang.effects import Checkpoint
 from recurra.memory.store import store_key
 from recurra.ops.control import Call
 from recurra.program.execute import Resume, Step
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.report import checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash

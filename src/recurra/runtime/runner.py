@@ -22,6 +22,7 @@ from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, Launches
 from recurra.runtime.inputs import expect_inputs, with_blanks
+from recurra.runtime.overlap import overlapping
 from recurra.runtime.single_run import SingleRun
 
 if TYPE_CHECKING:
@@ -113,8 +114,12 @@ class Runner:
         """How the launches of one run are made: as they are, or through a window."""
         expect_inputs(self.compilation.inputs, request.inputs)
         expect_seed(request.seed)
-        if request.window is None:
+        if request.window is None and self.compilation.check:  # one launch after the other
             yield Launches(self.execution)
+            return
+        if request.window is None:
+            with overlapping(self.execution) as execution:
+                yield Launches(execution)
             return
         if self.compilation.check:
             raise RecurraError(

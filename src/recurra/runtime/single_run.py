@@ -15,9 +15,9 @@ import numpy as np
 
 from recurra.compiler.options import expect_seed
 from recurra.memory.plan import Plan
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 from recurra.program.given import in_place
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram, output_of
 from recurra.runtime.compilation import Compilation

@@ -35,8 +35,8 @@ from recurra.ir.types import Type
 from recurra.lang.until import NEVER
 from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
+from recurra.program.backend_protocol import Reading
 from recurra.program.ended import endings
-from recurra.program.execute import Reading
 from recurra.program.function import arguments, function, times, with_local_stores, zeros
 from recurra.program.placed import View
 from recurra.program.region import Region
