@@ -147,6 +147,22 @@ def test_a_branch_that_no_point_takes_goes_with_its_line() -> None:
     assert node.locs == graph["y"].locs[:2]
 
 
+def test_a_choice_that_is_no_branch_has_no_lines_of_branches() -> None:
+    """With t as an axis the branches of y are a select, whose operands are not three branches."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        x = rc.uniform(domain=(i, t))
+        y = rc.like(rc.f32, (i, t), name="y")
+        y[i, t % 3 == 0] = x
+        y[i, t % 3 == 1] = x * 2.0
+        y[i, t] = x * 3.0
+        rc.output(y=y)
+    made = ctx.compile({I: 2, T: 7}, backend="numpy").compiled
+    node = made.plan.graph[made.outputs["y"]]
+    assert not isinstance(node.op, Merge)
+    assert set(node.lines) == {node.loc}
+
+
 def test_what_is_wrong_is_found() -> None:
     graph = parse(
         "dims t<T\n"

@@ -1,4 +1,4 @@
-"""Ranges of rows that the data end, read from their end: each row is what it is alone."""
+"""Ranges of rows that the data end, read from their end or in order: each row is as if alone."""
 
 from __future__ import annotations
 
@@ -60,3 +60,23 @@ def test_every_row_is_what_it_is_alone(kind: str) -> None:
         np.testing.assert_allclose(got[name], sum(a[name] for a in alone), rtol=1e-4, atol=1e-5)
     want = np.stack([np.pad(a["y"][0], (0, MOST - n)) for a, n in zip(alone, lengths, strict=True)])
     np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("least", [0.0, 0.3])
+def test_rows_are_sorted_with_what_is_no_number_last(least: float, backend: str) -> None:
+    """What is past the end of a row comes behind its NaNs, wherever the loop has stopped."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.uniform(domain=(b, t))
+        y, last = rc.where(x < least, float("nan"), x), x > 0.7
+        row = y[b, 0:T].sort()
+        rc.output(first=row.index(0), lost=(row != row).cast("f32").sum())
+        rc.output(order=y[b, 0:T].argsort().index(0), x=x)
+    got = ctx.compile({B: 6, T: rc.until(last, max=9)}, backend=backend).run()
+    for k, mine in enumerate(got["x"]):
+        mine = mine[: next((j for j, v in enumerate(mine) if v > 0.7), 8) + 1]
+        mine = np.where(mine < least, np.nan, mine)
+        np.testing.assert_allclose(got["first"][k], np.sort(mine)[0])
+        assert got["lost"][k] == np.isnan(mine).sum()
+        assert got["order"][k] == np.argsort(mine)[0]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from examples_read import EXAMPLES, read_example
 from recurra.compiler.pipeline import Compiled
+from recurra.ir.expr import Sym, compare
+from recurra.ir.graph import Ref, Slice
 from recurra.memory.plan import Plan
 from recurra.program.host_program import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
@@ -29,6 +34,29 @@ def test_examples_are_equal_to_their_copies(name: str) -> None:
         assert other == made
         assert str(other.schedule) == str(made.schedule)
         assert str(other.plan) == str(made.plan)
+
+
+def test_values_are_found_by_other_processes() -> None:
+    """Texts, and so indices, have other hashes there: one that was taken here is left behind."""
+
+    def reads() -> list[Ref]:
+        t = Sym("t")
+        return [Ref("x", (t - 1, Slice(t, Sym("T")))), Ref("y", (compare("<", t, 3),))]
+
+    hashed = {a: str(a) for a in reads()}
+    script = (
+        "import pickle, sys; known, reads = pickle.load(sys.stdin.buffer);"
+        "print(*(known[a] for a in reads), sep='\\n')"
+    )
+    for seed in "12":
+        told = subprocess.run(
+            [sys.executable, "-c", script],
+            input=pickle.dumps((hashed, reads())),
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert told.stdout.decode().split("\n")[:-1] == list(map(str, reads()))
 
 
 @pytest.mark.parametrize("scheduler", ["own", "isl"])

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from recurra.ir.expr import (
     FALSE,
@@ -30,11 +29,12 @@ from recurra.ir.expr import (
     symbols,
     walk,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, is_shift
+from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.sets.boxes import around, decided
+from recurra.sets.boxes import around, simplified
 from recurra.sets.interval import box_of, span
 
 MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
@@ -71,6 +71,29 @@ def chosen(graph: Graph) -> Mapping[str, Expr]:
     return _Demand(graph, {}, by_index=False).solved()
 
 
+def is_even(graph: Graph, dim: str) -> bool:
+    """Tell whether all points of a dim are asked for alike, as far as can be seen at once.
+
+    No branch depends on the dim, and along it equations read their own points, some steps on, or
+    all of them: then no condition of `demanded` mentions it.
+    """
+    for n in graph.nodes.values():
+        if isinstance(n.op, Merge) and dim in n.op.mentions():
+            return False
+        for a in n.args:
+            for e, r in zip(a.index, graph[a.name].domain, strict=True):
+                if r.dim == dim and not _is_even_read(e, r, n.domain):
+                    return False
+    return True
+
+
+def _is_even_read(e: Index, r: Range, reader: Domain) -> bool:
+    """Is an index all of a range, or a shift of that of the reader?"""
+    if isinstance(e, Slice):
+        return (e.lo, e.hi) == (r.lo, r.hi)
+    return is_shift(e, r.dim) is not None and r.dim in reader and reader[r.dim] == r
+
+
 @dataclass
 class _Demand:
     graph: Graph
@@ -80,15 +103,18 @@ class _Demand:
     ends: bool = True
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
-    known: dict[tuple[Expr, Domain], Expr] = field(default_factory=dict[Any, Expr])
 
     def solved(self) -> Mapping[str, Expr]:
         roots = [n.name for n in self.graph.nodes.values() if self.is_root(n)]
         todo = deque(roots)
         todo.extendleft(self.found.keys() - todo)
         self.found |= dict.fromkeys(roots, TRUE)
+        done: dict[str, Expr] = {}
         while todo:
             n = self.graph[todo.pop()]
+            if done.get(n.name) == self.found[n.name]:  # it has been in the queue twice
+                continue
+            done[n.name] = self.found[n.name]
             for k, a in enumerate(n.args):
                 if self.found.get(a.name) == TRUE:
                     continue
@@ -113,11 +139,11 @@ class _Demand:
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
         """The points of a source that an operand asks for."""
         source, mine = self.graph[a.name].domain, n.domain
-        branch, always = merge_condition(n, k), self.found[n.name] == TRUE
-        if always and branch is None and a.index == source.identity and mine == source:
-            return TRUE
+        branch = merge_condition(n, k)
+        if branch is None and a.index == source.identity and mine == source:
+            return self.found[n.name]
         asked = [self.found[n.name], branch or TRUE]  # of points of the reader
-        if branch is not None and self.simplified(both(*asked), mine) == FALSE:
+        if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
             moved = any(e != r.sym for e, r in zip(a.index, source, strict=True))
@@ -135,7 +161,8 @@ class _Demand:
                 asked += mine[dim].edges if moved or mine[dim] != r else ()
             elif not symbols(e) & self.graph.declared.keys():
                 ends.append(compare("==", r.sym, e))
-        return self.simplified(both(self.mapped(both(*asked), mine, back), *ends), source)
+        mapped = self.mapped(both(*asked), mine, back)
+        return simplified(source, both(mapped, *ends), self.sizes)
 
     def reach(self, e: Slice, r: Range, mine: Domain, asked: list[Expr]) -> list[Expr]:
         """The least and the greatest point of a range, of all points of a reader."""
@@ -156,15 +183,6 @@ class _Demand:
         if isinstance(c, Logic) and c.op == "&":
             return both(*(self.mapped(x, domain, back) for x in c.args))
         return substitute(c, back) if symbols(c) & set(domain.dims) <= back.keys() else TRUE
-
-    def simplified(self, c: Expr, domain: Domain) -> Expr:
-        """Leave out what holds everywhere in a domain."""
-        if isinstance(c, Logic) and c.op == "&" and c.args:
-            return both(*(self.simplified(x, domain) for x in c.args))
-        mine = domain.of(symbols(c))
-        if (c, mine) not in self.known:
-            self.known[c, mine] = decided(mine, c, self.sizes)
-        return self.known[c, mine]
 
 
 def _joined(a: Expr, b: Expr) -> Expr:

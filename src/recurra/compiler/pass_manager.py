@@ -57,9 +57,13 @@ class PassManager:
     def run_one(self, step: Pass, before: Graph) -> Graph:
         """The graph after one pass, if it applies: it verifies, and has the answer of the first.
 
-        No pass runs on what it made itself, also if others have run since and changed nothing.
+        No pass runs on what it made itself, or did not apply to, also if others have run since and
+        changed nothing.
         """
-        if self.made.get(step.name) == before or not step.applies(before, self.cx):
+        if self.made.get(step.name) == before:
+            return before
+        if not step.applies(before, self.cx):
+            self.made[step.name] = before
             return before
         name = unused(step.name, self.graphs)
         start, decided = time.perf_counter(), len(self.decisions)
@@ -67,7 +71,9 @@ class PassManager:
         empty, laws = fuel.empty, fuel.laws.copy()
         with burning(fuel):
             try:
-                self.verified = after = verify(step.run(before, self.cx), self.verified)
+                self.verified = after = verify(
+                    _or_same(step.run(before, self.cx), before), self.verified
+                )
             except Exception as error:
                 error.add_note(f"in the pass {name}")
                 raise
@@ -151,6 +157,11 @@ class PassManager:
             (self.asked.dump / f"{count:02d}-{name.replace(' ', '-')}.{suffix}").write_text(
                 f"{told}\n"
             )
+
+
+def _or_same(after: Graph, before: Graph) -> Graph:
+    """The graph, or the one before if a pass has changed nothing: what is known of that holds."""
+    return before if after == before and [*after.nodes] == [*before.nodes] else after
 
 
 def _order(graph: Graph) -> list[tuple[str, ...]]:

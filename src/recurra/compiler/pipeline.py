@@ -8,6 +8,7 @@ from functools import partial
 
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
+from recurra.compiler.schedules import Schedules
 from recurra.cost.guards import guards
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
@@ -31,7 +32,7 @@ from recurra.program.steps import members
 from recurra.rewrite.accumulate import ACCUMULATE
 from recurra.rewrite.asking import ASKING
 from recurra.rewrite.attention import ATTENTION
-from recurra.rewrite.compile_context import Axes, CompileContext, Pass, Phase
+from recurra.rewrite.compile_context import Axes, CompileContext, Pass
 from recurra.rewrite.fetch import FETCH
 from recurra.rewrite.granularity import GRANULARITY
 from recurra.rewrite.groups import GROUPS
@@ -50,7 +51,7 @@ from recurra.rewrite.wavefront import WAVEFRONT
 from recurra.schedule.by_isl import schedule_by_isl
 from recurra.schedule.legal import violations
 from recurra.schedule.levels import schedule
-from recurra.schedule.tree import Schedule, phases
+from recurra.schedule.tree import Schedule
 
 PASSES: tuple[Pass, ...] = (
     SIMPLIFY,
@@ -106,14 +107,17 @@ def compile_graph(
     graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
     swap = swap_of(options.swap)
     likely = None if swap is None else swap.likely(graph, sizes)
-    cx = context(sizes, replace(options, swap=likely), target)
+    schedules = Schedules()
+    cx = context(sizes, replace(options, swap=likely), target, schedules)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
     stages.end()
     strange = [n.name for n in g.nodes.values() if not _is_as_given(n, graph)]
     assert not strange, f"{strange[0]} is not what the caller gives"
-    s = SCHEDULERS[options.scheduler](g, cx.sizes, guarded=guards(g, cx.sizes))
+    order = schedules.of if options.scheduler == "own" else SCHEDULERS[options.scheduler]
+    s = order(g, cx.sizes, guarded=guards(g, cx.sizes))
+    schedules.made.clear()  # what passes have asked for is no part of the program
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
@@ -148,25 +152,23 @@ def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]
 
 
 def context(
-    sizes: Mapping[str, int], options: CompileOptions | None = None, target: Target = PLAIN
+    sizes: Mapping[str, int],
+    options: CompileOptions | None = None,
+    target: Target = PLAIN,
+    schedules: Schedules | None = None,
 ) -> CompileContext:
     """What the passes of one compilation are given."""
     options = options or CompileOptions()
     tuning, swap = options.tuning, swap_of(options.swap)
     return CompileContext(
         sizes,
-        scheduled,
+        schedules or Schedules(),
         tuning if options.scheduler == "own" else replace(tuning, strip=0),  # isl's are over boxes
         target,
         options.workers,
         options.groups,
         None if swap is None else swap.wants,
     )
-
-
-def scheduled(graph: Graph, sizes: Mapping[str, int], free: frozenset[str]) -> Mapping[str, Phase]:
-    """The loop in which every equation runs, with the dims in `free` as axes."""
-    return phases(schedule(graph, sizes, free))
 
 
 def tell(stages: PassManager, s: Schedule, program: Program) -> None:

@@ -11,17 +11,25 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
+
+from recurra.ir.frozen import Frozen
 
 Env = Mapping[str, Any]
 Int = "int | Expr"
 
 
-class Expr:
+NONE = frozenset[str]()
+
+
+class Expr(Frozen):
     """An integer or truth value that is known once its symbols are."""
 
-    __slots__ = ()
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The dims and bounds that occur in it."""
+        return NONE.union(*map(symbols, children(self)))
 
     def __add__(self, o: Any) -> Expr | int:
         return lin([(self, 1), (o, 1)]) if isinstance(o, (Expr, int)) else NotImplemented
@@ -55,6 +63,10 @@ class Sym(Expr):
     """A dim (`t`) or a bound (`T`)."""
 
     name: str
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        return frozenset((self.name,))
 
     def __str__(self) -> str:
         return self.name
@@ -367,17 +379,16 @@ def rebuild_condition(c: Expr, f: Callable[[Expr | int], Expr | int]) -> Expr:
 
 def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
     """`e` with symbols replaced."""
+    if isinstance(e, int) or e.symbols.isdisjoint(by):  # most are
+        return e
     if isinstance(e, Sym):
-        return by.get(e.name, e)
+        return by[e.name]
     return rebuild(e, lambda x: substitute(x, by))
 
 
-def symbols(e: Any) -> set[str]:
-    if isinstance(e, int):  # most are
-        return set()
-    if isinstance(e, Sym):
-        return {e.name}
-    return set().union(*map(symbols, children(e)))
+def symbols(e: Any) -> frozenset[str]:
+    """The dims and bounds that occur in an expression or integer."""
+    return NONE if isinstance(e, int) else e.symbols
 
 
 def walk(e: Expr | int) -> Iterator[Expr | int]:

@@ -12,9 +12,10 @@ is the statement of the schedule, the variable of the program and the row of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 from keyword import iskeyword
 from typing import Any
 
@@ -22,13 +23,14 @@ from recurra.errors import Loc, ShapeError, here
 from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.frozen import Frozen
 from recurra.ir.op import Op
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(Frozen):
     """lo <= q < hi in steps of `step`; becomes a leading axis of the value read.
 
     With `pad`, the axis always has that many elements: what lies past `hi` reads as zero, or, where
@@ -73,7 +75,7 @@ def index_at(e: Index, by: Mapping[str, Expr | int]) -> Index:
     return e.at(by) if isinstance(e, Slice) else substitute(e, by)
 
 
-def index_symbols(e: Index) -> set[str]:
+def index_symbols(e: Index) -> frozenset[str]:
     return symbols(e.lo) | symbols(e.hi) if isinstance(e, Slice) else symbols(e)
 
 
@@ -84,7 +86,7 @@ def spelled(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Ref:
+class Ref(Frozen):
     """A read of equation `name`, one index per dim of its domain."""
 
     name: str
@@ -93,7 +95,7 @@ class Ref:
     def __str__(self) -> str:
         return self.name + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
-    @property
+    @cached_property
     def slices(self) -> tuple[Slice, ...]:
         return tuple(e for e in self.index if isinstance(e, Slice))
 
@@ -111,12 +113,36 @@ class Node:
     domain: Domain
     type: AnyType
     loc: Loc | None = field(default=None, compare=False, repr=False)
-    locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
+    locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)
+    """Where each branch was written, of a definition by branches; () where that is not known."""
 
     @property
     def lines(self) -> tuple[Loc | None, ...]:
         """Where each operand was written: its branch's line, where those are known, or its own."""
-        return self.locs if len(self.locs) == len(self.args) else (self.loc,) * len(self.args)
+        return self.locs or (self.loc,) * len(self.args)
+
+    def read_type(self, ref: Ref) -> AnyType:
+        """Type of the value that a reference to this equation yields."""
+        if not ref.slices and not self.type.mentions():
+            return self.type
+        by = {
+            r.dim: e
+            for r, e in zip(self.domain, ref.index, strict=True)
+            if not isinstance(e, Slice)
+        }
+        lead = tuple(s.size for s in ref.slices)
+        if isinstance(self.type, Tuple):
+            assert not lead, f"{ref} stacks the results of a call"
+            return self.type
+        ragged = [d for d in self.domain.dims if d not in by and d in self.type.mentions()]
+        if ragged:
+            raise ShapeError(
+                f"{ref} stacks rows of different length",
+                facts=f"{self.name} is {self.type}, which varies with {', '.join(ragged)}",
+                hint="read one point of it, or pad its rows to one length",
+                loc=here(),
+            )
+        return replace(self.type, shape=(*lead, *self.type.at(by).shape))
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
         named = [replace(a, name=spelled(a.name)) for a in self.args]
@@ -152,28 +178,7 @@ class Graph(Declarations):
 
     def read_type(self, ref: Ref) -> AnyType:
         """Type of the value a reference yields: slices become leading axes."""
-        node = self.nodes[ref.name]
-        fixed = all(isinstance(s, int) for s in node.type.shape)
-        if fixed and not any(isinstance(e, Slice) for e in ref.index):
-            return node.type
-        by = {
-            r.dim: e
-            for r, e in zip(node.domain, ref.index, strict=True)
-            if not isinstance(e, Slice)
-        }
-        lead = tuple(s.size for s in ref.slices)
-        if isinstance(node.type, Tuple):
-            assert not lead, f"{ref} stacks the results of a call"
-            return node.type
-        ragged = [d for d in node.domain.dims if d not in by and d in node.type.mentions()]
-        if ragged:
-            raise ShapeError(
-                f"{ref} stacks rows of different length",
-                facts=f"{node.name} is {node.type}, which varies with {', '.join(ragged)}",
-                hint="read one point of it, or pad its rows to one length",
-                loc=here(),
-            )
-        return replace(node.type, shape=(*lead, *node.type.at(by).shape))
+        return self.nodes[ref.name].read_type(ref)
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -243,13 +248,14 @@ class Graph(Declarations):
 
     def fresh(self, stem: str, taken: Iterable[str] = ()) -> str:
         """A name that no equation has."""
-        used = {*self.nodes, *taken}
-        if stem not in used:
-            return stem
-        k = 2
-        while f"{stem}_{k}" in used:
-            k += 1
-        return f"{stem}_{k}"
+        return fresh_name(stem, {*self.nodes, *taken})
+
+
+def fresh_name(stem: str, taken: Container[str]) -> str:
+    """The stem, or the first of stem_2, stem_3, .. that is not taken."""
+    return next(
+        name for name in chain([stem], (f"{stem}_{k}" for k in count(2))) if name not in taken
+    )
 
 
 def bound_names(op: Op) -> set[str]:

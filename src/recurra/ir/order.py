@@ -1,4 +1,4 @@
-"""Strongly connected components: what must be ordered together."""
+"""The order of what depends on each other: cycles, and how late each must run."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ def components(nodes: Iterable[N], successors: Callable[[N], Iterable[N]]) -> li
         on.add(root)
         while work:
             n, rest = work[-1]
-            step = next((m for m in rest if m not in index or m in on), None)
-            if step is None:
+            for m in rest:
+                if m not in index:
+                    index[m] = low[m] = len(index)
+                    stack.append(m)
+                    on.add(m)
+                    work.append((m, iter(successors(m))))
+                    break
+                if m in on:
+                    low[n] = min(low[n], index[m])
+            else:
                 work.pop()
                 if work:
                     up = work[-1][0]
                     low[up] = min(low[up], low[n])
                 if low[n] == index[n]:
                     out.append(_unwind(stack, on, n))
-            elif step in index:
-                low[n] = min(low[n], index[step])
-            else:
-                index[step] = low[step] = len(index)
-                stack.append(step)
-                on.add(step)
-                work.append((step, iter(successors(step))))
     return out
 
 
@@ -61,3 +62,21 @@ def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[
     for p in parts:
         assert len(p) == 1, f"a cycle: {p}"
     return [p[0] for p in parts]
+
+
+def soonest(nodes: Iterable[N], waits: Sequence[tuple[N, N, int]]) -> dict[N, int] | None:
+    """The smallest shifts of nodes, in steps; None where a cycle needs its own future.
+
+    Of each (source, sink, lag), the sink reads what the source made so many steps before: it is
+    shifted by at least what the source is, less the lag (Bellman and Ford).
+    """
+    shift = dict.fromkeys(nodes, 0)
+    for _ in range(len(shift) + 1):
+        moved = False
+        for source, sink, lag in waits:
+            least = shift[source] - lag
+            if least > shift[sink]:
+                shift[sink], moved = least, True
+        if not moved:
+            return shift
+    return None

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
+from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
+from recurra.ir.frozen import Frozen
 
 NUMPY_NAME = {
     "f64": "float64",
@@ -103,9 +104,9 @@ class Type:
     def rank(self) -> int:
         return len(self.shape)
 
-    def mentions(self) -> set[str]:
+    def mentions(self) -> frozenset[str]:
         """The symbols its sizes read."""
-        return set().union(*map(symbols, self.shape))
+        return NONE.union(*(s.symbols for s in self.shape if isinstance(s, Expr)))
 
     def at(self, by: Mapping[str, Expr | int]) -> Type:
         return Type(self.dtype, tuple(substitute(s, by) for s in self.shape))
@@ -125,6 +126,10 @@ class Tuple:
     dtype: str = field(default="tuple", init=False)
     shape: tuple[Expr | int, ...] = field(default=(), init=False)
 
+    def mentions(self) -> frozenset[str]:
+        """The symbols its sizes read: none, as it has no axes."""
+        return NONE
+
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.items))})"
 
@@ -133,7 +138,7 @@ AnyType = Type | Tuple
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Frozen):
     """lo <= dim < hi"""
 
     dim: str
@@ -143,30 +148,30 @@ class Range:
     def __str__(self) -> str:
         return f"{self.dim}<{self.hi}" if self.lo == 0 else f"{self.lo}<={self.dim}<{self.hi}"
 
-    @property
+    @cached_property
     def sym(self) -> Sym:
         return Sym(self.dim)
 
     def size(self, env: Env) -> int:
         return max(0, evaluate(self.hi, env) - evaluate(self.lo, env))
 
-    @property
+    @cached_property
     def is_point(self) -> bool:
         """Has it one point whatever the bounds?"""
         return lin([(self.hi, 1), (self.lo, -1)]) == 1
 
-    @property
+    @cached_property
     def edges(self) -> tuple[Expr, Expr]:
         """lo <= dim and dim < hi."""
         return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
 
-    def mentions(self) -> set[str]:
+    def mentions(self) -> frozenset[str]:
         """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""
         return symbols(self.lo) | symbols(self.hi)
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(Frozen):
     """Temporal points: one range per dim, in the order the dims were declared.
 
     A box, but for ranges whose ends mention dims before them: t<T, tj<t//8+1.
@@ -200,6 +205,14 @@ class Domain:
     def without(self, *dims: str) -> Domain:
         return Domain(tuple(r for r in self.ranges if r.dim not in dims))
 
+    def with_range(self, new: Range) -> Domain:
+        """The same with another range of one dim."""
+        return Domain(tuple(new if r.dim == new.dim else r for r in self.ranges))
+
+    def point(self, dim: str, e: Expr | int) -> tuple[Expr | int, ...]:
+        """The index that reads at one's own point of all dims but one, and there at `e`."""
+        return tuple(e if r.dim == dim else r.sym for r in self.ranges)
+
     def of(self, dims: Iterable[str]) -> Domain:
         """The ranges of some dims, and of those that their bounds mention."""
         used = set(dims)
@@ -216,9 +229,11 @@ def is_shift(e: Any, dim: str) -> int | None:
     """c where `e` is dim + c, else None."""
     if isinstance(e, Sym) and e.name == dim:
         return 0
-    if isinstance(e, Lin) and e.terms == ((Sym(dim), 1),):
-        return e.const
-    return None
+    match e:
+        case Lin(terms=((Sym(name=name), 1),), const=const) if name == dim:
+            return const
+        case _:
+            return None
 
 
 def mentions(e: Any, dim: str) -> bool:

@@ -24,6 +24,8 @@ def verify(graph: Graph, verified: Graph | None = None) -> Graph:
         if name in same and all(a.name in same for a in node.args):
             continue
         assert name == node.name, f"{node.name} is filed under {name}"
+        branches = getattr(node.op, "when", ())
+        assert not node.locs or len(node.locs) == len(branches), f"{name}: lines of no branch"
         _verify_domain(node, every)
         _verify_reads(graph, node, every)
         _verify_type(graph, node)

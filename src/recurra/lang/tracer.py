@@ -14,7 +14,7 @@ import numpy as np
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.dims import Dim
 from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
-from recurra.ir.graph import Graph, Node, Ref, bound_names, index_symbols
+from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
 from recurra.ir.types import AnyType, Domain, Range, Type
@@ -109,19 +109,14 @@ class Tracer:
             self.members = before
 
     def fresh(self, stem: str) -> str:
-        if stem not in self.nodes:
-            return stem
-        k = 2
-        while f"{stem}_{k}" in self.nodes:
-            k += 1
-        return f"{stem}_{k}"
+        return fresh_name(stem, self.nodes)
 
     def free(self, name: str) -> None:
         """Makes room for an equation of this name: one that has it is called x_2."""
         if name in self.nodes:
             self.rename({name: self.fresh(name)})
 
-    def domain(self, dims: set[str], ranges: dict[str, Range] | None = None) -> Domain:
+    def domain(self, dims: Collection[str], ranges: dict[str, Range] | None = None) -> Domain:
         """The box over `dims` in declared order; `ranges` overrides the declared ones."""
         ranges = ranges or {}
         return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))

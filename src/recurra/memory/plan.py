@@ -291,7 +291,11 @@ class _Planner:
         """What a merge reads at a loop's first step, if at all others it reads the step before."""
         node = self.graph[r.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
-        if len(when) != 2 or r.k != 1 or symbols(when[0]) - self.sizes.keys() != {loop.dim}:
+        if (
+            len(when) != 2
+            or r.k != 1
+            or symbols(when[0]) - self.sizes.keys() != frozenset((loop.dim,))
+        ):
             return None
         init = node.args[0].name
         if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):

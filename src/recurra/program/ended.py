@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,9 @@ class PastEnd:
     def look(self, name: str) -> bool:
         """Is anything new of an equation?"""
         old, new = self.known[name], self.compute(self.graph[name])
-        if new == old or old is None:
+        if isinstance(new, float) and isnan(new):
+            new = nan  # one object: a NaN is equal to no other, but it is no news
+        if new is old or new == old or old is None:
             return False
         self.known[name] = new if old is _OPEN else None
         return True

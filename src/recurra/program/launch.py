@@ -20,10 +20,8 @@ from recurra.schedule.tree import Exec, Item, Loop
 
 def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps that fill a launch."""
-    size = MIN_LAUNCH_STEPS
-    while (
-        size < MAX_LAUNCH_STEPS and 2 * size * items_ns(plan, loop.body, prices) <= TARGET_LAUNCH_NS
-    ):
+    step, size = items_ns(plan, loop.body, prices), MIN_LAUNCH_STEPS
+    while size < MAX_LAUNCH_STEPS and 2 * size * step <= TARGET_LAUNCH_NS:
         size *= 2
     return size
 

@@ -117,7 +117,7 @@ def _statement(
         yield touch(a.name, dict(zip(arrays[a.name].domain.dims, a.index, strict=True)), False)
 
 
-def _symbols(e: Index) -> set[str]:
+def _symbols(e: Index) -> frozenset[str]:
     return symbols(e.lo) | symbols(e.size) if isinstance(e, Slice) else symbols(e)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import FALSE, TRUE, mul, symbols
+from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
@@ -19,16 +19,10 @@ from recurra.ops.indexing import OneHot
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction, Sum
 from recurra.ops.source import Const, Value
-from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, sub_itself
+from recurra.rewrite.equal import EQUAL, div_itself, equal_itself, operand, sub_itself
 from recurra.rewrite.extremes import extremes
 from recurra.rewrite.rule import Rewriting, is_const, rule
 from recurra.sets.boxes import decided
-
-
-def _same(n: Node, g: Rewriting, k: int) -> Ref | None:
-    """Operand k, if it has the type of the result, and its axes in the same order."""
-    ins, out = _parts(n, g)
-    return n.args[k] if ins[k] == out and g.type(n.args[k]) == n.type else None
 
 
 @rule(Merge)
@@ -44,7 +38,7 @@ def plain_merge(n: Node, g: Rewriting) -> Ref | None:
 def dead_branch(n: Node, g: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(n.op, Merge)
-    known = [decided(n.domain.of(symbols(c)), c, g.sizes) for c in n.op.when]
+    known = [decided(n.domain, c, g.sizes) for c in n.op.when]
     live = [k for k, c in enumerate(known) if c != FALSE]
     if not live or len(live) == len(n.args):
         return None
@@ -56,7 +50,7 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
 @rule(el.Detach, el.WithGradient)
 def detach_done(n: Node, g: Rewriting) -> Ref | None:
     """detach(x) → x, with_gradient(x, y) → x, once gradients are written"""
-    (mine, *_), out = _parts(n, g)
+    (mine, *_), out = g.labels(n)
     if mine == out:
         return n.args[0]
     if set(mine) != set(out):
@@ -84,7 +78,7 @@ def mul_one(n: Node, g: Rewriting) -> Ref | None:
     """x · 1 → x"""
     for k in (0, 1):
         if is_const(g, n.args[1 - k], 1) is not None:
-            return _same(n, g, k)
+            return operand(n, g, k)
     return None
 
 
@@ -104,7 +98,7 @@ def add_zero(n: Node, g: Rewriting) -> Ref | None:
     """x + 0 → x"""
     for k in (0, 1):
         if is_const(g, n.args[1 - k], 0) is not None:
-            return _same(n, g, k)
+            return operand(n, g, k)
     return None
 
 
@@ -112,20 +106,20 @@ def add_zero(n: Node, g: Rewriting) -> Ref | None:
 def sub_zero(n: Node, g: Rewriting) -> Ref | None:
     """x - 0 → x, x / 1 → x"""
     neutral = 0 if isinstance(n.op, el.Sub) else 1
-    return _same(n, g, 0) if is_const(g, n.args[1], neutral) is not None else None
+    return operand(n, g, 0) if is_const(g, n.args[1], neutral) is not None else None
 
 
 @rule(el.Neg)
 def neg_neg(n: Node, g: Rewriting) -> Ref | None:
     """-(-x) → x"""
     inner = g.producer(n.args[0], el.Neg)
-    return inner.args[0] if inner and _same(n, g, 0) and _same(inner, g, 0) else None
+    return inner.args[0] if inner and operand(n, g, 0) and operand(inner, g, 0) else None
 
 
 @rule(el.Cast)
 def cast_same(n: Node, g: Rewriting) -> Ref | None:
     """cast of x to its own type → x"""
-    return _same(n, g, 0)
+    return operand(n, g, 0)
 
 
 @rule(el.Sub)
@@ -137,8 +131,8 @@ def factor_difference(n: Node, g: Rewriting) -> Node | None:
     a, b = (g.producer(r, el.Mul) for r in n.args)
     if a is None or b is None:
         return None
-    out = _parts(a, g)[1]
-    named = dict(zip(_parts(b, g)[1], out, strict=True))
+    out = g.labels(a)[1]
+    named = dict(zip(g.labels(b)[1], out, strict=True))
     pa = _factors(a, g)
     pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, g)]
     for (d, ld), (x, lx) in (pa, pa[::-1]):
@@ -154,14 +148,9 @@ def factor_difference(n: Node, g: Rewriting) -> Node | None:
     return None
 
 
-def _parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
-    op: Any = n.op
-    return op.parts(tuple(g.type(a).rank for a in n.args))
-
-
 def _factors(n: Node, g: Rewriting) -> list[tuple[Ref, str]]:
     """The two operands of a product with their labels."""
-    return list(zip(n.args, _parts(n, g)[0], strict=True))
+    return list(zip(n.args, g.labels(n)[0], strict=True))
 
 
 @rule(Sum)
@@ -171,7 +160,7 @@ def sum_of_scaled(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], el.Mul)
     if inner is None:
         return None
-    ins, out = _parts(inner, g)
+    ins, out = g.labels(inner)
     lost = {out[a] for a in n.op.axes}
     kept = "".join(c for c in out if c not in lost)
     for k in (0, 1):
@@ -261,7 +250,7 @@ def sum_of_product(n: Node, g: Rewriting) -> Node | None:
     inner = g.producer(n.args[0], el.Mul)
     if inner is None or not is_float(n.type.dtype) or len(g.readers[inner.name]) > 1:
         return None
-    ins, out = _parts(inner, g)
+    ins, out = g.labels(inner)
     lost = {out[a] for a in n.op.axes}
     if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
         return None
@@ -295,7 +284,7 @@ def reduce_reduced(n: Node, g: Rewriting) -> Node | None:
 @rule(el.Pow)
 def square_power(n: Node, g: Rewriting) -> Node | None:
     """x ^ 2 → square(x)"""
-    if is_const(g, n.args[1], 2) is not None and _same(n, g, 0):
+    if is_const(g, n.args[1], 2) is not None and operand(n, g, 0):
         return replace(n, op=el.Square(), args=n.args[:1])
     return None
 
@@ -308,7 +297,7 @@ def clamp_inside(n: Node, g: Rewriting) -> Ref | None:
     for k in (0, 1):
         (lo, hi), (least, most) = extremes(g, n.args[k]), extremes(g, n.args[1 - k])
         if lo >= most if isinstance(n.op, el.Maximum) else hi <= least:
-            return _same(n, g, k)
+            return operand(n, g, k)
     return None
 
 

@@ -164,7 +164,7 @@ class _Chunks:
         n, z = self.graph[s.name], Sym(self.t.outer)
         assert isinstance(n.type, Type)
         domain = Domain(tuple(self.t.split(r)[0] for r in n.domain))
-        back = tuple(r.sym - 1 if r.dim == self.t.outer else r.sym for r in domain)
+        back = domain.point(self.t.outer, z - 1)
         when = (compare("==", z, 0), compare(">", z, 0))
         out = LETTERS[: n.type.rank]
         terms = factors(Rewriting.of(self.graph, {}), out, s.point)

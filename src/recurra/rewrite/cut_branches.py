@@ -20,7 +20,7 @@ from recurra.ir.expr import FALSE, TRUE, Expr, both, compare, evaluate, negate, 
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
-from recurra.sets.boxes import Box, simplified, split_boxes
+from recurra.sets.boxes import Box, decided, simplified, split_boxes
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ class _Cutter:
         order = sorted(ends)
         if len(order) <= MAX_BRANCH_PIECES + 1:
             for lo, hi in pairwise(order):
-                r = Range(self.dim, ends[hi], ends[lo])
-                ranges = tuple(r if x.dim == r.dim else x for x in domain)
-                yield self.piece(branches, Domain(ranges))
+                part = domain.with_range(Range(self.dim, ends[hi], ends[lo]))
+                yield self.piece(branches, part)
 
     def piece(self, branches: list[int], domain: Domain) -> Node:
         """The merge in one interval of the dim."""
         at = {self.dim: domain[self.dim].lo}
         found = {k: simplified(domain, substitute(self.when(k), at), self.sizes) for k in branches}
+        found = {k: decided(domain, c, self.sizes) for k, c in found.items()}
         found = {k: c for k, c in found.items() if c != FALSE}
         args = tuple(self.node.args[k] for k in found)
         return self.new("part", args, tuple(found.values()), domain)

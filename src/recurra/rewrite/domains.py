@@ -155,8 +155,7 @@ def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
             if r.dim not in x.domain or a.index[x.domain.dims.index(r.dim)] != r.sym:
                 continue
             if isinstance(x.op, Merge):
-                ranges = (new if y.dim == r.dim else y for y in x.domain)
-                here = Domain(tuple(ranges))
+                here = x.domain.with_range(new)
                 if any(decided(here, when, g.sizes) == TRUE for when in x.op.when):
                     return True
             elif x.name not in seen and g.readers[x.name].keys() <= seen:
@@ -172,6 +171,8 @@ def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
         if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
             return r
         when = merge_condition(reader, k) or TRUE
+        if when == TRUE and reader.domain[r.dim] == r:
+            return r
         asks = reader.domain.of(symbols(when) | {r.dim})
         found = around(asks, when, g.sizes)[r.dim]
         if found == r or varies(found, g.sizes):

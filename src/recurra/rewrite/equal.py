@@ -12,19 +12,14 @@ from recurra.rewrite.rule import Rewriting, is_const, rule
 
 def _same(n: Node, g: Rewriting, j: int, k: int) -> bool:
     """Are operands j and k one value, axis by axis?"""
-    ins, _ = _parts(n, g)
+    ins, _ = g.labels(n)
     return n.args[j] == n.args[k] and ins[j] == ins[k]
 
 
-def _parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
-    assert isinstance(n.op, el.Elementwise)
-    return n.op.parts(tuple(g.type(a).rank for a in n.args))
-
-
-def _whole(n: Node, g: Rewriting, k: int) -> Ref | None:
-    """Operand k, if it is all that the result is, with its axes in the same order."""
-    ins, out = _parts(n, g)
-    return n.args[k] if ins[k] == out else None
+def operand(n: Node, g: Rewriting, k: int) -> Ref | None:
+    """Operand k, if it has the type of the result, and its axes in the same order."""
+    ins, out = g.labels(n)
+    return n.args[k] if ins[k] == out and g.type(n.args[k]) == n.type else None
 
 
 def _constant(n: Node, g: Rewriting, value: float | bool) -> Ref:
@@ -62,14 +57,14 @@ def unequal_itself(n: Node, g: Rewriting) -> Ref | None:
 @rule(el.Maximum, el.Minimum, el.And, el.Or)
 def of_itself(n: Node, g: Rewriting) -> Ref | None:
     """max(x, x) → x"""
-    return _whole(n, g, 0) if _same(n, g, 0, 1) else None
+    return operand(n, g, 0) if _same(n, g, 0, 1) else None
 
 
 @rule(el.Where)
 def where_known(n: Node, g: Rewriting) -> Ref | None:
     """where(true, x, y) → x, where(c, x, x) → x"""
     condition = is_const(g, n.args[0])
-    ins, out = _parts(n, g)
+    ins, out = g.labels(n)
     if condition is None and (n.args[1] != n.args[2] or ins[1] != ins[2]):
         return None
     k = 1 if condition is None or condition else 2

@@ -14,13 +14,12 @@ from typing import Any
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import evaluate, lin, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.source import Uniform, Value
-from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles
-from recurra.sets.dependence import happens
+from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles, nested_cycles
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,25 @@ class Front:
         return f"{self.axis.dim}, {self.other.dim}: diagonals of {self.length} cells for {cells}"
 
 
-def cost(
-    graph: Graph, f: Front, sizes: Mapping[str, int], diagonal: bool, prices: Prices = PRICES
-) -> float:
-    """Nanoseconds of one table, cell by cell or diagonal by diagonal.
+def costs(
+    graph: Graph, f: Front, sizes: Mapping[str, int], prices: Prices = PRICES
+) -> tuple[float, float]:
+    """Nanoseconds of one table, cell by cell and diagonal by diagonal.
 
     On a diagonal every choice is made for all cells, and what is read is moved first.
     """
     batch = set(batch_dims(graph, sizes))
+    return _cost(graph, f, sizes, batch, False, prices), _cost(graph, f, sizes, batch, True, prices)
+
+
+def _cost(
+    graph: Graph,
+    f: Front,
+    sizes: Mapping[str, int],
+    batch: set[str],
+    diagonal: bool,
+    prices: Prices,
+) -> float:
     p, q = f.axis.size(sizes), f.other.size(sizes)
     steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
     total = 0.0
@@ -82,39 +92,14 @@ def cost(
 
 def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
     """Cycles that neither of two dims orders alone, but their sum does."""
-    edges = [
-        (n.name, k)
-        for n in graph.nodes.values()
-        for k in range(len(n.args))
-        if happens(n.domain, merge_condition(n, k))
-    ]
-    yield from _fronts(graph, sizes, list(graph.nodes), edges, list(graph.declared))
-
-
-def _fronts(
-    graph: Graph,
-    sizes: Mapping[str, int],
-    nodes: Sequence[str],
-    edges: Sequence[Edge],
-    dims: Sequence[str],
-) -> Iterator[Front]:
-    for part, within in cycles(graph, nodes, edges):
-        found = next(
-            (
-                f
-                for pair in permutations(dims, 2)
-                if (f := _front(graph, sizes, part, within, *pair)) is not None
-            ),
-            None,
-        )
-        if found is not None:
-            yield found
-            continue
-        for d in dims:
-            left = carried(graph, part, within, d)
-            if left is not None and len(left) < len(within):
-                yield from _fronts(graph, sizes, part, left, [x for x in dims if x != d])
-                break
+    found = set[str]()
+    for c in nested_cycles(graph):
+        if not found.issuperset(c.members):  # what is inside of a front is on its diagonals
+            tried = (_front(graph, sizes, c.members, c.edges, *x) for x in permutations(c.dims, 2))
+            f = next((f for f in tried if f is not None), None)
+            if f is not None:
+                found |= set(c.members)
+                yield f
 
 
 def _front(

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from recurra.analysis.demand import is_even
 from recurra.cost.guards import guards
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTERED_ELEMENT_NS
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
-from recurra.ir.order import components
+from recurra.ir.order import components, soonest
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
@@ -45,37 +46,51 @@ class Decision:
         return f"{self.dim}: {place} axis of {len(self.members)} equations{why}"
 
 
-def loops(graph: Graph) -> dict[str, set[str]]:
-    """For each dim, the equations that must run along it in order (Allen and Kennedy, 1987).
+@dataclass(frozen=True)
+class Cycle:
+    """Equations that must be ordered together by one of `dims`, and the edges that close it.
 
-    Inside a cycle the first legal dim, in the user's order, becomes a loop; the dependences that it
-    carries are dropped and the rest is looked at again.
+    `loop` is the first dim that a loop over them may have; None where none is understood.
     """
+
+    members: list[str]
+    edges: list[Edge]
+    dims: list[str]
+    loop: str | None
+
+
+def loops(graph: Graph) -> dict[str, set[str]]:
+    """For each dim, the equations that must run along it in order (Allen and Kennedy, 1987)."""
     out: dict[str, set[str]] = {d: set() for d in graph.declared}
+    for c in nested_cycles(graph):
+        for d in c.dims if c.loop is None else (c.loop,):  # what is not understood stays as it is
+            out[d] |= set(c.members)
+    return out
+
+
+def nested_cycles(graph: Graph) -> Iterator[Cycle]:
+    """All cycles, each ahead of those that are left inside of its loop.
+
+    The first legal dim, in the user's order, becomes a loop; the dependences that it carries are
+    dropped and the rest is looked at again.
+    """
     edges = [
         (n.name, k)
         for n in graph.nodes.values()
         for k in range(len(n.args))
         if happens(n.domain, merge_condition(n, k))
     ]
-    _loops(graph, list(graph.nodes), edges, list(graph.declared), out)
-    return out
+    yield from _nested(graph, list(graph.nodes), edges, list(graph.declared))
 
 
-def _loops(
-    graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str], out: dict[str, set[str]]
-) -> None:
+def _nested(graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str]) -> Iterator[Cycle]:
     for part, within in cycles(graph, nodes, edges):
-        inside = set(part)
-        for d in dims:
-            left = carried(graph, part, within, d)
-            if left is not None and len(left) < len(within):
-                out[d] |= inside
-                _loops(graph, part, left, [x for x in dims if x != d], out)
-                break
-        else:  # what is not understood stays as it is
-            for d in dims:
-                out[d] |= inside
+        tried = ((d, carried(graph, part, within, d)) for d in dims)
+        legal = ((d, left) for d, left in tried if left is not None and len(left) < len(within))
+        loop, left = next(legal, (None, []))
+        yield Cycle(part, within, dims, loop)
+        if loop is not None:
+            yield from _nested(graph, part, left, [x for x in dims if x != loop])
 
 
 def cycles(
@@ -101,33 +116,13 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     if not all(dim in graph[n].domain for n in part):
         return None
     lags = [edge_lag(graph, n, k, dim) for n, k in edges]
+    ends = [(graph[n].args[k].name, n) for n, k in edges]
     for signed in (lags, [-x for x in lags]):
-        late = _shifts(graph, part, edges, [x.low for x in signed])
+        waits = [(*e, x.low) for e, x in zip(ends, signed, strict=True) if x.low is not None]
+        late = soonest(part, waits) if len(waits) == len(edges) else None
         if late is not None:
-            return [
-                (n, k)
-                for (n, k), x in zip(edges, signed, strict=True)
-                if x.low == late[graph[n].args[k].name] - late[n]
-            ]
-    return None
-
-
-def _shifts(
-    graph: Graph, part: list[str], edges: list[Edge], low: list[int | None]
-) -> dict[str, int] | None:
-    """How late each equation runs, no operand in its future; None where a cycle forbids it."""
-    late = dict.fromkeys(part, 0)
-    if None in low:
-        return None
-    for _ in range(len(part) + 1):
-        moved = False
-        for (n, k), x in zip(edges, low, strict=True):
-            assert x is not None
-            need = late[graph[n].args[k].name] - x
-            if need > late[n]:
-                late[n], moved = need, True
-        if not moved:
-            return late
+            pairs = zip(edges, waits, strict=True)
+            return [e for e, (source, sink, low) in pairs if low == late[source] - late[sink]]
     return None
 
 
@@ -243,6 +238,8 @@ def granularity(
 def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
     """Equations that a loop over a dim runs at few of its points, and those that read them there:
     as an axis it would have all of them."""
+    if is_even(graph, dim):
+        return set()
     rare = {n for n, c in guards(graph, sizes).items() if dim in symbols(c)}
     return rare.union(r.name for n in rare for r, _ in graph.readers[n])
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
-from typing import Any
 
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Node, Ref, index_symbols
@@ -72,8 +71,7 @@ def products(factors: list[Factor], c: str, g: Rewriting) -> list[list[Factor]]:
         both = g.producer(a, Add) if c in labels else None
         if both is None:
             continue
-        op: Any = both.op
-        ins, out = op.parts(tuple(g.type(x).rank for x in both.args))
+        ins, out = g.labels(both)
         to = dict(zip(out, labels, strict=True))
         terms = [("".join(to[x] for x in s), b) for s, b in zip(ins, both.args, strict=True)]
         every = ([*factors[:k], term, *factors[k + 1 :]] for term in terms)
@@ -90,8 +88,7 @@ def joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
         if inner is None:
             out.append((labels, a))
             continue
-        op: Any = inner.op
-        ins, have = op.parts()
+        ins, have = g.labels(inner)
         to = dict(zip(have, labels, strict=True))
         for x in dict.fromkeys("".join(ins)):
             if x not in to:

@@ -28,8 +28,8 @@ def narrowed(graph: Graph, dim: str, at: int, sizes: Mapping[str, int]) -> Graph
     for name, lo in first.items():
         n = graph[name]
         if lo >= at > evaluate(n.domain[dim].lo, sizes):
-            ranges = (replace(r, lo=at) if r.dim == dim else r for r in n.domain)
-            nodes[name] = replace(n, domain=Domain(tuple(ranges)))
+            late = n.domain.with_range(replace(n.domain[dim], lo=at))
+            nodes[name] = replace(n, domain=late)
     return Graph(nodes, graph.outputs, graph.dims).live()
 
 

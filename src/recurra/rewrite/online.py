@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, Sym
+from recurra.ir.expr import Expr
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import Type, is_float
@@ -191,5 +191,4 @@ def _last(g: Rewriting, fold: Node, running: str, dim: str) -> None:
     """What read the fold reads the last running value."""
     r = g[running].domain[dim]
     end: Expr | int = r.hi - 1  # pyright: ignore[reportOperatorIssue]
-    index = tuple(end if x == Sym(dim) else x for x in g[running].domain.identity)
-    g.forward(fold, Ref(running, index))
+    g.forward(fold, Ref(running, g[running].domain.point(dim, end)))

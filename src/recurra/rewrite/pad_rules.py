@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import nan
 from typing import Any
 
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
-from recurra.ir.types import is_float
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.permutation import Permutation
-from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
+from recurra.ops.reduction import ArgMax, Fold, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Uniform, Value
@@ -26,6 +24,7 @@ from recurra.ops.window import Overlap, Windows
 from recurra.rewrite import pad_moves as moves
 from recurra.rewrite.pad_fill import contracted, pointwise, reduced
 from recurra.rewrite.padding import ANY, FINITE, Fill, Made, Operand, Padding, finite
+from recurra.rewrite.ragged import folded
 
 PadRule = Callable[..., Made]
 
@@ -45,6 +44,13 @@ def _elementwise(p: Padding, *xs: Operand) -> Made:
     return Made(op, tuple(x.ref for x in xs), fill)
 
 
+def _left_out(p: Padding, x: Operand) -> Operand:
+    """The operand with what leaves the result alone in the padding of what the op folds."""
+    for _, axis, value in folded(p.n.op, p.g.type(x.ref).dtype):
+        x = p.masked(x, axis, value)
+    return x
+
+
 def _reduction(p: Padding, x: Operand) -> Made:
     """The padding of a reduced axis becomes the identity of the monoid."""
     op: Any = p.n.op
@@ -61,8 +67,7 @@ def _streamed(p: Padding, x: Operand) -> Made:
 def _fold(p: Padding, x: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
     neutral = identity(monoid, p.g.type(x.ref).dtype)
     masked = any(x.fill[a] is not None for a in axes)
-    for a in axes:
-        x = p.masked(x, a, neutral)
+    x = _left_out(p, x)
     kept = [f for k, f in enumerate(x.fill) if k not in axes]
     fill = [None if f is None else reduced(f, monoid, neutral, masked) for f in kept]
     return Made(p.n.op, (x.ref,), fill)
@@ -71,9 +76,8 @@ def _fold(p: Padding, x: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
 def _argmax(p: Padding, x: Operand) -> Made:
     """The padding is the lowest number; of equals the first wins, which is valid."""
     op: Any = p.n.op
-    (axis,) = op.axes
-    x = p.masked(x, axis, lowest(p.g.type(x.ref).dtype))
-    kept = [f for k, f in enumerate(x.fill) if k != axis]
+    x = _left_out(p, x)
+    kept = [f for k, f in enumerate(x.fill) if k not in op.axes]
     return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
 
 
@@ -98,7 +102,7 @@ def _einsum(p: Padding, *xs: Operand) -> Made:
 
 def _discounted_sum(p: Padding, x: Operand) -> Made:
     op: Any = p.n.op
-    x = p.masked(x, op.axis, 0.0)
+    x = _left_out(p, x)
     kept = [f for k, f in enumerate(x.fill) if k != op.axis]
     return Made(op, (x.ref,), [None if f is None else contracted([f]) for f in kept])
 
@@ -145,8 +149,7 @@ def _attention(p: Padding, *xs: Operand) -> Made:
 def _cumsum(p: Padding, x: Operand) -> Made:
     """The padding comes last, so no valid element sees it; from the end it comes first."""
     op: Any = p.n.op
-    if op.reverse:
-        x = p.masked(x, op.axis, 0.0)
+    x = _left_out(p, x)
     fill = [None if f is None else contracted([f]) for f in x.fill]
     f = x.fill[op.axis]
     fill[op.axis] = None if f is None else FINITE if finite(f) else ANY
@@ -166,11 +169,8 @@ def _cummax(p: Padding, x: Operand) -> Made:
 
 def _sorted(p: Padding, x: Operand) -> Made:
     """The padding comes last, also in order: NaN does, of equals the padding."""
-    op: Any = p.n.op
-    dtype = p.g.type(x.ref).dtype
-    x = p.masked(x, op.axis, nan if is_float(dtype) else highest(dtype))
-    places = isinstance(op, ArgSort)
-    return Made(op, (x.ref,), [None if f is None else FINITE if places else ANY for f in x.fill])
+    x, kind = _left_out(p, x), FINITE if isinstance(p.n.op, ArgSort) else ANY
+    return Made(p.n.op, (x.ref,), [None if f is None else kind for f in x.fill])
 
 
 def _topk(p: Padding, x: Operand) -> Made:
@@ -178,7 +178,7 @@ def _topk(p: Padding, x: Operand) -> Made:
     op: Any = p.n.op
     if p.varies(op.size):
         p.refuse("so many elements as a dim says", hint="take a fixed number of them")
-    x = p.masked(x, op.axis, lowest(p.g.type(x.ref).dtype))
+    x = _left_out(p, x)
     kept = [None if k == op.axis else f for k, f in enumerate(x.fill)]
     return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from recurra.cost.thresholds import MIN_PREFIX_RATIO
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
-from recurra.ir.types import Domain, Range, Tuple
+from recurra.ir.types import Range, Tuple
 from recurra.ops.elementwise import Copy
 from recurra.ops.source import Input
 from recurra.rewrite.compile_context import CompileContext, Pass
@@ -94,15 +94,8 @@ def _apart(
     graph: Graph, g: Rewriting, n: Node, r: Range, count: int, sizes: Mapping[str, int]
 ) -> str:
     """Has far reads read a copy of the first points; returns its name."""
-    ranges = (replace(x, hi=count) if x.dim == r.dim else x for x in n.domain)
-    first = Node(
-        g.fresh(f"{n.name}_first"),
-        Copy(),
-        (g.read(n.name),),
-        Domain(tuple(ranges)),
-        n.type,
-        n.loc,
-    )
+    domain = n.domain.with_range(replace(r, hi=count))
+    first = Node(g.fresh(f"{n.name}_first"), Copy(), (g.read(n.name),), domain, n.type, n.loc)
     g.put(first)
     for reader, k in graph.readers[n.name]:
         far = _is_far(reader, k, n, r, r.size(sizes))

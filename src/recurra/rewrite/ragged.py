@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 from recurra.ir.expr import Expr
@@ -21,7 +22,7 @@ from recurra.ops.elementwise import Mod
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Cut, Expand, Flip, Transpose
 from recurra.ops.ordering import CumMax, Sort, TopK
-from recurra.ops.reduction import ArgMax, highest, identity, lowest
+from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 
@@ -142,19 +143,21 @@ def result_axes(op: Op, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes | Non
     return None if rule is None else rule(op, shapes, xs)
 
 
-def folded(op: Any, xs: Sequence[Axes], dtype: str) -> list[tuple[int, int, float]]:
+def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
     """(operand, axis, what leaves the result alone) for every axis whose elements the op mixes."""
     match op:
         case ArgMax():
             return [(0, a, lowest(dtype)) for a in op.axes]
         case Reduction():
             return [(0, a, identity(op.monoid or "add", dtype)) for a in op.axes]
+        case Fold():
+            return [(0, a, identity(op.monoid_of, dtype)) for a in range(op.rank)]
         case DiscountedSum():
             return [(0, op.axis, 0.0)]
         case CumSum(reverse=True):  # what is past the end comes first
             return [(0, op.axis, 0.0)]
         case Sort() | ArgSort():
-            return [(0, op.axis, highest(dtype))]
+            return [(0, op.axis, nan if is_float(dtype) else highest(dtype))]  # NaN comes last
         case Softmax() | LogSoftmax() | TopK():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():

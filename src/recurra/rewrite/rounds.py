@@ -11,7 +11,7 @@ ask for. Choices between turns are made here, and what no turn takes is not comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd, lcm
@@ -36,7 +36,7 @@ from recurra.ir.expr import (
     substitute,
     walk,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, fresh_name, index_symbols
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Going
@@ -167,8 +167,7 @@ class _Rounds:
             return name
         if (name, turn) not in self.names:
             taken = {*self.graph.nodes, *self.names.values()}
-            free = (x for x in _names(f"{name}_{turn}") if x not in taken)
-            self.names[name, turn] = next(free)
+            self.names[name, turn] = fresh_name(f"{name}_{turn}", taken)
         return self.names[name, turn]
 
     def node(self, n: Node, turn: int) -> Node:
@@ -219,14 +218,6 @@ def reduced(c: Expr | int) -> Any:
             return compare(c.op, a, -(-c.b // n))
         case _:
             return compare(c.op, a, c.b // n)
-
-
-def _names(stem: str) -> Iterator[str]:
-    yield stem
-    k = 2
-    while True:
-        yield f"{stem}_{k}"
-        k += 1
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

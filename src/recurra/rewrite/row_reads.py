@@ -175,15 +175,14 @@ class Reads(Rows):
             )
         box = self.static(source.domain)
         lo = lin([(r.lo, 1), (c - 1, 1)])
-        hold = Domain(tuple(Range(q.dim, q.hi, lo) if q.dim == r.dim else q for q in box))
-        later = Domain(tuple(Range(q.dim, q.hi, lo + 1) if q.dim == r.dim else q for q in box))
+        hold, later = (box.with_range(replace(box[r.dim], lo=e)) for e in (lo, lo + 1))
         old = self.g[source.name]
-        was = Ref(source.name, self._moved(box, r.dim, 1 - c))
+        was = Ref(source.name, box.point(r.dim, r.sym + (1 - c)))
         node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
         self.g.put(node)
         here = self.any_before(r.sym, source, r.dim, later)
         op = chosen(len(shape))
-        kept = Ref(name, self._moved(hold, r.dim, -1))
+        kept = Ref(name, hold.point(r.dim, r.sym - 1))
         now = self.emit(op, (here, was, kept), f"{name}_now", later)
         when = (compare("==", r.sym, lo), compare(">", r.sym, lo))
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
@@ -253,7 +252,7 @@ class Reads(Rows):
             moved = Slice(part.lo + c, part.hi + c, part.step)
             index, letters = self._mask_index(x, LETTERS[: len(x.shape)], axis, along, moved)
             masks.append(Ref(self.alive, index))
-        return self._all(masks, self.domain(self.n)), letters
+        return self.joined(el.And(), masks), letters
 
     def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
@@ -307,14 +306,14 @@ class Reads(Rows):
         times = [r for r in box if r.dim in self.timed]
         if not times:
             return n.name
-        here = self._all([self.any_before(r.sym, n, r.dim, box) for r in times], box)
+        here = self.joined(el.And(), [self.any_before(r.sym, n, r.dim, box) for r in times], box)
         return self._where_alive(here, self.g.read(n.name), box, fill).name
 
     def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
         box = self.static(source.domain)
         rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
-        alive = self._all([self.before(r.sym + c, rows, box) for c in ends], box)
+        alive = self.joined(el.And(), [self.before(r.sym + c, rows, box) for c in ends], box)
         return self._where_alive(alive, self.g.read(source.name), box, fill)
 
     def _where_alive(self, alive: Ref, x: Ref, box: Domain, fill: float) -> Ref:
@@ -336,12 +335,6 @@ class Reads(Rows):
             self.g.put(replace(n, name=raw))
             op = chosen(n.type.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
-
-    def _all(self, parts: Sequence[Ref], box: Domain) -> Ref:
-        out = parts[0]
-        for p in parts[1:]:
-            out = self.emit(el.And(), (out, p), within=box)
-        return out
 
     def _mask_index(
         self, x: Operand, axes: str, axis: int, along: Along, part: Slice

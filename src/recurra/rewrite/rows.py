@@ -7,8 +7,10 @@ B*T              →   Σ over b of the lengths
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import chain
 from typing import Any, NoReturn
 
 from recurra.errors import DomainError, Loc
@@ -85,13 +87,14 @@ class Rows:
 
     # ---- the equation at hand
 
-    def _moved(self, box: Domain, dim: str, by: int) -> tuple[Index, ...]:
-        return tuple(r.sym + by if r.dim == dim else r.sym for r in box)
-
     def emit(self, op: Op, args: Sequence[Ref], stem: str = "", within: Any = None) -> Ref:
         """A new equation over what it mentions of the domain of the equation at hand."""
         box: Domain = self.domain(self.n) if within is None else within
         return self.g.emit(op, args, box, stem or op.name)
+
+    def joined(self, op: Op, parts: Iterable[Ref], within: Domain | None = None) -> Ref:
+        """Several values as one, joined one after the other."""
+        return reduce(lambda x, y: self.emit(op, (x, y), within=within), parts)
 
     def domain(self, n: Node) -> Domain:
         return self.static(self.grown.get(n.name, n.domain))
@@ -144,7 +147,7 @@ class Rows:
         going = self.emit(
             el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
         )
-        now, before = Sym(self.time), Ref(going.name, self._moved(box, self.time, -1))
+        now, before = Sym(self.time), Ref(going.name, box.point(self.time, Sym(self.time) - 1))
         first = 0 if symbols(e.first) & self.ranges.keys() else e.first  # no row ends before it
         when = (compare("<=", now, first), compare(">", now, first))
         if first == 0:
@@ -218,11 +221,7 @@ class Rows:
             case Logic(op="~", args=(a,)):
                 return self.emit(el.Not(), (self.condition(a),))
             case Logic(op=op, args=args):
-                out = self.condition(args[0])
-                join = el.And() if op == "&" else el.Or()
-                for a in args[1:]:
-                    out = self.emit(join, (out, self.condition(a)))
-                return out
+                return self.joined(el.And() if op == "&" else el.Or(), map(self.condition, args))
             case Cmp(op=op, a=a, b=b):
                 return self._compared(op, a, b)
             case _:
@@ -302,24 +301,16 @@ class Rows:
                 return self._length([])
             case Prod():
                 counted, factors = self._counted(e)
-                out = self._length(counted)
-                for x in factors:
-                    out = self.emit(el.Mul(), (out, self.number(x)))
-                return out
+                numbers = map(self.number, factors)
+                return self.joined(el.Mul(), chain([self._length(counted)], numbers))
             case Lin(terms=terms, const=const):
                 rest = lin([(const, 1), *((x, k) for x, k in terms if not self.ended(x))])
                 parts = [self._times(k, self.number(x)) for x, k in terms if self.ended(x)]
                 parts += [] if rest == 0 else [self.number(rest)]
-                out = parts[0]
-                for p in parts[1:]:
-                    out = self.emit(el.Add(), (out, p))
-                return out
+                return self.joined(el.Add(), parts)
             case Ext(op=op, args=args):
                 join = el.Minimum() if op == "min" else el.Maximum()
-                out = self.number(args[0])
-                for a in args[1:]:
-                    out = self.emit(join, (out, self.number(a)))
-                return out
+                return self.joined(join, map(self.number, args))
             case _:
                 self.refuse(
                     f"{e} cannot be computed row by row",

@@ -14,7 +14,7 @@ from recurra.errors import Loc
 from recurra.ir.dims import Dim
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Op
+from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.source import Input
 from recurra.rewrite.fuel import fuel as tank
@@ -112,10 +112,17 @@ class Rewriting:
         return self.nodes[ref.name]
 
     def type(self, ref: Ref) -> Any:
-        return self.graph.read_type(ref)
+        return self.nodes[ref.name].read_type(ref)
 
     def read(self, name: str) -> Ref:
         return Ref(name, self.nodes[name].domain.identity)
+
+    def labels(self, n: Node) -> tuple[tuple[str, ...], str]:
+        """The labels of the axes of each operand, and of the result, of an op that has labels."""
+        op: Any = n.op
+        if isinstance(op, Elementwise):
+            return op.parts(tuple(self.type(a).rank for a in n.args))
+        return op.parts()
 
     def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
         """The dims of `within` that operands and attributes mention."""
@@ -256,8 +263,6 @@ def run(
 ) -> tuple[Graph, dict[str, int]]:
     """`apply`, with how often each law fired."""
     by_op: dict[type[Op], list[Rule]] = {}
-    for op in Op.registry.values():
-        by_op[op] = [r for r in rules if issubclass(op, r.roots)]
     state = Rewriting.of(graph.live(), sizes)
     while state.todo:
         name = state.todo.popleft()
@@ -268,8 +273,11 @@ def run(
         fuel -= 1
         if fuel < 0:
             raise RecursionError(f"no fixpoint; the laws that fired: {state.fired}")
+        op = type(node.op)
+        if op not in by_op:
+            by_op[op] = [r for r in rules if issubclass(op, r.roots)]
         if not (share and _share(state, node)):
-            _first(state, node, by_op[type(node.op)])
+            _first(state, node, by_op[op])
     out = Graph(state.nodes, state.outputs, graph.dims).live()
     return Graph(
         {n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims

@@ -51,7 +51,7 @@ def _begin(g: Rewriting, s: Running, dim: str, size: int) -> str:
     """What the chunk of a point begins with."""
     at: Any = div(Sym(dim), size) * size
     n = g[s.name]
-    index = tuple(at - 1 if r.dim == dim else r.sym for r in n.domain)
+    index = n.domain.point(dim, at - 1)
     when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
     name = g.fresh(f"{s.name}_begin")
     g.put(Node(name, Merge(when=when), (s.zero, Ref(s.name, index)), n.domain, n.type, n.loc))

@@ -91,7 +91,7 @@ def neighbour(n: Node, g: Rewriting, way: Way, unit: float) -> Ref:
     edge: Any = r.lo if direction > 0 else r.hi
     edge = edge if direction > 0 else edge - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
-    step = tuple(x.sym - direction if x.dim == r.dim else x.sym for x in n.domain)
+    step = n.domain.point(r.dim, r.sym - direction)
     name = g.fresh(n.name + ("_before" if direction > 0 else "_after"))
     g.put(Node(name, Merge(when=when), (start, Ref(n.name, step)), n.domain, n.type, n.loc))
     return g.read(name)
@@ -119,7 +119,7 @@ def running(graph: Graph, dim: str) -> list[Running]:
 def _running(graph: Graph, n: Node, dim: str) -> Running | None:
     if not isinstance(n.op, Add) or dim not in n.domain or n.op.labels:
         return None
-    back = tuple(r.sym - 1 if r.dim == dim else r.sym for r in n.domain)
+    back = n.domain.point(dim, Sym(dim) - 1)
     for k, a in enumerate(n.args):
         m = graph[a.name]
         if not isinstance(m.op, Merge) or len(m.args) != 2 or not graph.is_identity(a):

@@ -20,11 +20,6 @@ from recurra.rewrite.domains import DOMAINS
 from recurra.rewrite.rule import Rewriting, rule
 
 
-def _label_parts(n: Node, g: Rewriting) -> tuple[tuple[str, ...], str]:
-    op: Any = n.op
-    return op.parts() if isinstance(op, Einsum) else op.parts(tuple(g.type(a).rank for a in n.args))
-
-
 def _transposed(n: Node) -> tuple[int, ...]:
     assert isinstance(n.op, Transpose)
     return n.op.order
@@ -70,7 +65,7 @@ def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
     for k, a in enumerate(n.args):
         inner = g.producer(a, Transpose)
         if inner is not None:
-            ins, out = _label_parts(n, g)
+            ins, out = g.labels(n)
             order = _transposed(inner)
             was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
             return _with_labels(
@@ -121,7 +116,7 @@ def no_transpose(n: Node, g: Rewriting) -> Ref | None:
 @rule(Elementwise, Einsum)
 def absorb_expand(n: Node, g: Rewriting) -> Node | None:
     """f(expand(x), y) → f(x, y) with fewer labels, where y has the axis too"""
-    ins, out = _label_parts(n, g)
+    ins, out = g.labels(n)
     for k, a in enumerate(n.args):
         inner = g.producer(a, Expand)
         if inner is None:
@@ -144,7 +139,7 @@ def absorb_expand(n: Node, g: Rewriting) -> Node | None:
 @rule(Elementwise)
 def hoist_expand(n: Node, g: Rewriting) -> Ref | None:
     """f(expand(x)) → expand(f(x)), where every operand is a copy along the axis"""
-    ins, out = _label_parts(n, g)
+    ins, out = g.labels(n)
     inners = [g.producer(a, Expand) for a in n.args]
     kept: set[str] = set()
     small: list[str] = []
@@ -186,7 +181,7 @@ def expand_constant(n: Node, g: Rewriting) -> Node | None:
 @rule(Elementwise)
 def narrow_constant(n: Node, g: Rewriting) -> Node | None:
     """f(x, c copied) → f(x, c) with fewer labels"""
-    ins, out = _label_parts(n, g)
+    ins, out = g.labels(n)
     for k, a in enumerate(n.args):
         inner = g[a.name]
         if isinstance(inner.op, Const) and ins[k]:

@@ -23,7 +23,7 @@ from recurra.cost.thresholds import MAX_CHUNK_POINTS, MAX_PEELED_BYTES, ROWS_PER
 from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.graph import Graph, Node, Ref, Slice, fresh_name, index_symbols, merge_condition
 from recurra.ir.op import LETTERS
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -121,7 +121,7 @@ def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, 
     if not isinstance(m.op, Merge) or dim not in m.domain or len(m.op.when) != 2:
         return 0
     r, when = m.domain[dim], m.op.when[0]
-    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != {dim}:
+    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != frozenset((dim,)):
         return 0
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
     boxes = split_boxes(Domain((r,)), when, sizes)
@@ -262,10 +262,9 @@ class _Split:
                 at = Ref(self.head[name], n.domain.identity)
                 nodes[name] = replace(n, op=Copy(), args=(at,), locs=())
                 continue
-            rest, copy = self.fresh(nodes, f"{name}_rest"), self.fresh(nodes, f"{name}_of")
+            rest, copy = fresh_name(f"{name}_rest", nodes), fresh_name(f"{name}_of", nodes)
             nodes[rest], self.copies[name] = replace(n, name=rest), copy
-            early = self.graph[name].domain
-            part = Domain(tuple(Range(r.dim, self.cut) if r.dim == self.dim else r for r in early))
+            part = self.graph[name].domain.with_range(Range(self.dim, self.cut))
             at = Ref(self.head[name], n.domain.identity)
             nodes[copy] = Node(copy, Copy(), (at,), part, n.type, n.loc)
             t = Sym(self.dim)
@@ -319,12 +318,6 @@ class _Split:
                 return True
         return False
 
-    def fresh(self, nodes: Mapping[str, Node], stem: str) -> str:
-        k, name = 2, stem
-        while name in nodes:
-            name, k = f"{stem}_{k}", k + 1
-        return name
-
     def point(self, nodes: dict[str, Node], name: str) -> str:
         """An equation at its early points, over a dim of their own; and those that it needs."""
         if name in self.head:
@@ -333,7 +326,7 @@ class _Split:
         if isinstance(n.op, Copy) and self.graph.is_identity(n.args[0]):
             self.head[name] = self.point(nodes, n.args[0].name)
             return self.head[name]
-        new = self.head[name] = self.fresh(nodes, f"{name}_head")
+        new = self.head[name] = fresh_name(f"{name}_head", nodes)
         nodes[new] = n  # the name is taken
         by: dict[str, Expr | int] = {self.dim: Sym(self.inner)}
         ranges = (Range(self.inner, self.points) if r.dim == self.dim else r for r in n.domain)
@@ -379,7 +372,7 @@ class _Split:
             assert isinstance(n.type, Type)
             used = set().union(*map(index_symbols, a.index))
             domain = Domain(tuple(r for r in within if r.dim in used))
-            seen, new = self.fresh(nodes, "seen"), self.fresh(nodes, f"{a.name}_head")
+            seen, new = fresh_name("seen", nodes), fresh_name(f"{a.name}_head", nodes)
             when = Value(expr=compare("<", Sym(self.inner), self.cut), dtype="bool")
             nodes[seen] = Node(seen, when, (), domain.of({self.inner}), Type("bool"), n.loc)
             axes = LETTERS[: n.type.rank]

@@ -21,7 +21,7 @@ from recurra.cost.thresholds import (
     MIN_BLOCK_POINTS,
     ROWS_PER_TILE,
 )
-from recurra.ir.expr import Sym, evaluate, symbols
+from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.types import Type
 from recurra.ops.contraction import Einsum
@@ -99,14 +99,8 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     products = [n.type for n in map(graph.__getitem__, members) if _wide(graph, n, dim, sizes)]
     if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
         return None
-    if len({graph[n].domain[dim] for n in members}) != 1:
-        return None
-    if not all(_fits(graph, n, dim, members, sizes) for n in members):
-        return None
-    if not members.isdisjoint(graph.outputs):
-        return None
+    total = _points(graph, dim, members, sizes)
     widest = max(t.nbytes(sizes) for t in products if isinstance(t, Type))
-    total = next(graph[n].domain[dim] for n in members).size(sizes)
     if total * widest <= MAX_BLOCK_LAYER_BYTES or not widest:
         return None
     most = cached = MAX_BLOCK_LAYER_BYTES // widest
@@ -115,7 +109,7 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
         most = min(cached, largest) if cached >= MIN_BLOCK_POINTS else largest
     elif cached < MIN_BLOCK_POINTS:
         return None
-    size = max(z for z in range(1, most + 1) if total % z == 0)
+    size = _largest_divisor(total, most)
     if size < min(MIN_BLOCK_POINTS, most // 2):
         return None
     return Tile(dim, size, frozenset(members), split_dim(graph, dim, size, sizes))
@@ -172,22 +166,27 @@ def _tile_size(
 ) -> int:
     """The points of a tile of some equations; 0 where they have none."""
     members = set(names)
-    spans = {(graph[n].domain[dim].lo, graph[n].domain[dim].hi) for n in names}
-    if len(spans) != 1 or members & ordered[dim] or not any(lo == 0 for lo, _ in spans):
-        return 0
-    if not all(_fits(graph, n, dim, members, sizes) for n in names):
-        return 0
-    if not members.isdisjoint(graph.outputs):
-        return 0
-    ((_, hi),) = spans
-    if symbols(hi) - sizes.keys():
-        return 0
-    total = evaluate(hi, sizes)
+    total = 0 if members & ordered[dim] else _points(graph, dim, members, sizes)
     if not total:
         return 0
     have = {n: _batch(graph, sizes, n, batch) for n in names}
     widest = max(k * _nbytes(graph, n, sizes) for n, k in have.items())
     most = max(1, min(total, rows // max(have.values()), MAX_TILE_VALUE_BYTES // max(1, widest)))
+    return _largest_divisor(total, most)
+
+
+def _points(graph: Graph, dim: str, members: set[str], sizes: Mapping[str, int]) -> int:
+    """The points of a dim that all members have, and can have in tiles; 0 if they cannot."""
+    ranges = {graph[n].domain[dim] for n in members}
+    if len(ranges) != 1 or not members.isdisjoint(graph.outputs):
+        return 0
+    (r,) = ranges
+    if r.lo != 0 or r.mentions() - sizes.keys():
+        return 0
+    return r.size(sizes) if all(_fits(graph, n, dim, members, sizes) for n in members) else 0
+
+
+def _largest_divisor(total: int, most: int) -> int:
     return max(z for z in range(1, most + 1) if total % z == 0)
 
 

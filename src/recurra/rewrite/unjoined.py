@@ -73,7 +73,7 @@ def each_computed(n: Node, g: Rewriting) -> Node | None:
     if len(joins) != 1:
         return None
     ((k, join),) = joins
-    ins, out = n.op.parts(tuple(g.type(a).rank for a in n.args))
+    ins, out = g.labels(n)
     assert isinstance(join.op, Concat)
     letter = ins[k][join.op.axis]
     if letter not in out or any(letter in s for j, s in enumerate(ins) if j != k):

@@ -110,7 +110,7 @@ class _Program(Reads):
             return
         for k, value in partial(n.op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
-        for k, axis, fill in folded(n.op, [x.axes for x in xs], _dtype(self, xs)):
+        for k, axis, fill in folded(n.op, _dtype(self, xs)):
             if self.ended(xs[k].shape[axis]):
                 xs[k] = self.masked(xs[k], axis, fill)
         if not isinstance(n.type, Tuple):

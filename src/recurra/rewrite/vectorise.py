@@ -289,7 +289,8 @@ class _Vectorise:
         if not any(flags) and self.dim not in n.op.mentions() and not isinstance(n.op, Const):
             return self.copied(n, args, domain)
         op, args = self.batched(n, args, flags, ranks, domain, places)
-        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n))
+        locs = n.locs if isinstance(op, Merge) else ()
+        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n), locs=locs)
 
     def place(self, n: Node, k: int, domain: Domain) -> Domain:
         """Where an operand is brought into shape: that of a branch where it is chosen alone."""
@@ -321,6 +322,7 @@ class _Vectorise:
             args=(one,),
             domain=domain,
             type=self.new_type(n),
+            locs=(),
         )
 
     def batched(

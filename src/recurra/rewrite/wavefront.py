@@ -41,7 +41,7 @@ from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
 from recurra.ops.source import Const, Uniform, Value
 from recurra.rewrite.compile_context import CompileContext, Pass
-from recurra.rewrite.fronts import Front, cost, fronts, length_of, shifts_of
+from recurra.rewrite.fronts import Front, costs, fronts, length_of, shifts_of
 from recurra.rewrite.fuel import fuel
 from recurra.rewrite.rule import Rewriting
 from recurra.sets.dependence import always_inside, happens
@@ -55,7 +55,7 @@ def wavefront(
     seen: set[tuple[str, ...]] = set()
     while f := next((f for f in fronts(graph, sizes) if f.cells not in seen), None):
         seen.add(f.cells)
-        dear, cheap = (cost(graph, f, sizes, diagonal, prices) for diagonal in (False, True))
+        dear, cheap = costs(graph, f, sizes, prices)
         law = "cells that wait for neighbours → diagonals"
         if f.only or (dear >= gain * cheap and fuel().burn(law, f.cells[0])):
             graph = _Skew(graph, f, sizes).rewritten()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from recurra.ir.expr import TRUE, Expr, both, compare, lin, maximum, minimum, substitute, symbols
+from recurra.ir.frozen import Frozen
 from recurra.ir.graph import Index, Ref, Slice
 from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.ir.types import is_shift
@@ -16,7 +17,7 @@ from recurra.sets.dependence import happens
 
 
 @dataclass(frozen=True)
-class Dependence:
+class Dependence(Frozen):
     """Operand `k` of `sink` is `ref`, of an array that `source` writes.
 
     At a point of the sink where `where` holds, it needs the points `index` of the source: one

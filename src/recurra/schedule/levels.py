@@ -116,11 +116,15 @@ def _ordered(
         every = list(work.graph.statements)
         left = {s: set(work.graph[s].domain.dims) - axes for s in every}
         items = work.order(every, real_dependences(work.graph), left)
-        found = Schedule(graph, lower_values(graph, sizes, cuts, guarded), number_loops(items))
+        own = work.graph if known is graph else lower_values(graph, sizes, cuts, guarded)
+        found = Schedule(graph, own, number_loops(items))
         apart = stray(found, sizes)
         if not apart:
             return found
-        graph, known = (g.update(stored(g[n.name]) for n in apart) for g in (graph, known))
+        now = graph.update(stored(graph[n.name]) for n in apart)
+        same = known is graph
+        known = now if same else known.update(stored(known[n.name]) for n in apart)
+        graph = now
 
 
 def stored(n: Node) -> Node:
@@ -432,9 +436,11 @@ def _wished(
     stmts: Sequence[str], feeds: dict[str, set[str]], wishes: set[tuple[str, str]]
 ) -> dict[str, set[str]]:
     """`feeds` with every wish (ahead, behind) that closes no cycle with the others."""
+    here = [(a, b) for a, b in wishes if a in feeds and b in feeds and a not in (b, *feeds[b])]
+    if not here:
+        return feeds
     more = {s: set(x) for s, x in feeds.items()}
-    for ahead, behind in wishes:
-        if ahead in more and behind in more and ahead != behind:
-            more[behind].add(ahead)
+    for ahead, behind in here:
+        more[behind].add(ahead)
     part = {s: k for k, p in enumerate(components(stmts, more.__getitem__)) for s in p}
     return {s: {a for a in x if a in feeds[s] or part[a] != part[s]} for s, x in more.items()}

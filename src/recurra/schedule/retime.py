@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.ir.order import components
+from recurra.ir.order import components, soonest
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ def retime(
 ) -> dict[str, int]:
     """The shifts, the smallest 0. Raises Infeasible where a cycle cannot be satisfied."""
     group = _groups(nodes, edges)
-    reps = sorted(set(group.values()), key=list(nodes).index)
-    between = [Edge(group[e.source], group[e.sink], e.low, e.high) for e in edges]
-    between = [e for e in between if e.source != e.sink]
-    soonest = _longest(reps, between)
-    if not any(soonest.values()):
+    reps = [n for n in nodes if group[n] == n]
+    ends = ((group[e.source], group[e.sink], e.low) for e in edges)
+    between = [(source, sink, low) for source, sink, low in ends if source != sink]
+    least = soonest(reps, between)
+    if least is None:
+        raise Infeasible("a cycle needs its own future")
+    if not any(least.values()):
         return dict.fromkeys(nodes, 0)
     chosen = _cheapest(reps, between, edges, group, weight)
     return {n: chosen[group[n]] for n in nodes}
@@ -46,35 +48,17 @@ def retime(
 
 def _groups(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:
     """Statement -> representative; a cycle is one group where one shift serves all of it."""
-    out = {n: n for n in nodes}
     ahead: dict[str, list[str]] = {n: [] for n in nodes}
     for e in edges:
         ahead[e.source].append(e.sink)
-    for part in components(nodes, ahead.__getitem__):
-        inside = set(part)
-        if all(e.low >= 0 for e in edges if e.source in inside and e.sink in inside):
-            for n in part:
-                out[n] = part[0]
-    return out
-
-
-def _longest(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """The smallest shifts (Bellman and Ford)."""
-    shift = dict.fromkeys(nodes, 0)
-    for _ in range(len(nodes) + 1):
-        changed = False
-        for e in edges:
-            need = shift[e.source] - e.low
-            if need > shift[e.sink]:
-                shift[e.sink], changed = need, True
-        if not changed:
-            return shift
-    raise Infeasible("a cycle needs its own future")
+    first = {n: part[0] for part in components(nodes, ahead.__getitem__) for n in part}
+    apart = {first[e.source] for e in edges if e.low < 0 and first[e.source] == first[e.sink]}
+    return {n: n if first[n] in apart else first[n] for n in nodes}
 
 
 def _cheapest(
     reps: Sequence[str],
-    between: Sequence[Edge],
+    between: Sequence[tuple[str, str, int]],
     edges: Sequence[Edge],
     group: Mapping[str, str],
     weight: Mapping[str, float],
@@ -88,12 +72,12 @@ def _cheapest(
     size = len(reps) + len(held)
     rows: list[np.ndarray] = []
     ends: list[float] = []
-    for e in between:  # shift(source) - shift(sink) <= low
+    for source, sink, low in between:  # shift(source) - shift(sink) <= low
         r = np.zeros(size)
-        r[place[e.source]] += 1
-        r[place[e.sink]] -= 1
+        r[place[source]] += 1
+        r[place[sink]] -= 1
         rows.append(r)
-        ends.append(e.low)
+        ends.append(low)
     for e in edges:  # life(source) >= shift(sink) - shift(source) + high
         r = np.zeros(size)
         r[place[group[e.sink]]] += 1

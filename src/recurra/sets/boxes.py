@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 from recurra.ir.expr import (
@@ -48,26 +49,39 @@ class Box:
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
     """Disjoint boxes that together are the points at which the condition holds, none empty."""
-    found = tuple(islice(_split(Box(domain), condition, sizes), MAX_BOXES + 1))
-    if len(found) > MAX_BOXES:
-        return (Box(domain, condition),)
-    return found
+    named = symbols(condition).union(*(r.mentions() for r in domain))
+    return _boxes(domain, condition, tuple((n, sizes[n]) for n in sorted(named & sizes.keys())))
+
+
+@lru_cache(maxsize=1 << 16)
+def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
+    """`split_boxes`, for the bounds that are mentioned: equations have few domains and branches."""
+    known = dict(sizes)
+    if _is_empty(domain, known):
+        return ()
+    found = tuple(islice(_split(Box(domain), condition, known), MAX_BOXES + 1))
+    return found if len(found) <= MAX_BOXES else (Box(domain, condition),)
 
 
 def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere."""
-    named = symbols(condition).union(*(r.mentions() for r in domain))
-    if condition in (TRUE, FALSE) or named - set(domain.dims) - sizes.keys():
+    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere.
+
+    Dims that it does not mention are taken to have points.
+    """
+    if condition in (TRUE, FALSE):
         return condition
-    boxes = split_boxes(domain, condition, sizes)
-    return TRUE if boxes == (Box(domain),) else condition if boxes else FALSE
+    mine = domain.of(symbols(condition))
+    named = symbols(condition).union(*(r.mentions() for r in mine))
+    if named - set(mine.dims) - sizes.keys():
+        return condition
+    boxes = split_boxes(mine, condition, sizes)
+    return TRUE if boxes == (Box(mine),) else condition if boxes else FALSE
 
 
 def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition without the parts that hold everywhere in a domain; FALSE if it never holds."""
+    """The condition without the parts that hold everywhere in a domain; FALSE if one never does."""
     if isinstance(condition, Logic) and condition.op == "&" and condition.args:
-        parts = (simplified(domain, x, sizes) for x in condition.args)
-        return decided(domain, both(*parts), sizes)
+        return both(*(simplified(domain, x, sizes) for x in condition.args))
     return decided(domain, condition, sizes)
 
 
@@ -91,8 +105,8 @@ def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
 
 
 def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
-    """The parts of a box at which a condition holds."""
-    if box.where == FALSE or _is_empty(box.domain, sizes):
+    """The parts of a box, which has points, at which a condition holds; each has points."""
+    if box.where == FALSE:
         return
     match condition:
         case Logic(op="&", args=()):
@@ -134,9 +148,9 @@ def _compare(box: Box, c: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
     }
     for lo, hi in spans[op]:
         ends = Range(r.dim, _least(hi, r.hi, sizes), _greatest(lo, r.lo, sizes))
-        ranges = tuple(ends if x.dim == r.dim else x for x in box.domain)
-        if not _is_empty(Domain(ranges), sizes):
-            yield replace(box, domain=Domain(ranges))
+        part = box.domain.with_range(ends)
+        if not _is_empty(part, sizes):
+            yield replace(box, domain=part)
 
 
 def _one_sided(

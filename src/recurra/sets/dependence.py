@@ -6,6 +6,7 @@ y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from recurra.ir.expr import (
@@ -61,6 +62,7 @@ def outside(point: Sequence[Expr | int], source: Domain) -> Expr:
     return either(*(c for pair in ends for c in pair))
 
 
+@lru_cache(maxsize=1 << 16)
 def happens(sink: Domain, when: Expr | None) -> bool:
     """Does the condition hold at any point, for some bounds?"""
     return when is None or isl.satisfiable(both(*_points(sink, when), when))
