@@ -259,7 +259,7 @@ def curves(rows: Iterable[Row]) -> dict[str, Curve]:
     found: dict[str, Curve] = {}
     for row in rows:
         for tag, value in row.items():
-            if tag not in ("step", "time") and isinstance(value, int | float):
+            if tag not in ("step", "time", "global_step") and isinstance(value, int | float):
                 found.setdefault(tag, []).append((row["step"], float(value)))
     return found
 

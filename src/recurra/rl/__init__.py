@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
-    from recurra.rl.returns import episodic, normalise, rows
+    from recurra.rl.returns import episodic, explained_variance, normalise, rows
     from recurra.rl.stacking import frames
 
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "episodic" | "normalise" | "rows":
+        case "episodic" | "explained_variance" | "normalise" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
@@ -27,4 +27,13 @@ def __getattr__(name: str) -> Any:
             importlib.import_module("recurra.lang.words").only("recurra.rl", __all__)(name)
 
 
-__all__ = ["ActorCritic", "env", "episodic", "frames", "normalise", "rows", "train"]
+__all__ = [
+    "ActorCritic",
+    "env",
+    "episodic",
+    "explained_variance",
+    "frames",
+    "normalise",
+    "rows",
+    "train",
+]

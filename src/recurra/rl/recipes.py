@@ -227,10 +227,22 @@ class Ppo(Recipe):
             rc.optim.clip_grad_norm(learner.params, self.max_norm)
             rate = self.lr * (1.0 - rc.value(i, "f32") / float(self.iterations))
             rc.optim.Adam(learner.params, lr=rate, eps=1e-5).step()
-            mean_return = rc.rl.episodic(r * live, step.done & step.live, over=(b, t))
-            rc.log(mean_return=mean_return, length=live[0:B, i, 0:T].sum(axis=1).mean())
-            last = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            ended = step.done & step.live
+            rc.log(
+                mean_return=rc.rl.episodic(r * live, ended, over=(b, t)),
+                length=rc.rl.episodic(live, ended, over=(b, t)),
+                episodes=ended.cast("f32")[0:B, i, 0:T].sum(),
+                explained_variance=rc.rl.explained_variance(v, adv + v, (b, t), where=live),
+            )
+            last = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy,
+                "approx_kl": (ratio - 1.0) - (new.log_prob(new_a) - logp),
+            }
             rc.log(**{name: mean(x)[i, E - 1, M - 1] for name, x in last.items()})
+            clipped = mean(((ratio - 1.0).abs() > self.clip).cast("f32"))
+            rc.log(clipfrac=clipped[i, 0:E, 0:M].mean())
         return ctx, {
             B: self.rows,
             I: self.iterations,

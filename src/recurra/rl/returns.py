@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from recurra.ir.expr import compare, mul
+from recurra.ir.types import Domain
 from recurra.lang.dims import Index, wrap
 from recurra.lang.functions import maximum
 from recurra.lang.functions import where as choose
@@ -35,6 +36,22 @@ def normalise(
     return (x - mean) / (std + eps)
 
 
+def explained_variance(
+    predicted: RecurrentTensor,
+    target: RecurrentTensor,
+    over: Sequence[Index],
+    where: RecurrentTensor | None = None,
+) -> RecurrentTensor:
+    """1 - var(target - predicted) / var(target) over dims; with `where`, over live points only."""
+    w: Any = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
+    n = total(w, over)
+
+    def variance(x: RecurrentTensor) -> RecurrentTensor:
+        return total(w * (x - total(w * x, over) / n).square(), over) / n
+
+    return 1.0 - variance(target - predicted) / variance(target)
+
+
 def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
@@ -54,15 +71,16 @@ def episodic(
     """The mean return of the episodes that end within an iteration; else what it was before.
 
     reward f32 and done bool over (b, i, t); `over` = (b, t) counts rows and steps. Episodes go on
-    from iteration to iteration.
+    from iteration to iteration, along the last of the other dims; any before it, such as one of
+    seeds, have episodes of their own.
     """
     rows_, steps = map(str, over)
-    (i,) = (r for r in done.domain if r.dim not in (rows_, steps))
-    b, t = done.domain[rows_], done.domain[steps]
+    *_, i = (r for r in done.domain if r.dim not in (rows_, steps))
+    t = done.domain[steps]
 
-    def at(i_: Any, t_: Any) -> tuple[Any, ...]:
-        by = {b.dim: b.sym, i.dim: i_, t.dim: t_}
-        return tuple(wrap(by[d]) for d in done.domain.dims)
+    def at(i_: Any, t_: Any = t.sym, domain: Domain = done.domain) -> tuple[Any, ...]:
+        by = {**{r.dim: r.sym for r in domain}, i.dim: i_, t.dim: t_}
+        return tuple(wrap(by[d]) for d in domain.dims)
 
     so_far = declared("so_far", done.domain, reward.type)
     kept = choose(done, 0.0, so_far)
@@ -72,6 +90,7 @@ def episodic(
     count = total(done.cast(reward.dtype), over)
     mean = total(choose(done, so_far, 0.0), over) / maximum(count, 1.0)
     out = declared("mean_return", count.domain, mean.type)
-    out[i.lo] = mean
-    out[wrap(i.sym)] = choose(count > 0.0, mean, out[wrap(i.sym - 1)])
+    now, before = (at(x, domain=count.domain) for x in (i.sym, i.sym - 1))
+    out[at(i.lo, domain=count.domain)] = mean
+    out[now] = choose(count > 0.0, mean, out[before])
     return out

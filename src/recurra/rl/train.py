@@ -49,6 +49,9 @@ TAGS = {
 }
 
 
+OF_EPISODES = ("mean_return", "length")
+
+
 class Step(Protocol):
     """What a program says of a launch: its iterations end at `hi`, and `variables` live on."""
 
@@ -161,18 +164,37 @@ class Recorder:
         self.program = program
         self.since = time.monotonic()
         self.next = 0
+        rows = run.rows()  # of a run that is gone on with
+        self.lived = rows[-1].get("global_step", 0) if rows else 0
 
     def step(self, first: int, metrics: Metrics) -> None:
-        """The metrics [k] of iterations first..first+k-1."""
-        now = time.monotonic()
-        lived = float(metrics["length"].sum()) * self.settings.rows if "length" in metrics else 0.0
-        speed = {"charts/SPS": lived / max(now - self.since, 1e-9)}
+        """The metrics [k] of iterations first..first+k-1.
+
+        Of an iteration in which no episode has ended, as `episodes` tells, there is nothing to say
+        of episodes.
+        """
+        now, before = time.monotonic(), self.lived
+        rows: list[dict[str, Any]] = []
+        for values in zip(*metrics.values(), strict=True):
+            row = dict(zip(metrics, values, strict=True))
+            self.lived += self.environment_steps(row)
+            if row.pop("episodes", 1) == 0:
+                row = {k: v for k, v in row.items() if k not in OF_EPISODES}
+            tagged = {TAGS.get(name, name): value for name, value in row.items()}
+            rows.append({**tagged, "global_step": self.lived})
+        speed = {"charts/SPS": (self.lived - before) / max(now - self.since, 1e-9)}
         self.since = now
-        tagged = {TAGS.get(name, name): values for name, values in metrics.items()}
-        for k, row in enumerate(zip(*tagged.values(), strict=True)):
-            self.run.log(first + k + 1, **dict(zip(tagged, row, strict=True)), **speed)
-        for tag, values in list(tagged.items())[:1]:
-            self.progress.update(first + len(values), **{tag: values[-1]})
+        for k, row in enumerate(rows):
+            self.run.log(first + k + 1, **row, **speed)
+        if rows:
+            (tag, value), *_ = rows[-1].items()
+            self.progress.update(first + len(rows), **{tag: value})
+
+    def environment_steps(self, row: Mapping[str, Any]) -> int:
+        """Steps of all rows in an iteration: an episode that absorbs is stepped no more."""
+        if "episodes" in row or "length" not in row:
+            return self.settings.rows * self.settings.steps
+        return round(float(row["length"]) * self.settings.rows)
 
     def state(self, step: Step) -> None:
         """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
