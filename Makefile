@@ -23,7 +23,7 @@ check: .venv/ready
 	$(PY) -m pytest -n 2 -m "not fuzz"
 
 fuzz: .venv/ready
-	$(PY) -m pytest -n 2 -m fuzz
+	PROGRAMS=$(PROGRAMS) SEED=$(SEED) $(PY) -m pytest -n 2 -m fuzz $(TESTS)
 
 bless: .venv/ready
 	RECURRA_BLESS=1 $(PY) -m pytest tests

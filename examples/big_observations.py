@@ -41,4 +41,4 @@ with ctx as ((b, B), (i, I), (t, T)):
 
 if __name__ == "__main__":
     program = ctx.compile({B: 16, I: 60, T: 140}, memory="16MiB")  # pictures: 105 MiB
-    program.run(folder="runs/big_observations")
+    program.run(folder="runs/big_observations", overwrite=True)

@@ -40,4 +40,4 @@ with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
 
 if __name__ == "__main__":
     program = ctx.compile({B: 16, I: 150, E: 4, M: 4, N: 16 * 64 // 4, T: 64})
-    program.run(folder="runs/ppo")
+    program.run(folder="runs/ppo", overwrite=True)

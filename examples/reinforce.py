@@ -30,4 +30,4 @@ with ctx as ((b, B), (i, I), (t, T)):
 
 if __name__ == "__main__":
     program = ctx.compile({B: 64, I: 100, T: 200})
-    program.run(folder="runs/demo")
+    program.run(folder="runs/demo", overwrite=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backend.numpy import NumpyBackend, NumpyMachine
+from recurra.backend.numpy import NumpyMachine, WalkedNumpy
 from recurra.program.placed import View
 
 NOBODY = 0
@@ -79,7 +79,7 @@ class Owned(NumpyMachine):
             mine[1][key] = mine[0]
 
 
-class OwnedBackend(NumpyBackend):
+class OwnedBackend(WalkedNumpy):
     """`wrong` says what was read of another's."""
 
     def __init__(self) -> None:

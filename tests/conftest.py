@@ -8,6 +8,8 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, settings
 
+import fuzzing
+
 settings.register_profile(
     "fixed",
     deadline=None,
@@ -24,6 +26,18 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not go through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Counts of random programs add up over runs."""
+    fuzzing.keep_counts()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """After `make fuzz`: how many random programs were ever run, by test."""
+    if terminalreporter.config.option.markexpr == "fuzz":
+        for test, (programs, seeds) in fuzzing.counts().items():
+            terminalreporter.write_line(f"{programs:9,} programs of {seeds} seeds  {test}")
 
 
 _NUMBERS = count()

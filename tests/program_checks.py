@@ -51,7 +51,6 @@ PIPELINE = (
     "keep",
     "tile",
     "first",
-    "contract",
     "accumulate",
 )
 

@@ -46,7 +46,7 @@ class Case:
 
     def __str__(self) -> str:
         head = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
-        return f"# {head}\n{self.graph}"
+        return f"# what goes wrong\nsizes {head}\n{self.graph}\n---"
 
     __repr__ = __str__
 

@@ -30,6 +30,7 @@ class Rows:
     first: Any  # a number, or of the dims of the rows
     graph: Graph  # with a bound of its own for each dim
     inputs: Mapping[str, np.ndarray]  # [*rows, MOST, ..]
+    stop: Any = None  # ends the rows of rows, where there are such
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -279,13 +280,14 @@ MAKERS = (
 )
 
 
-def write(seed: int, mean: bool) -> Rows:
+def write(seed: int, mean: bool, nested: bool = False) -> Rows:
     """The program of a seed. Its loss is the mean over all points, or else their sum.
 
-    Where it is a mean, the level is one too, of all rows; else it is a number that is given.
+    With `nested` its rows are over two dims, of which the data may end the second, too. Where the
+    loss is a mean, the level is one too, of all rows; else it is a number that is given.
     """
     pick, numbers = random.Random(seed), np.random.default_rng(seed)
-    wide = pick.random() < 0.3
+    wide = pick.random() < 0.3 or nested
     ctx = rc.Context(dims=shuffled("b i t" if wide else "b t", seed))
     with ctx as pairs:
         *rows, (t, T) = pairs
@@ -311,12 +313,14 @@ def write(seed: int, mean: bool) -> Rows:
         last, long = y[(*row, T - 1)], y[(*row, slice(0, T))].sum()
         about = draw.pool[1][whole]
         rc.output(y=y, loss=loss, last=last, long=long, d_w=w.grad, d_v=v.grad)
+        stop = rc.input(rc.boolean, row, name="stop") if nested else None
         rc.output(level=about.mean() if mean else about.sum(), count=rc.value(T, "i32"))
     sizes = (2, 3, MOST) if wide else (3, MOST)
     x0 = numbers.normal(size=sizes).astype(np.float32)
     z0 = numbers.normal(size=(*sizes, 2)).astype(np.float32)
     ends = numbers.random(sizes) < pick.choice([0.0, 0.25, 0.5])
-    return Rows(ctx, done, first, ctx.tracer.graph(["done"]), {"done": ends, "x": x0, "z": z0})
+    given = {"done": ends, "x": x0, "z": z0}
+    return Rows(ctx, done, first, ctx.tracer.graph(["done"]), given, stop)
 
 
 def expected(rows: Rows, sums: Rows) -> dict[str, np.ndarray]:

@@ -77,6 +77,19 @@ def met(a: str, b: str) -> str:
     return SHORT_NAME[NEXT.get(name, name)]
 
 
+WORDS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "sort": (lambda x: x.sort(), lambda w: np.sort(w, 1)),
+    "descending": (lambda x: x.sort(descending=True), lambda w: np.sort(w, 1)[:, ::-1]),
+    "topk": (lambda x: x.topk(2)[0].tile(2), lambda w: np.tile(np.sort(w, 1)[:, :1:-1], (1, 2))),
+    "flip": (lambda x: x.flip(), lambda w: w[:, ::-1]),
+    "roll": (lambda x: x.roll(1, axis=0), lambda w: np.roll(w, 1, 1)),
+    "cummax": (lambda x: x.cummax(), lambda w: np.maximum.accumulate(w, 1)),
+    "repeat": (lambda x: x.cut(0, 2).repeat(2, axis=0), lambda w: np.repeat(w[:, :2], 2, 1)),
+    "largest": (lambda x: x.max().expand(WIDTH), lambda w: np.tile(w.max(1)[:, None], (1, WIDTH))),
+    "take": (lambda x: x.take(rc.constant([3, 0, 0, 1])), lambda w: w[:, [3, 0, 0, 1]]),
+}
+
+
 def largest(*arrays: np.ndarray) -> float:
     """The largest finite number, at least 1."""
     every = np.concatenate([np.ravel(a).astype("f8") for a in arrays])
@@ -121,7 +134,8 @@ class Writer:
         kinds: list[Callable[[], Value | None]] = [
             self.cast, self.arithmetic, self.arithmetic, self.extreme, self.compare, self.choose,
             self.sum, self.sum_so_far, self.sum_from_here, self.max_so_far, self.cumsum, self.mean,
-            self.product, self.place, self.fold, self.assign,
+            self.product, self.place, self.fold, self.assign, self.recurrence, self.word,
+            self.bits,
         ]  # fmt: skip
         while True:
             kind = self.r.choice(kinds)
@@ -305,3 +319,40 @@ class Writer:
         name = NUMPY_NAME[dtype]
         want = np.concatenate([a.want[:1].astype(name), b.want[1:].astype(name)])
         return Value(y, want, max(a.scale, b.scale), self.kept(want, a, b))
+
+    def word(self) -> Value | None:
+        """The elements in another order."""
+        a = self.pick()
+        ours, theirs = WORDS[self.r.choice(list(WORDS))]
+        if not np.isfinite(a.want.astype("f8")).all():
+            return None
+        return Value(ours(a.x), theirs(a.want), a.scale, a.exact)
+
+    def bits(self) -> Value | None:
+        """Of integers, and of truth values."""
+        if (found := self.operands()) is None or found[1].dtype.kind not in "biu":
+            return None
+        a, left, b, right = found
+        f: Any = self.r.choice((lambda p, q: p & q, lambda p, q: p | q, lambda p, q: p ^ q))
+        return Value(f(a.x, b.x), f(left, right), 2.0**8)
+
+    def recurrence(self) -> Value | None:
+        """A loop up or down, of the largest, or of integers the sum, which wraps around."""
+        if (found := self.operands()) is None or found[1].dtype == bool:
+            return None
+        a, left, b, right = found
+        folds: list[Any] = [(rc.maximum, np.maximum), (rc.minimum, np.minimum)]
+        folds += [(lambda p, q: p + q, np.add)] if left.dtype.kind in "iu" else []
+        ours, theirs = self.r.choice(folds)
+        t, want = self.t, np.empty_like(left)
+        y = rc.like(Type(SHORT_NAME[left.dtype.name], (WIDTH,)), (t,))
+        if self.r.random() < 0.5:
+            y[0], y[t] = a.x, ours(y[t - 1], b.x)
+            order = range(T_SIZE)
+        else:
+            y[self.T - 1], y[t] = a.x, ours(y[t + 1], b.x)
+            order = range(T_SIZE - 1, -1, -1)
+        for k, at in enumerate(order):
+            want[at] = theirs(want[order[k - 1]], right[at]) if k else left[at]
+        exact = a.exact and b.exact if theirs is np.add else self.kept(want, a, b)
+        return Value(y, want, max(a.scale, b.scale, largest(want)), exact)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.backend.numpy import NumpyBackend, NumpyMachine
+from recurra.backend.numpy import NumpyBackend, NumpyMachine, WalkedNumpy
 from recurra.backend.torch import region
 from recurra.errors import DomainError
 from recurra.program.function import arguments, function
@@ -75,7 +75,7 @@ def steps_run(every: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
     monkeypatch.setattr(NumpyMachine, "until", counted)
     ctx, bounds = counting(every)
-    ctx.compile(bounds, backend="numpy").run()
+    ctx.compile(bounds, backend=WalkedNumpy()).run()
     assert seen == list(range(len(seen)))
     return len(seen)
 

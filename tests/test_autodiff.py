@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fuzzing import drawn_at_length
 from programs import backpropagate, check_gradients, draws, finished, run, tracing
 from programs import given as input
 from recurra.errors import RecurraError
@@ -456,8 +457,7 @@ def test_random_programs(lines: list[Any], seed: int) -> None:
     check_program(lines, seed)
 
 
-@pytest.mark.fuzz
-@settings(max_examples=3000, derandomize=False, suppress_health_check=list(HealthCheck))
+@drawn_at_length()
 @given(programs(), st.integers(0, 9))
 def test_many_random_programs(lines: list[Any], seed: int) -> None:
     check_program(lines, seed)

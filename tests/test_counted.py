@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from fuzzing import each, seeded_at_length
 from recurra import interp
 from recurra.program.execute import Step
 from recurra.program.lower import HostLoop
@@ -97,10 +98,13 @@ def test_towers(L: int, widths: tuple[int, ...], counted: tuple[str, ...]) -> No
     check("numpy", L, 12, widths, counted=counted)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(400))
+@seeded_at_length(0.2)
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_many_towers(seed: int, backend: str) -> None:
+def test_many_towers(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: check_tower(seed, backend))
+
+
+def check_tower(seed: int, backend: str) -> None:
     pick = random.Random(seed)
     L, T = pick.randint(1, 9), pick.randint(5, 24)
     widths = tuple(pick.choice([0, 0, 2, 3, 5]) for _ in range(pick.randint(1, 4)))

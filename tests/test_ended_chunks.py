@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from fuzzing import each, seeded_at_length
 from random_rows import write
-from recurra.backend.numpy import NumpyMachine
+from recurra.backend.numpy import NumpyMachine, WalkedNumpy
 from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
 from recurra.program.execute import Step
 from recurra.program.lower import ChunkLoop
@@ -93,11 +94,10 @@ def test_random_programs_on_backends(seed: int, backend: str) -> None:
     check(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(3000, 4000))
+@seeded_at_length(0.2)
 @BACKENDS
-def test_many_random_programs(seed: int, backend: str) -> None:
-    check(seed, backend)
+def test_many_random_programs(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: check(seed, backend))
 
 
 # ---- what is seen
@@ -172,7 +172,7 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         return until(*ahead, one, carry)
 
     monkeypatch.setattr(NumpyMachine, "until", counted)
-    counting(chunk=7).run()
+    counting(chunk=7, backend=WalkedNumpy()).run()
     assert run == list(range(LAST))
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import recurra as rc
+from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case, programs, ragged
 from recurra import interp
@@ -17,7 +18,7 @@ from recurra.backend.numpy import NumpyBackend
 from recurra.backend.torch.region import TorchBackend
 from recurra.cost import guards
 from recurra.ir.expr import TRUE
-from test_random_programs import CASES, LONG, QUICK
+from test_random_programs import CASES, QUICK
 
 BACKENDS = ["numpy", "jax", "torch"]
 
@@ -136,9 +137,8 @@ def test_random_programs_under_conditions_compiled(case: Case) -> None:
         check(case, JaxBackend(), TorchBackend())
 
 
-@pytest.mark.fuzz
 @pytest.mark.usefixtures("_everywhere")
-@settings(LONG)
+@drawn_at_length()
 @given(programs())
 def test_random_programs_under_conditions_long(case: Case) -> None:
     check(case, NumpyBackend())

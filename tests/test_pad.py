@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from recurra.ir.op import Op
 from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
+from recurra.memory.validate import validate
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad, pad_with_fills
 from recurra.rewrite.pad_rules import rule_of
@@ -320,3 +322,24 @@ def test_a_refusal_names_the_users_line() -> None:
         rc.output(y=wide.reshape((t + 1) * 2).sum())
     with pytest.raises(RecurraError, match=r"test_pad.py:\d+ +rc.output\(y=wide.reshape"):
         pad(ctx.graph, {"T": 4})
+
+
+def test_a_store_without_room_for_padding_is_found() -> None:
+    """A range of three at the last point is read to its end, two places behind the store's last."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32, (t,), name="x")
+        x[0] = 1.0
+        x[t] = (x[t - 1] * 1.5).sin()
+        y = rc.like(rc.f32, (t,))
+        y[T - 1] = x
+        y[t] = y[t + 1] * x[t : rc.min(t + 3, T)].max()
+        rc.output(y=y)
+    plan = ctx.compile({T: 6}, backend="numpy").compiled.plan
+    assert validate(plan) == []
+    stored = plan.stores["x"]
+    (axis,) = stored.kept
+    assert axis.slots == 6 + 2
+    short = replace(stored, axes=(replace(axis, slots=7),))
+    wrong = validate(replace(plan, stores={**plan.stores, "x": short}))
+    assert wrong[0] == "x_masked reads 5:8 of 7 places of x[t:min(t+3,T):pad(3)]"

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from fuzzing import each, seeded_at_length
 from program_checks import PASSES, PIPELINE, passes
 from random_epochs import case, write
 from recurra import interp
@@ -56,15 +57,12 @@ def test_backends_agree_with_the_oracle(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", [range(k, k + 50) for k in range(1000, 3000, 50)])
+@seeded_at_length()
 def test_passes_keep_the_answer_long(seeds: range) -> None:
-    for seed in seeds:
-        by_passes(seed)
+    each(seeds, by_passes)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@seeded_at_length(0.2)
 @BACKENDS
-def test_backends_agree_with_the_oracle_long(seed: int, backend: str) -> None:
-    by_backend(seed, backend)
+def test_backends_agree_with_the_oracle_long(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: by_backend(seed, backend))

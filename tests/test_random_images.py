@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from fuzzing import each, seeded_at_length
 from program_checks import PASSES, PIPELINE, passes
 from random_images import case, write
 from recurra import interp
@@ -71,16 +72,12 @@ def test_backends_agree_with_the_oracle(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", [range(k, k + 25) for k in range(1000, 2000, 25)])
+@seeded_at_length(0.5)
 def test_gradients_and_passes_long(seeds: range) -> None:
-    for seed in seeds:
-        by_slopes(seed)
-        by_passes(seed)
+    each(seeds, lambda seed: (by_slopes(seed), by_passes(seed)))
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(1000, 1200))
+@seeded_at_length(0.1)
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_backends_agree_with_the_oracle_long(seed: int, backend: str) -> None:
-    by_backend(seed, backend)
+def test_backends_agree_with_the_oracle_long(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: by_backend(seed, backend))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from everywhere import interpreted
+from fuzzing import each, seeded_at_length
 from random_types import EPSILON, Program, Value, Writer
 
 ROUNDINGS = 64  # of a type, that a result may be off by, measured at the largest of its terms
@@ -53,7 +54,6 @@ def test_small_types_on_every_backend(seed: int):
     check(seed, ("numpy", "jax", "torch"))
 
 
-@pytest.mark.fuzz
-def test_small_types_long():
-    for seed in range(1000, 3000):
-        check(seed, ("numpy",) if seed % 4 else ("jax", "torch"))
+@seeded_at_length()
+def test_small_types_long(seeds: range):
+    each(seeds, lambda seed: check(seed, ("numpy",) if seed % 4 else ("jax", "torch")))

@@ -151,9 +151,18 @@ def test_damaged_settings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Traceback" not in said
 
 
+# As from a terminal, also where who started us ignores Ctrl-C.
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from recurra.cli import main
+sys.exit(main())
+"""
+
+
 def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
     """A run in a process of its own that has saved, and goes on for longer than a test."""
-    command = [sys.executable, "-m", "recurra.cli", *train(algo, out, "--backend", "numpy")]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *train(algo, out, "--backend", "numpy")]
     src = str(Path(__file__).parent.parent / "src")
     env = {**os.environ, "PYTHONPATH": src, "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE

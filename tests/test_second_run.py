@@ -138,3 +138,10 @@ def test_two_begin_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(RecurraError, match="holds a run already"):
         RunFolder.begin(tmp_path)
     assert mine.rows() == []
+
+
+def test_a_run_that_is_too_short_to_save_leaves_others_alone(tmp_path: Path):
+    learner(tmp_path).run(seed=3)
+    before = contents(tmp_path)
+    learner(tmp_path, iterations=2).run(seed=4)
+    assert contents(tmp_path) == before

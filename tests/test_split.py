@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recurra as rc
+from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case
 from recurra.backend.jax.region import JaxBackend
@@ -38,7 +39,6 @@ READS = (  # of the past, and how long they are
     ("t%3:t+1:3", "(t-t%3+3)//3"),
 )
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
-LONG = settings(max_examples=800, deadline=None)
 
 
 def one_range(k: int, read: str, n: str) -> list[str]:
@@ -172,9 +172,8 @@ def test_sinks_of_which_there_may_be_none_and_more_than_a_chunk_has() -> None:
     keeps(Case(verify(parse(text)), {"T": 3}), chunk=1, rows=2)
 
 
-@pytest.mark.fuzz
+@drawn_at_length()
 @given(prompts(), st.integers(1, 4), st.integers(0, 5))
-@LONG
 def test_many_random_prompts(case: Case, chunk: int, rows: int) -> None:
     keeps(case, chunk, rows)
 

@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 import recurra as rc
 from everywhere import expect_interpreted
+from fuzzing import drawn_at_length
 from program_checks import oracle
 from random_programs import Case, programs, ragged
+from recurra.cost.thresholds import MAX_CUT_ROUNDS
+from recurra.errors import ScheduleError
+from recurra.ir.expr import Sym, both, compare, either, mod
 from recurra.ir.graph import Graph
 from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
+from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
+from recurra.rewrite.simplify import simplify
+from recurra.schedule import levels
 from recurra.schedule.levels import schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
 from recurra.schedule.statement_verifier import verify_statements
-from test_random_programs import LONG, QUICK
+from recurra.sets.boxes import Box, split_boxes
+from test_random_programs import QUICK
 
 JACOBI = """
 dims t<T, i<I, j<J
@@ -73,6 +81,72 @@ def test_a_condition_is_as_few_boxes_as_say_it(when: str, want: list[str]) -> No
     assert verify_statements(lowered, {"T": 9}) == ()
 
 
+def test_a_condition_of_very_many_boxes_is_left_as_it_is() -> None:
+    """The boxes of 60 alternatives are more than anybody could write down."""
+    t, i = Sym("t"), Sym("i")
+    cases = (both(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
+    domain = Domain((Range("t", Sym("T")), Range("i", Sym("I"))))
+    condition = either(*cases)
+    assert split_boxes(domain, condition, {"T": 200, "I": 100}) == (Box(domain, condition),)
+
+
+def test_many_cuts_are_as_many_boxes() -> None:
+    """Points before, at and behind each of 19 cuts: 39 boxes, not 3 to the 19."""
+    graph = parse(
+        "dims t<T\n"
+        "a[t<T]: f32[] = uniform(id=1, counter=(t, 0))\n"
+        "u[t<T]: f32[] = merge(a, when=(true,))\n"
+        "return u"
+    )
+    found = lower_values(graph, {"T": 60}, {"u": frozenset(("t", 3 * k) for k in range(1, 20))})
+    assert len(text(found)) == 2 * 19 + 1
+    assert verify_statements(found, {"T": 60}) == ()
+
+
+def test_what_has_no_order_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient that flows into iterations before, of weights that are made of it."""
+    tried: list[int] = []
+
+    def ordered(*args: Any) -> Any:
+        tried.append(1)
+        return once(*args)
+
+    once = levels._for_any_bounds
+    monkeypatch.setattr(levels, "_for_any_bounds", ordered)
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        x = rc.input(rc.f32, (t,), name="x")
+        w, y, z = rc.like(rc.f32, (i,)), rc.like(rc.f32, (i, t)), rc.like(rc.f32, (i, t))
+        w[0] = 1.0
+        y[0, 0] = x
+        y[i, 0] = y[i - 1, T - 1] * 0.5
+        y[i, t] = (y[i, t - 1] * 0.5 + x * w).tanh()
+        z[i, 0] = y
+        z[i, t] = y[i, T - 1 - t] * z[i, t - 1]
+        v = y[i, T - 1] * z[i, t // 2] + rc.where(t >= 2, z[i, 2], z[i, rc.max(t - 1, 0)])
+        v[i, 0:T].mean().backward(wrt=[w])
+        w[i + 1] = w - 0.1 * w.grad
+        rc.output(w=w)
+    with pytest.raises(ScheduleError, match="have no order"):
+        ctx.compile({I: 3, T: 5}, backend="numpy")
+    assert len(tried) <= MAX_CUT_ROUNDS + 1
+
+
+def test_a_branch_that_no_point_takes_goes_with_its_line() -> None:
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        y = rc.like(rc.f32, (i, t), name="y")
+        y[0, 0] = 1.0
+        y[i, 0] = y[i - 1, T - 1] * 0.5
+        y[i, t] = y[i, t - 1] + 1.0
+        rc.output(y=y)
+    graph = ctx.graph
+    assert len(graph["y"].locs) == 3
+    left = simplify(graph, {"I": 3, "T": 1})
+    (node,) = [n for n in left.nodes.values() if n.name == "y"]
+    assert node.locs == graph["y"].locs[:2]
+
+
 def test_what_is_wrong_is_found() -> None:
     graph = parse(
         "dims t<T\n"
@@ -115,8 +189,7 @@ def test_random_programs_as_statements(case: Case) -> None:
     agree(case, cuts=branches(case.graph))
 
 
-@pytest.mark.fuzz
-@settings(LONG, max_examples=100_000)
+@drawn_at_length()
 @given(programs())
 def test_random_programs_as_statements_long(case: Case) -> None:
     agree(case, cuts=branches(case.graph))

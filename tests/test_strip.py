@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recurra as rc
+from fuzzing import drawn_at_length
 from hlo import computations, written_whole
 from program_checks import compiled, oracle, passes
 from random_programs import Case
@@ -25,7 +26,6 @@ from recurra.rewrite.strip import strip
 from recurra.runtime.executable import Executable
 
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
-LONG = settings(max_examples=1500, deadline=None)
 RANGES = (  # of the past, and how long they are
     ("0:t+1", "t+1"),
     ("0:t//2+1", "t//2+1"),
@@ -98,7 +98,7 @@ def keeps(case: Case, size: int) -> None:
     assert "tj" in str(after)
     found = run(after, case.sizes)
     np.testing.assert_allclose(found["next"], want[0], rtol=1e-9, atol=1e-9)
-    passes(case, ("lift", "strip", "pad", "keep", "contract"), want)
+    passes(case, ("lift", "strip", "pad", "keep", "accumulate"), want)
     for points in (size, 0):
         compiled(case, NumpyBackend(), want, strip=points, chunk=3)
 
@@ -115,9 +115,8 @@ def test_random_windows(case: Case, size: int) -> None:
     keeps(case, size)
 
 
-@pytest.mark.fuzz
+@drawn_at_length()
 @given(attentions(RANGES + WINDOWS), st.integers(1, 5))
-@LONG
 def test_many_random_folds(case: Case, size: int) -> None:
     keeps(case, size)
 

@@ -45,6 +45,7 @@ def test_every_module_is_named_after_what_it_does() -> None:
 
 STAGES = ("backend", "cost", "memory", "program", "rewrite", "schedule")
 NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean something else
+    "backend/numpy_source/code.py": {"MAX_LINE"},
     "memory/allocate.py": {"ALIGNMENT"},
     "memory/budget.py": {"NAMED"},
     "memory/pack.py": {"NEVER"},

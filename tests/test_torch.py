@@ -6,10 +6,11 @@ import pytest
 from hypothesis import currently_in_test_context, given, note
 from hypothesis import strategies as st
 
+from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case, programs
 from recurra.backend.torch.region import TorchBackend
-from test_random_programs import CASES, LONG, QUICK
+from test_random_programs import CASES, QUICK
 
 
 def on_torch(case: Case, axes: bool) -> None:
@@ -31,8 +32,7 @@ def test_programs_agree_with_the_oracle(case: Case, axes: bool):
     on_torch(case, axes)
 
 
-@pytest.mark.fuzz
-@LONG
+@drawn_at_length(0.2)
 @given(programs(), st.booleans())
 def test_programs_agree_with_the_oracle_long(case: Case, axes: bool):
     on_torch(case, axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from fuzzing import each, seeded_at_length
 from random_rows import MOST, Rows, expected, write
 from recurra import interp
 from recurra.errors import DomainError
@@ -45,7 +47,7 @@ def by_backend(seed: int, backend: str, every: int | None = None) -> None:
     same(program.run(inputs=mine), expected(rows, sums))
 
 
-WENT_WRONG = (1011,)
+WENT_WRONG = (1011, 1118, 1198)
 
 
 @pytest.mark.parametrize("seed", [*range(30), *WENT_WRONG])
@@ -60,18 +62,45 @@ def test_backends(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(1000, 3000, 100)])
+@seeded_at_length()
 def test_every_row_is_what_it_is_alone_long(seeds: range) -> None:
-    for seed in seeds:
-        by_interpreter(seed)
+    each(seeds, by_interpreter)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(1000, 2200))
+@seeded_at_length(0.2)
 @BACKENDS
-def test_backends_long(seed: int, backend: str) -> None:
-    by_backend(seed, backend, 1 + seed % 5)
+def test_backends_long(seeds: range, backend: str) -> None:
+    each(seeds, lambda seed: by_backend(seed, backend, 1 + seed % 5))
+
+
+def by_rows_alike(seed: int, backend: str) -> None:
+    """Rows of rows that all have so many points are those of numbers for both bounds."""
+    rows, pick = write(seed, mean=True, nested=True), random.Random(seed)
+    (_, B), (_, S), (_, T) = rows.ctx.pairs
+    n, m = pick.randint(1, 3), pick.randint(4, MOST)
+    given = {**rows.inputs, "done": np.tile(np.arange(MOST) == m - 1, (2, 3, 1))}
+    given["stop"] = np.tile(np.arange(3) == n - 1, (2, 1))
+    ends = {S: rc.until(rows.stop, max=3), T: rc.until(rows.done, from_=rows.first, max=MOST)}
+    program = rows.ctx.compile({B: 2, **ends}, backend=backend)
+    got = program.run(inputs={k: x for k, x in given.items() if k in program.inputs})
+    fixed = rows.ctx.compile({B: 2, S: n, T: m}, backend=backend)
+    box = (slice(None), slice(n), slice(m))
+    mine = {k: x[box[: x.ndim]] for k, x in given.items() if k in fixed.inputs}
+    want = fixed.run(inputs=mine)
+    for name in want.keys() - {"count"}:
+        alike = np.zeros_like(got[name])
+        alike[tuple(map(slice, want[name].shape))] = want[name]
+        np.testing.assert_allclose(got[name], alike, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_of_rows_alike(seed: int) -> None:
+    by_rows_alike(seed, "numpy")
+
+
+@seeded_at_length(0.3)
+def test_rows_of_rows_alike_long(seeds: range) -> None:
+    each(seeds, lambda seed: by_rows_alike(seed, "numpy"))
 
 
 def on_host(backend: str, ends: tuple[int, ...], bound: int, dynamic: bool = True):
@@ -179,6 +208,23 @@ def test_the_maximum_of_no_points_is_not_in_gradients() -> None:
         end = rc.until(x >= 2.0, max=9)
     got = ctx.compile({B: 3, T: end}, backend="numpy").run()["d_w"]
     assert got == 2 * (3 + 4 + 5)
+
+
+@BACKENDS
+def test_ranges_that_begin_or_stop_near_the_end(backend: str) -> None:
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t, "f32") * 2.0 - rc.value(b, "f32")
+        late, early = x[b, rc.max(T - 3, 0) : T], x[b, 0 : rc.max(T - 2, 1)]
+        rc.output(late=late.sum(), mean=late.mean(), least=late.min(), most=early.max())
+        end = rc.until(rc.value(t) >= b, max=6)
+    got = ctx.compile({B: 5, T: end}, backend=backend).run()
+    rows = [2.0 * np.arange(row + 1) - row for row in range(5)]
+    late, early = [r[-3:] for r in rows], [r[: max(len(r) - 2, 1)] for r in rows]
+    want = {"late": map(np.sum, late), "mean": map(np.mean, late)}
+    want |= {"least": map(np.min, late), "most": map(np.max, early)}
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], list(x), rtol=1e-6, err_msg=name)
 
 
 @BACKENDS

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from fuzzing import each, seeded_at_length
 from random_tables import write
 from recurra import interp
 
@@ -36,12 +37,10 @@ def test_random_tables_compiled(seed: int, backend: str) -> None:
     by_backend(seed, backend)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", [range(k, k + 50) for k in range(1000, 3000, 50)])
+@seeded_at_length(0.2)
 @BACKENDS
 def test_random_tables_long(seeds: range, backend: str) -> None:
-    for seed in seeds:
-        by_backend(seed, backend)
+    each(seeds, lambda seed: by_backend(seed, backend))
 
 
 def longest(pairs: tuple[int, int], bounds: tuple[int, int, int], **options: float):

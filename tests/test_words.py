@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -42,6 +43,7 @@ def works(
         given: dict[str, Any] = {
             "rc": rc,
             "np": np,
+            "jax": jax,
             "jnp": jnp,
             "math": math,
             "torch": torch,
@@ -87,6 +89,8 @@ WRITTEN = {  # what is written first: lines of the hint, each of which works
     "jnp.where(x > 0, x, 0.0)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
     "jnp.exp(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
     "jnp.add(jnp.ones(3), x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "jax.nn.relu(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
+    "jax.lax.exp(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
     "jnp.asarray(x)": ["rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x)"],
     "np.where(x > 0, x, 0.0)": ["rc.where(x > 0.0, x, y)"],
     "torch.where(x > 0, x, 0.0)": ["rc.where(x > 0.0, x, y)"],

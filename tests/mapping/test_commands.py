@@ -329,7 +329,7 @@ def test_a_bench_that_was_stopped_goes_on(
     monkeypatch.setattr(mapping_runs, "run_of", run_of)
     words = ["bench", "mapping", "--only", "solve", "--instances", "ppo_step", "--out"]
     words += [str(tmp_path), "--solvers", "xla-like", "--seconds", "0.05", "--seeds"]
-    assert cli.main([*words, "2"]) == 1
+    assert cli.main([*words, "2"]) == 130
     every = [(who, seed) for seed in (0, 1) for who in ("default", "xla-like")]
     assert searched == every
     assert cli.main([*words, "2"]) == 0

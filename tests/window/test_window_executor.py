@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,31 @@ def test_where_arrays_lie(array: Any, low: int | None, size: int) -> None:
             base = base.base
         begin = base.untyped_storage().data_ptr() if torch.is_tensor(array) else base.ctypes.data
         assert found.start - begin == low
+
+
+@pytest.mark.parametrize("offset", [0, 80])
+def test_two_maps_of_one_file_are_one_memory(tmp_path: Path, offset: int) -> None:
+    path = tmp_path / "numbers"
+    np.zeros(2000).tofile(path)
+    one = np.memmap(path, np.float64, "r+", shape=(1000,))
+    other = np.memmap(path, np.float64, "r+", offset=offset, shape=(1000,))
+    part = np.asarray(one)[offset // 8 :][:5]
+    assert segment_of(part) == segment_of(other[:5])
+    assert segment_of(part) != segment_of(other[1:6])
+    private = np.memmap(path, np.float64, "c", shape=(1000,))
+    assert segment_of(private).start == private.__array_interface__["data"][0]
+
+    @kernel(reads=lambda x: (x,), writes=lambda x: (x,))
+    def slowly_add(x: Any) -> None:
+        time.sleep(0.01)
+        x += 1
+
+    out = np.zeros(1000)
+    for k in range(5):
+        with Executor(threads=2, policy="always") as run:
+            run.launch(slowly_add, one)
+            run.launch(copy, other, out)
+            assert run.read(out)[0] == k + 1
 
 
 def test_what_has_no_address() -> None:

@@ -174,19 +174,31 @@ def test_results_come_before_they_are_computed() -> None:
     assert view.flatten().tolist() == in_flight().view(2, 2).t().flatten().tolist()
 
 
-def test_gradients_are_refused() -> None:
+def test_gradients_are_refused_at_the_beginning() -> None:
     with torch.enable_grad(), pytest.raises(WindowError, match="gradients are on"):
         concurrent().__enter__()
-    weight = torch.ones(3, requires_grad=True)
-    with concurrent():
-        assert (weight * 2).tolist() == [2, 2, 2]
-        with torch.enable_grad(), pytest.raises(RuntimeError, match=r"aten::mul would need a grad"):
-            weight * 2
+
+
+@pytest.mark.parametrize("policy", ["learn", "always"])
+def test_operators_that_need_gradients_have_them_in_every_block(policy: Any) -> None:
+    """Whatever the clock has decided: they run in the caller, with their history."""
+    weight = torch.ones(30, 30, requires_grad=True)
+    x = torch.ones(30, 30)
+    for _ in range(40):
+        weight.grad = None
+        with concurrent(policy=policy):
+            for _ in range(30):
+                y = (x @ x).relu()
+            with torch.enable_grad():
+                (weight * y).sum().backward()
+            assert weight.grad is not None
+            grad = weight.grad * 2
+        assert torch.equal(grad, torch.full((30, 30), 60.0))
     with torch.inference_mode(), concurrent(policy="always"):
         for _ in range(2):
             y = weight * 2
         assert y.is_inference()
-    assert y.tolist() == [2, 2, 2]
+    assert torch.equal(y, torch.full((30, 30), 2.0))
 
 
 def test_autocast_stays_what_it_is() -> None:
@@ -235,10 +247,11 @@ def test_a_fault_surfaces_at_the_first_reader() -> None:
         follows = bad * 2
         good = looked_up(torch.tensor([3, 4])) * 2
         assert torch.equal(good, SLOW[3:5] * 2)
-        with pytest.raises(RuntimeError, match=r"operator aten::index_select failed") as error:
+        with pytest.raises(IndexError, match=r"operator aten::index_select failed") as error:
             follows.sum().item()
-        with pytest.raises(KernelError, match="aten::index_select"):
-            bad.numpy()
+        for kind in (KernelError, IndexError):
+            with pytest.raises(kind, match="aten::index_select"):
+                bad.numpy()
     assert "index out of range" in str(error.value)
     line = looked_up.__code__.co_firstlineno + 1
     assert f"test_window_torch.py:{line}" in str(error.value)
@@ -253,8 +266,9 @@ def test_a_fault_that_nobody_reads_is_told_at_the_end() -> None:
             looked_up(WRONG)
             assert torch.equal(SLOW + 1, SLOW + 1)
 
-    with pytest.raises(KernelError, match="index_select"):
-        block()
+    for kind in (KernelError, IndexError):
+        with pytest.raises(kind, match="index_select"):
+            block()
     with concurrent(2, policy="always"):  # the next one knows nothing of it
         assert looked_up(torch.tensor([1, 2])).shape == (2, 400)
 
@@ -281,21 +295,30 @@ def test_blocks_in_blocks_are_one() -> None:
     assert outer.counts["deferred"] >= 7
 
 
-def test_blocks_of_several_threads_take_turns() -> None:
+def test_one_block_is_open_at_a_time() -> None:
+    """What begins on another thread meanwhile is nothing, and its results are as good."""
     found: list[torch.Tensor] = []
 
     def work() -> None:
-        with torch.no_grad(), concurrent(2, policy="always"):
+        with torch.no_grad(), concurrent(3, policy="always"):
             in_flight()
             found.append(in_flight())
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert all(torch.equal(x, in_flight()) for x in found)
+    def together() -> None:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    together()
+    with concurrent(2, policy="always") as block:
+        in_flight()
+        y = in_flight()
+        together()
+    assert block.counts["deferred"] >= 7
+    assert len(found) == 8
+    assert all(torch.equal(x, y) for x in found)
 
 
 def test_tensors_may_die_in_flight() -> None:

@@ -46,6 +46,7 @@ def demanded(
     edges: bool = False,
     already: Mapping[str, Expr] = MappingProxyType({}),
     ends: bool = True,
+    taken: Mapping[str, Expr] | None = None,
 ) -> Mapping[str, Expr]:
     """Return the condition under which each equation is asked for, of those that are not always.
 
@@ -53,9 +54,10 @@ def demanded(
     With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
     is not asked for either; this takes longer. Points under a condition in `already` are asked for
     whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
+    `taken` is what `chosen` gives, if that is known.
     """
     effects = [n.name for n in graph.nodes.values() if not n.op.pure]
-    taken = chosen(graph) if effects else {}
+    taken = chosen(graph) if effects and taken is None else taken or {}
     found = {**already, **{n: taken.get(n, TRUE) for n in effects}}
     return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
 
@@ -111,7 +113,9 @@ class _Demand:
     def of_read(self, n: Node, k: int, a: Ref) -> Expr:
         """The points of a source that an operand asks for."""
         source, mine = self.graph[a.name].domain, n.domain
-        branch = merge_condition(n, k)
+        branch, always = merge_condition(n, k), self.found[n.name] == TRUE
+        if always and branch is None and a.index == source.identity and mine == source:
+            return TRUE
         asked = [self.found[n.name], branch or TRUE]  # of points of the reader
         if branch is not None and self.simplified(both(*asked), mine) == FALSE:
             return FALSE

@@ -1,4 +1,4 @@
-"""NumPy: runs a plan step by step, as scheduled. The middle oracle, and --interpret."""
+"""NumPy: a plan as Python source, statement by statement, as scheduled. The middle oracle."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from recurra.backend.numpy_source.region import compiled
+from recurra.backend.region_cache import MadeAtFirstCall
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
@@ -91,7 +93,7 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class NumpyBackend:
-    """Regions run as they are written, one statement after the other."""
+    """A region is source that calls NumPy, made at its first launch."""
 
     name = "numpy"
     target = PLAIN
@@ -100,7 +102,7 @@ class NumpyBackend:
         self.machine = NumpyMachine()
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(function(plan, region, self.machine))
+        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
@@ -148,3 +150,10 @@ class NumpyBackend:
 
     def result(self, x: Any) -> Any:
         return x
+
+
+class WalkedNumpy(NumpyBackend):
+    """A region is walked through at every launch, by the machine: what the source is checked by."""
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_silence(function(plan, region, self.machine))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
@@ -35,3 +35,16 @@ class RegionCache(Generic[T]):
             found = dict[str, T]()
             self.plans.append((plan, found))
         return found
+
+
+class MadeAtFirstCall:
+    """A function that `make` makes of the arguments of its first call."""
+
+    def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:
+        self.make = make
+        self.made: Callable[..., Any] | None = None
+
+    def __call__(self, *given: Any) -> Any:
+        if self.made is None:
+            self.made = self.make(*given)
+        return self.made(*given)

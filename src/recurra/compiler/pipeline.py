@@ -41,7 +41,7 @@ from recurra.rewrite.prefix import PREFIX
 from recurra.rewrite.promote import PROMOTE
 from recurra.rewrite.rounds import ROUNDS
 from recurra.rewrite.shard import SPLIT_ROWS
-from recurra.rewrite.simplify import CONTRACT, SIMPLIFY
+from recurra.rewrite.simplify import SIMPLIFY
 from recurra.rewrite.split import SPLIT
 from recurra.rewrite.strip import STRIP
 from recurra.rewrite.tile import BLOCK, TILE
@@ -71,7 +71,6 @@ PASSES: tuple[Pass, ...] = (
     TILE,
     FETCH,
     GRANULARITY,
-    CONTRACT,
     ACCUMULATE,
     KEEP,  # folds have let some statements move to another loop
 )

@@ -24,10 +24,11 @@ from recurra.sets.extent import longest
 
 def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
     """Return the condition under which equations run, of those that do not run everywhere."""
-    out = {} if all(n.op.pure for n in graph.nodes.values()) else _of_calls(graph)
+    taken = {} if all(n.op.pure for n in graph.nodes.values()) else chosen(graph)
+    out = _of_calls(graph, taken)
     if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
         return out
-    asked = demanded(graph, sizes)
+    asked = demanded(graph, sizes, taken=taken)
     out = {**_worth(graph, asked, sizes), **out}
     todo = list(out)
     while todo:  # who reads them has nothing to read elsewhere
@@ -38,9 +39,9 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
     return out
 
 
-def _of_calls(graph: Graph) -> dict[str, Expr]:
+def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
     """The conditions of host calls, and of the results that are taken apart."""
-    taken, out = chosen(graph), dict[str, Expr]()
+    out = dict[str, Expr]()
     for n in graph.nodes.values():
         call = n.args[0].name if isinstance(n.op, Item) else n.name
         if isinstance(n.op, (Call, Item)) and call in taken:

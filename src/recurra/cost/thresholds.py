@@ -27,6 +27,12 @@ MAX_TILE_VALUE_BYTES = 1 << 23
 """Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
 the memory of a tile and the steps of its loop."""
 
+# ---- cuts of branches (schedule/levels.py)
+
+MAX_CUT_ROUNDS = 8
+"""Times that what has no order is cut at more points, to look for one again: programs that have one
+needed two of them. Each takes longer than the one before, and an error is to come in seconds."""
+
 # ---- batch axes, last or first (rewrite/granularity.py has the measurements)
 
 MIN_VECTOR_ROWS = 64
@@ -191,3 +197,9 @@ MIN_GRAPH_LAUNCHES = 16
 """Launches that one replay of a CUDA graph should save. A guess, which no machine has confirmed."""
 MAX_GRAPH_LAUNCHES = 50_000
 """Launches in one CUDA graph: what it holds of the memory of the host. A guess."""
+
+# ---- NumPy source (backend/numpy_source)
+
+MAX_SMALL_ELEMENTS = 64
+"""Elements of an array that may be kept for all steps of a loop, or of all runs. A guess: such as
+keys of draws and masks of a row, not what the prediction of memory would miss."""

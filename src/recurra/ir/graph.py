@@ -113,6 +113,11 @@ class Node:
     loc: Loc | None = field(default=None, compare=False, repr=False)
     locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)  # of each branch
 
+    @property
+    def lines(self) -> tuple[Loc | None, ...]:
+        """Where each operand was written: its branch's line, where those are known, or its own."""
+        return self.locs if len(self.locs) == len(self.args) else (self.loc,) * len(self.args)
+
     def text(self, identity: Callable[[Ref], bool]) -> str:
         named = [replace(a, name=spelled(a.name)) for a in self.args]
         args = [x.name if identity(a) else str(x) for a, x in zip(self.args, named, strict=True)]

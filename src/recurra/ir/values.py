@@ -36,10 +36,10 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         place = _place(_first(np.ma.getmaskarray(given)))
         _refuse(f"{what} has a masked value", f"{place}it is masked; no tensor is", hint, loc)
-    to = np.dtype(NUMPY_NAME[dtype])
+    to = _numpy(dtype)
     if array.dtype == to:
         return array
-    if not _is_safe(array.dtype, to):
+    if not _is_safe(array.dtype, to) and not _is_small(array, dtype):
         _expect_numbers(array, dtype, what, hint, loc)
         misfits = _misfits(array, dtype)
         if misfits is not None and misfits.any():
@@ -88,6 +88,18 @@ def _refuse(what: str, facts: str, hint: str, loc: Loc | None) -> NoReturn:
 def _first(flags: np.ndarray) -> tuple[int, ...]:
     """The place of the first true one."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(flags)), flags.shape))
+
+
+@cache
+def _numpy(dtype: str) -> np.dtype[Any]:
+    return np.dtype(NUMPY_NAME[dtype])
+
+
+def _is_small(array: np.ndarray, dtype: str) -> bool:
+    """Are these floats, none of which is beyond those of a float type?"""
+    if array.dtype.kind != "f" or not is_float(dtype):
+        return False
+    return bool((abs(array) <= _LARGEST[dtype]).all())  # not of NaN, which is looked at closely
 
 
 @cache

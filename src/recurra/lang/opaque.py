@@ -82,9 +82,14 @@ class OpaqueTensor(Opaque):
 
     if not TYPE_CHECKING:  # a type checker knows the names
 
+        def __str__(self) -> str:
+            if _is_of_jax(sys._getframe(1)):  # its compiled part asks for words of what it refuses
+                raise _not_taken_by_jax()
+            return repr(self)
+
         def __getattr__(self, name: str) -> NoReturn:
             if name == "__jax_array__" and not _is_operand(sys._getframe(1)):
-                raise _not_taken("a function of JAX", _IN_JAX)
+                raise _not_taken_by_jax()
             if name.startswith("__"):  # Python and NumPy ask for these
                 raise AttributeError(name)
             raise unknown("a recurrent tensor", name, dir(type(self)))
@@ -108,6 +113,14 @@ class OpaqueTensor(Opaque):
 def _is_operand(frame: FrameType) -> bool:
     """Tell whether an operator of a JAX array asks, which leaves what it does not know to us."""
     return frame.f_globals.get("__name__", "").endswith(".array_methods")
+
+
+def _is_of_jax(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] == "jax"
+
+
+def _not_taken_by_jax() -> DomainError:
+    return _not_taken("a function of JAX", _IN_JAX)
 
 
 def _not_taken(name: str, instead: str = "") -> DomainError:

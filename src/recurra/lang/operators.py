@@ -48,14 +48,22 @@ class WrongCall(RecurraError, TypeError):
     """Arguments that a function does not have; a TypeError too, as Python has it."""
 
 
-def operator(ours: str, numpy: str = "", torch: str = "") -> Callable[[F], F]:
-    """Enter a function into the table; its arguments may be given by their names elsewhere."""
+def operator(
+    ours: str, numpy: str = "", torch: str = "", positions: str | None = None
+) -> Callable[[F], F]:
+    """Enter a function into the table; its arguments may be given by their names elsewhere.
+
+    Args:
+        positions: how the second result is written that torch's function gives with `dim=`, "" if
+            there is none here; None where torch gives one result, too.
+    """
 
     def enter(f: F) -> F:
         row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
-        return expecting(_by_any_name(f), row.key, f"write {ours}")
+        named = expecting(_by_any_name(f), row.key, f"write {ours}")
+        return named if positions is None else _one_result(named, row, positions)
 
     return enter
 
@@ -87,6 +95,26 @@ def expecting(f: F, name: str, hint: str | Callable[[str], str]) -> F:
             raise error
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _one_result(f: F, row: Operator, positions: str) -> F:
+    """Refuse `dim=` where torch gives a pair of it: its first element would be another one."""
+
+    @wraps(f)
+    def single(*args: Any, **given: Any) -> Any:
+        if "dim" in given:
+            more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in given.items())
+            values = f"{row.key}({more})"
+            raise WrongCall(
+                f"{row.key} with dim= is a pair in torch",
+                facts=f"torch.{f.__name__} gives values and positions, {row.key} the values alone",
+                hint=f"write {values} for the values"
+                + (f", {positions}(axis={given['dim']!r}) for the positions" if positions else ""),
+                loc=here(),
+            )
+        return f(*args, **given)
+
+    return single  # pyright: ignore[reportReturnType]
 
 
 def _arguments(f: Callable[..., Any], skip: int) -> str:

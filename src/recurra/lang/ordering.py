@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recurra.lang.tensor import RecurrentTensor as Tensor
 
 
-@operator("x.sort(axis=-1)", "np.sort", "torch.sort")
+@operator("x.sort(axis=-1)", "np.sort", "torch.sort", positions="x.argsort")
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The elements in ascending order, NaN last; torch's also gives `argsort`."""
     axis = axis_of(x, axis)
@@ -64,7 +64,7 @@ def cumprod(x: Tensor, axis: int = 0) -> Tensor:
     return x.apply(scan.CumProd(axis=axis_of(x, axis)), x)
 
 
-@operator("x.cummax(axis=0)", "np.maximum.accumulate", "torch.cummax")
+@operator("x.cummax(axis=0)", "np.maximum.accumulate", "torch.cummax", positions="")
 def cummax(x: Tensor, axis: int = 0) -> Tensor:
     """The largest so far along an axis; torch's also gives where it was found."""
     y = x.cast("u8") if x.dtype == "bool" else x

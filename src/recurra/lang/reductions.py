@@ -128,13 +128,13 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return _narrowed(found if keepdims else found.squeeze(axes_of(x, axis)), x)
 
 
-@operator("x.max(axis=0)", "np.max", "torch.amax")
+@operator("x.max(axis=0)", "np.max", "torch.amax", positions="x.argmax")
 def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest; equal ones share the slope."""
     return _reduced(x, reduction.Max, axis, keepdims)
 
 
-@operator("x.min(axis=0)", "np.min", "torch.amin")
+@operator("x.min(axis=0)", "np.min", "torch.amin", positions="x.argmin")
 def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest; equal ones share the slope."""
     return _reduced(x, reduction.Min, axis, keepdims)

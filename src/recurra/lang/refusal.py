@@ -28,7 +28,7 @@ from recurra.ops.source import Value
 
 def line_of(node: Node, k: int = -1) -> Loc | None:
     """Where operand `k` was written: the line of its branch, else that of the equation."""
-    return node.locs[k] if 0 <= k < len(node.locs) else node.loc
+    return node.lines[k] if 0 <= k < len(node.args) else node.loc
 
 
 def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:

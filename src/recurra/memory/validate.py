@@ -184,6 +184,8 @@ class _Simulation:
 
     def check(self, statement: str, k: int, ref: Ref, env: dict[str, int]) -> None:
         how = self.plan.accesses[statement, k].how
+        if how == "store" and ref.name in self.plan.stores:
+            self.room(statement, ref, env)
         for want in self.points(ref, env):
             known = self.written.get(ref.name, set()) | self.settled.get(ref.name, set())
             if how == "store" and ref.name in self.plan.homes:
@@ -197,6 +199,17 @@ class _Simulation:
             elif self.latest.get(ref.name) != want:
                 have = self.latest.get(ref.name)
                 self.fail(f"{statement} reads {ref.name}{want}, the variable holds {have}")
+
+    def room(self, statement: str, ref: Ref, env: dict[str, int]) -> None:
+        """A range of a fixed length is read to its end, also past the last point that there is."""
+        axes = {a.dim: a for a in self.plan.stores[ref.name].axes}
+        for r, e in zip(self.plan.statements.arrays[ref.name].domain, ref.index, strict=True):
+            a = axes[r.dim]
+            if isinstance(e, Slice) and e.pad is not None and a.kind in ("block", "tiled"):
+                first, count = evaluate(e.lo, env) - a.lo, evaluate(e.pad, env)
+                end = first + (count - 1) * e.step + 1 if count else first
+                if not 0 <= first <= end <= a.slots:
+                    self.fail(f"{statement} reads {first}:{end} of {a.slots} places of {ref}")
 
     def boxed(self, name: str, point: Point) -> list[Point]:
         """The points of another store that one of an equation without a store is kept at."""

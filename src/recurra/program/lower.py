@@ -438,13 +438,13 @@ class _Lower:
         seeds = self.seeds(loop, active)
         parts = segments(self.plan.statements, loop, active, self.plan.sizes)
         ending = self.ends(loop)
-        if not around and loop.step > 0 and self.counts(loop):
-            for n in dict.fromkeys(map(self.plan.written, members(loop.body))):
-                if n in self.stores:
-                    self.stores[n] = self.window(n, loop.dim, 1)
-        for seg in [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]:
+        turned = [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]
+        for seg in turned:
             out += self.turned(loop, seg)
             parts.remove(seg)
+        if not around and not turned and loop.step > 0 and self.counts(loop):
+            for n in self.stores.keys() & set(map(self.plan.written, members(loop.body))):
+                self.stores[n] = self.window(n, loop.dim, 1)
         for k, seg in enumerate(parts):
             body = self.items(loop.body, seg.active, (*around, loop))
             within = self.deeper(loop.id, loop.body, seg.active, (*around, loop))

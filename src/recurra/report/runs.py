@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from recurra.errors import RecurraError, here
 from recurra.fragments import folds_html, sparkline, table
-from recurra.report import atomic, checkpoint
+from recurra.report import atomic
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
@@ -69,12 +69,18 @@ class RunFolder:
         run.is_new = True
         return run
 
+    def saved(self) -> list[Path]:
+        """The checkpoints that are here."""
+        from recurra.report import checkpoint  # which reads arrays: who shows a page needs none
+
+        return checkpoint.saved(self.checkpoints)
+
     def holds(self) -> list[str]:
         """The files of a run that are here, checkpoints among them."""
         known = [x.name for x in (self.config, self.metrics) if x.exists()]
         return [
             *known,
-            *(str(x.relative_to(self.path)) for x in checkpoint.saved(self.checkpoints)),
+            *(str(x.relative_to(self.path)) for x in self.saved()),
         ]
 
     def differs(self, identity: Mapping[str, Any]) -> str:
@@ -179,7 +185,7 @@ class RunFolder:
         at: TracebackType | None,
     ) -> None:
         self.close()
-        if kind is not None and self.is_new and not checkpoint.saved(self.checkpoints):
+        if kind is not None and self.is_new and not self.saved():
             for path in (self.metrics, self.config):  # nothing came of it: the next may begin here
                 path.unlink(missing_ok=True)
 

@@ -1,10 +1,11 @@
-"""accumulate: a reduction over the whole range of loops becomes a fold that the loops stream.
+"""accumulate: reductions become contractions; those over whole loops, folds that the loops stream.
 
+    s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
     G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
 
 What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
 in which the fold runs is open until the schedule fixes it. An input is there anyway: it is reduced
-as it lies.
+as it lies. Copies that were made on purpose stay copies: equal equations are not joined here.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
 from recurra.ops.source import Input
+from recurra.rewrite.algebra import ALGEBRA
 from recurra.rewrite.compile_context import CompileContext, Pass
 from recurra.rewrite.rule import Rewriting, apply, rule
-from recurra.rewrite.simplify import contract
+from recurra.rewrite.shapes import SHAPES
 
 
 def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -82,15 +84,9 @@ def _read(a: Ref, domain: Domain) -> Domain:
     )
 
 
-def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a range is reduced."""
-    reduced = (n for n in graph.nodes.values() if isinstance(n.op, Reduction))
-    return any(n.op.monoid is not None and n.args[0].slices for n in reduced)
-
-
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Turn sums over loops into folds whose direction is open, of contractions if possible."""
-    return contract(accumulate(graph, cx.sizes), cx.sizes)
+    """Join products and sums into contractions, and turn sums over loops into folds."""
+    return apply(graph, (*SHAPES, *ALGEBRA, stream), cx.sizes, share=False)
 
 
-ACCUMULATE = Pass("accumulate", run, applies)
+ACCUMULATE = Pass("accumulate", run)

@@ -49,7 +49,8 @@ def dead_branch(n: Node, g: Rewriting) -> Node | None:
     if not live or len(live) == len(n.args):
         return None
     when = tuple(TRUE if known[k] == TRUE else n.op.when[k] for k in live)
-    return replace(n, op=Merge(when=when), args=tuple(n.args[k] for k in live))
+    locs = tuple(n.locs[k] for k in live) if n.locs else ()
+    return replace(n, op=Merge(when=when), args=tuple(n.args[k] for k in live), locs=locs)
 
 
 @rule(el.Detach, el.WithGradient)

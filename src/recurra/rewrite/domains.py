@@ -17,7 +17,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Range, Tuple, Type
-from recurra.ops.control import Merge
+from recurra.ops.control import Item, Merge
 from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold
@@ -97,6 +97,8 @@ def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
     if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs or not len(n.domain):
         return None
+    if isinstance(n.op, Item) and not g[n.args[0].name].op.pure:
+        return None  # the results of a call are taken where it is made: no store has all of them
     for r in n.domain:
         at = _only_point(n, r.dim, g)
         if (
@@ -165,17 +167,17 @@ def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
 
 def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
     """The part of a range between the first and the last point that is read, each at its own."""
-    if varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
-        return r
     ends: list[Range] = []
     for reader, k, e in _indices(n, r.dim, g):
         if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
             return r
-        found = around(reader.domain, merge_condition(reader, k) or TRUE, g.sizes)[r.dim]
-        if varies(found, g.sizes):
+        when = merge_condition(reader, k) or TRUE
+        asks = reader.domain.of(symbols(when) | {r.dim})
+        found = around(asks, when, g.sizes)[r.dim]
+        if found == r or varies(found, g.sizes):
             return r
         ends += [found] if found.size(g.sizes) > 0 else []
-    if not ends:
+    if not ends or varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
         return r
     lo = min((x.lo for x in ends), key=lambda e: evaluate(e, g.sizes))
     hi = max((x.hi for x in ends), key=lambda e: evaluate(e, g.sizes))
@@ -189,6 +191,8 @@ def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
     found: set[Expr | int] = set()
     for reader, k, e in _indices(n, dim, g):
         if isinstance(e, Sym) and e.name in reader.domain:
+            if isinstance(n.type, Type) and dim in n.type.mentions():
+                return None  # so does its reader's type, whose axes have the same length
             r = reader.domain[e.name]
             once = r.is_point and not n.domain[dim].is_point
             e = r.lo if once else pinned(merge_condition(reader, k), e.name)

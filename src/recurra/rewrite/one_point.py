@@ -74,6 +74,8 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
 
 def _moved(n: Node, at: Points, ends: Mapping[str, int]) -> Node:
     """Return the equation at the points, with the reads that it has."""
+    if isinstance(n.op, Input):  # as the caller gives it, also where another dim has its bound
+        return n
     by = {**at, **ends}
     domain = Domain(
         tuple(

@@ -109,7 +109,7 @@ class Rows:
 
     def refuse(self, what: str, facts: str, hint: str, k: int = -1) -> NoReturn:
         n = self.n
-        loc = n.locs[k] if 0 <= k < len(n.locs) else n.loc
+        loc = n.lines[k] if 0 <= k < len(n.args) else n.loc
         raise DomainError(what, facts=facts, hint=hint, loc=loc)
 
     def role(self, dim: str) -> str:

@@ -23,20 +23,9 @@ def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return graph if in_order is graph else apply(in_order, (*SHAPES, *ALGEBRA), sizes)
 
 
-def contract(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """simplify once copies have been made on purpose: sums of products become contractions."""
-    return apply(graph, (*SHAPES, *ALGEBRA), sizes, share=False)
-
-
 def run_simplify(graph: Graph, cx: CompileContext) -> Graph:
     """Share equal equations, fold constants, drop what is not needed."""
     return simplify(graph, cx.sizes)
 
 
-def run_contract(graph: Graph, cx: CompileContext) -> Graph:
-    """Join products and sums into contractions, once copies have been made on purpose."""
-    return contract(graph, cx.sizes)
-
-
 SIMPLIFY = Pass("simplify", run_simplify)
-CONTRACT = Pass("contract", run_contract)

@@ -35,6 +35,7 @@ from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.rewrite.padding import shape_of
 from recurra.rewrite.ragged import Along, folded, partial, result_axes
+from recurra.rewrite.row_ranges import read_whole_rows
 from recurra.rewrite.row_reads import Operand, Reads
 from recurra.rewrite.rows import Ending, Rows, chosen
 
@@ -45,7 +46,7 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
     What nothing depends on is left out, but for what is to be kept. Raises DomainError where a
     length would be needed that no row has.
     """
-    return _Program(graph, bound, ending).rewritten(keep)
+    return _Program(read_whole_rows(graph, bound), bound, ending).rewritten(keep)
 
 
 @dataclass

@@ -106,8 +106,9 @@ class Episodes:
     def _tick(self, token: Array) -> Array:
         """The token of the next call."""
         assert self.rows is not None, f"{self.spec} is stepped before its reset"
-        expected = f"{self.spec}: a call is lost, repeated or out of order, {token} != {self.token}"
-        assert int(token) == self.token, expected
+        assert int(token) == self.token, (
+            f"{self.spec}: a call is lost, repeated or out of order, {token} != {self.token}"
+        )
         self.token = (self.token + 1) & 0x7FFFFFFF
         return np.asarray(self.token, np.int32)
 
@@ -146,7 +147,7 @@ class Carried(Episodes):
         s = self.rows.step(action)
         self.o = self.seen.show(s.o)
         final = self.o if s.final is s.o else self.seen.show(s.final)
-        return *self.o, *final, s.reward, s.term | s.trunc, s.term, s.trunc, s.real, next_token
+        return *self.o, *final, s.reward, s.ended, s.term, s.trunc, s.real, next_token
 
     def state_dict(self) -> Any:
         """The environment between two steps; raises Unsaved."""

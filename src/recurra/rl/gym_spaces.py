@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,19 @@ class Part:
     space: Any
     type: Type
 
+    @cached_property
+    def observation_name(self) -> str:
+        """What an error calls its values."""
+        return f"an observation of {self.space}"
+
     def show(self, raw: Array) -> Array:
         """Values of the environment as the program sees them."""
         if isinstance(self.space, (Discrete, MultiDiscrete)):
             raw = raw - self.space.start
         if isinstance(self.space, Discrete):
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
-        what = f"an observation of {self.space}"
-        return fitted(raw, self.type.dtype, what, hint="scale it in a wrapper")
+        hint = "scale it in a wrapper"
+        return fitted(raw, self.type.dtype, self.observation_name, hint=hint)
 
     def give(self, action: Array) -> Array:
         """Values of the program as the environment takes them."""

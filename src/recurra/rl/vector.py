@@ -104,6 +104,7 @@ class Stepped:
     reward: Array
     term: Array
     trunc: Array
+    ended: Array
     real: Array
 
 
@@ -112,6 +113,7 @@ class Rows:
 
     def __init__(self, spec: Spec, env: Vector, seen: Values, taken: Values):
         self.spec, self.env, self.seen, self.taken = spec, env, seen, taken
+        self.reward_name = f"a reward of {spec}"
         self.mode = mode(spec, env)
         self.masked = self.mode == "Disabled" or (
             self.mode == "NextStep" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
@@ -144,19 +146,20 @@ class Rows:
     def step(self, actions: Sequence[Array]) -> Stepped:
         """Every row by one action, given as the program has them."""
         raw, reward, term, trunc, info = self.env.step(self.taken.nested(actions))
-        o, real = self.seen.arrays(raw), ~self.waiting
-        final, term, trunc = o, np.array(term, bool), np.array(trunc, bool)
-        ended = term | trunc
+        o = final = self.seen.arrays(raw)
+        reward, term, trunc = np.array(reward), np.array(term, bool), np.array(trunc, bool)
+        real, ended = ~self.waiting, term | trunc
         if self.has_unreal_steps:
             self.waiting = ended
+            reward = np.where(real, reward, 0.0)
+            term, trunc, ended = term & real, trunc & real, ended & real
         elif ended.any() and self.masked:
             o = self._restarted(ended, final)
         elif ended.any():
             last = self._final(info, ended)
             final = [_with_rows(x, ended, rows) for x, rows in zip(o, last, strict=True)]
-        what = f"a reward of {self.spec}"
-        reward = fitted(np.where(real, reward, 0.0), "f32", what, hint="scale it in a wrapper")
-        return Stepped(o, final, reward, term & real, trunc & real, real)
+        reward = fitted(reward, "f32", self.reward_name, hint="scale it in a wrapper")
+        return Stepped(o, final, reward, term, trunc, ended, real)
 
     def _final(self, info: Mapping[str, Any], ended: Array) -> list[Array]:
         """The last observations of the rows that ended."""

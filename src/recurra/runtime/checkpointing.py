@@ -126,10 +126,11 @@ class Saver:
     def expect_own(self, resume: Resume | None, seed: int, overwrite: bool) -> None:
         """Raise RecurraError if a folder that is saved into has checkpoints of another run.
 
-        With `overwrite` they are removed. A run that goes on may go back behind its own.
+        With `overwrite` they are removed. A run that goes on may go back behind its own, and one
+        that is too short to save leaves them alone.
         """
         mine = {"seed": int(seed), "graph_hash": self.hash}
-        for _, folder, _ in self.due:
+        for folder in (folder for _, folder, due in self.due if any(due)):  # none at 0
             names = [f"checkpoints/{x.name}" for x in checkpoint.saved(folder)]
             own = "" if resume is None else differs(mine, checkpoint.newest_meta(folder))
             if names and overwrite and (own or resume is None):
@@ -253,7 +254,7 @@ class Saver:
         """
         plan, main = self.program.plan, self.program.main
         store = next((s for n, s in plan.stores.items() if store_key(n) == name), None)
-        if store is None or main is None or isinstance(given, list):
+        if store is None or main is None or store.apart:
             return given
         lead = (self.workers,) if self.workers > 1 else ()
         shape = (*lead, *store.shape(plan.sizes))

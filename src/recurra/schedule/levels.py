@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
 from recurra.ir.expr import TRUE, Expr, symbols
@@ -57,14 +58,16 @@ def schedule(
     run under a condition.
     """
     first: NoOrder | None = None
-    while True:
+    for _ in range(MAX_CUT_ROUNDS + 1):
         try:
             return _for_any_bounds(graph, sizes, axes, cuts, guarded)
         except NoOrder as error:
             first, finer = first or error, refined(graph, cuts, error)
             if finer == cuts:
-                raise first.told from None
+                break
             cuts = finer
+    assert first is not None
+    raise first.told
 
 
 def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:

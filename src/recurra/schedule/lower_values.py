@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 from types import MappingProxyType
 
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
@@ -90,12 +89,15 @@ def _pieces(
     whole, found = _whole(n, n.op, n.args), list[Statement]()
     branches = [(TRUE, whole)]
     if isinstance(n.op, Merge):
-        locs = n.locs or (n.loc,) * len(n.args)
         copies = [
-            replace(_whole(n, COPY, (a,)), loc=loc) for a, loc in zip(n.args, locs, strict=True)
+            replace(_whole(n, COPY, (a,)), loc=loc) for a, loc in zip(n.args, n.lines, strict=True)
         ]
         branches = list(zip(n.op.when, copies, strict=True))
-    for sides in product(*(_sides(cut) for cut in sorted(cuts, key=str))):
+    parts: list[tuple[Expr, ...]] = [()]
+    for cut in sorted(cuts, key=str):
+        finer = [(*part, side) for part in parts for side in _sides(cut)]
+        parts = [sides for sides in finer if split_boxes(n.domain, both(*sides), sizes)]
+    for sides in parts:
         for when, s in branches:
             found += [_inside(s, box) for box in split_boxes(n.domain, both(when, *sides), sizes)]
     for k, s in enumerate(found):

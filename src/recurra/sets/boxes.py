@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from recurra.ir.expr import (
     FALSE,
@@ -47,7 +48,7 @@ class Box:
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
     """Disjoint boxes that together are the points at which the condition holds, none empty."""
-    found = tuple(_split(Box(domain), condition, sizes))
+    found = tuple(islice(_split(Box(domain), condition, sizes), MAX_BOXES + 1))
     if len(found) > MAX_BOXES:
         return (Box(domain, condition),)
     return found
@@ -72,6 +73,8 @@ def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Exp
 
 def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
     """The smallest part of a domain, as a box, that has all points at which a condition holds."""
+    if condition == TRUE:
+        return domain
     found = [box.domain for box in split_boxes(domain, condition, sizes)]
     if not found:
         return Domain(tuple(replace(r, hi=r.lo) for r in domain))
@@ -173,9 +176,9 @@ def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
         ">=": (lo >= 0, hi < 0),
     }
     always, never = holds[known.op]
-    if never or narrow(box, known) is None:
-        return False
-    return True if always else None
+    if always:
+        return True
+    return False if never or narrow(box, known) is None else None
 
 
 def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:

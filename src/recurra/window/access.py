@@ -1,11 +1,20 @@
-"""Arrays → the bytes they touch, by their addresses, without importing who made them."""
+"""Arrays → the bytes they touch, by their addresses, without importing who made them.
+
+Of a file that is mapped into memory, the bytes are those of the file: it may be mapped twice.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from recurra.window.task import Segment, WindowError
+
+FILES = 1 << 63  # numbers of bytes of files: no address is as large
+MOST = 44  # bits of a byte's number in its file
+
+_files: dict[tuple[int, int], int] = {}
 
 
 def segments(arrays: Iterable[Any]) -> tuple[Segment, ...]:
@@ -48,7 +57,21 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
     for length, stride in zip(array.shape, array.strides, strict=True):
         reach = (length - 1) * stride
         low, high = low + min(reach, 0), high + max(reach, 0)
-    return Segment(low, high - low + array.itemsize)
+    return Segment(_in_file(array, low), high - low + array.itemsize)
+
+
+def _in_file(array: Any, address: int) -> int:
+    """The number of a byte: its address, or that in the file that is mapped there."""
+    owner: Any = array
+    while hasattr(base := getattr(owner, "base", None), "__array_interface__"):
+        owner = base
+    name = getattr(owner, "filename", None)
+    if name is None or owner.mode == "c":  # what is written there, is not in the file
+        return address
+    known = os.stat(name)
+    number = _files.setdefault((known.st_dev, known.st_ino), len(_files))
+    start = owner.__array_interface__["data"][0]
+    return FILES + (number << MOST) + int(owner.offset) + address - start
 
 
 def _torch(tensor: Any) -> Segment:

@@ -6,6 +6,7 @@ import json
 import math
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
@@ -34,11 +35,13 @@ paper's), or torch:NAME (a PyTorch program, recorded here)."""
 class Run:
     """Run a PyTorch script, without gradients, inside `window.concurrent()`.
 
-    Example: recurra window run infer.py --threads 2
+    Example: recurra window run infer.py --threads 2 -- --images 100
     """
 
     script: Positional[Path]
     """A Python file."""
+    arguments: Positional[tuple[str, ...]] = ()
+    """The script's own, behind --"""
     threads: int = 2
     """That run operators, the script's own among them."""
     slots: int = 32
@@ -57,13 +60,31 @@ class Run:
             raise WindowError(
                 "recurra window run needs PyTorch", facts=str(missing), hint="pip install torch"
             ) from None
-        sys.argv = [str(self.script)]
+        sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(self.script.parent))
         policy = "always" if self.always else "learn"
-        with without_gradients(self.threads, self.slots, policy=policy) as block:
-            runpy.run_path(str(self.script), run_name="__main__")
+        try:
+            with without_gradients(self.threads, self.slots, policy=policy) as block:
+                runpy.run_path(str(self.script), run_name="__main__")
+        except WindowError:
+            raise
+        except Exception as error:
+            print(_without_our_frames(error, self.script), end="", file=sys.stderr)
+            print("(it ran without gradients, inside window.concurrent())", file=sys.stderr)
+            return 1
         print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
         return 0
+
+
+def _without_our_frames(error: Exception, script: Path) -> str:
+    """The traceback that the script would have by itself."""
+    told = traceback.TracebackException.from_exception(error)
+    files = [frame.filename for frame in told.stack]
+    first = files.index(str(script)) if str(script) in files else 0
+    ours = str(Path(__file__).parent)
+    frames = [f for f in told.stack[first:] if not f.filename.startswith(ours)]
+    told.stack = traceback.StackSummary.from_list(frames)
+    return "".join(told.format())
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from jax.experimental import serialize_executable
 
 from recurra.backend.jax.devices import devices
 from recurra.backend.jax.region import JaxBackend, bits, in_its_bits
-from recurra.backend.region_cache import RegionCache
+from recurra.backend.region_cache import MadeAtFirstCall, RegionCache
 from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.memory.plan import Plan
 from recurra.program.region import Region
@@ -45,19 +45,6 @@ class Kept(Protocol):
     def beside(self, name: str) -> Self: ...
     def beside_for(self, text: str) -> Self: ...
     def tell(self, line: str) -> None: ...
-
-
-class MadeAtFirstCall:
-    """A function that `make` makes of the arguments of its first call."""
-
-    def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:
-        self.make = make
-        self.made: Callable[..., Any] | None = None
-
-    def __call__(self, *given: Any) -> Any:
-        if self.made is None:
-            self.made = self.make(*given)
-        return self.made(*given)
 
 
 class CachedJax(JaxBackend):

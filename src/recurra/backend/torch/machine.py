@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.count import Count, bounded, extreme, range_of
 from recurra.backend.numpy import NumpyMachine
+from recurra.backend.source_text import inside, joined
 from recurra.backend.torch.code import For
-from recurra.backend.torch.count import Count, bounded, extreme, range_of
 from recurra.backend.torch.names import Names, Tensor, dtype_of
 from recurra.backend.torch.record import Recorder, StoreRef
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS
@@ -185,9 +186,13 @@ class RecordingMachine:
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         box = list(zip(starts, sizes, store.shape, strict=True))
-        y = self.recorder.view(store, _join([_key(s, n, full) for s, n, full in box]), sizes)
-        points = [_inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
-        self.xp.points[id(y)] = (store, _join(list(map(str, points))), [n for n in sizes if n != 1])
+        y = self.recorder.view(store, joined([_key(s, n, full) for s, n, full in box]), sizes)
+        points = [inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
+        self.xp.points[id(y)] = (
+            store,
+            joined(list(map(str, points))),
+            [n for n in sizes if n != 1],
+        )
         return y
 
     def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
@@ -200,7 +205,7 @@ class RecordingMachine:
 
     def write_box(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
         box = zip(starts, value.shape, store.shape, strict=True)
-        self.recorder.write(store, _join([_key(s, n, full) for s, n, full in box]), value)
+        self.recorder.write(store, joined([_key(s, n, full) for s, n, full in box]), value)
         return store
 
     def write_twice(
@@ -213,20 +218,8 @@ def _key(start: Any, size: int, full: int) -> str:
     """start : start + size of an axis, moved inside; nothing for the whole of it."""
     if size == full:
         return ""
-    at = _inside(start, size, full)
+    at = inside(start, size, full)
     return f"{at}:{at + size}"
-
-
-def _inside(start: Any, size: int, full: int) -> Any:
-    return extreme("min", extreme("max", start, 0), full - size)
-
-
-def _join(keys: Sequence[str]) -> str:
-    """Slices of the leading axes; axes that are whole at the end need none."""
-    found = list(keys)
-    while found and not found[-1]:
-        found.pop()
-    return ", ".join(k or ":" for k in found)
 
 
 class EagerMachine(NumpyMachine):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import keyword
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +17,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from recurra.backend.count import Count, bounded, range_of
+from recurra.backend.source_text import FreeNames
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, words
-from recurra.backend.torch.count import Count, bounded, range_of
 from recurra.backend.torch.names import Tensor
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
@@ -81,27 +81,17 @@ class Recorder(TorchFunctionMode):
         self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
         self.pending: list[Write] = []
         self.written: set[str] = set()
-        self.count = 0
         self.quiet = False
-        self.taken = set(TAKEN)
+        self.names = FreeNames(TAKEN)
         self.equations: set[str] = set()  # names of values that are those of their equations
 
     # ---- values
 
     def fresh(self, stem: str = "x") -> str:
-        while True:
-            self.count += 1
-            if (name := f"{stem}{self.count}") not in self.taken:
-                self.taken.add(name)
-                return name
+        return self.names.fresh(stem)
 
     def named(self, wanted: str) -> str:
-        """A free name like the wanted one."""
-        stem = re.sub(r"\W|^(?=\d)", "_", wanted, flags=re.ASCII)
-        while stem in self.taken or not stem.isidentifier():
-            stem += "_"
-        self.taken.add(stem)
-        return stem
+        return self.names.named(wanted)
 
     def bind(
         self, tensor: Tensor, name: str, home: Kernel | None, level: int, constant: bool = False

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backend.count import ANY, Count
 from recurra.backend.region_cache import RegionCache
 from recurra.backend.torch.attention import attention
 from recurra.backend.torch.code import Kernel, finish, kernels
-from recurra.backend.torch.count import ANY, Count
 from recurra.backend.torch.emit import emit
 from recurra.backend.torch.graphs import Captured, Graph, Record, captured, on_cuda
 from recurra.backend.torch.machine import EagerMachine, RecordingMachine

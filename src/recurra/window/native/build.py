@@ -61,12 +61,15 @@ TORCH = Extension(
     "_recurra_torch",
     (
         "torch_module.cpp",
+        "block.hpp",
         "call.hpp",
         "engine.hpp",
+        "learned.hpp",
         "operators.hpp",
         "places.hpp",
         "prediction.hpp",
         "rows.hpp",
+        "rule.hpp",
         "stretches.hpp",
         "touched.hpp",
         "trial.hpp",
@@ -123,7 +126,14 @@ def _linked(extension: Extension) -> list[str]:
     root = _root("torch")
     include = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include"]
     words = [word for path in include for word in ("-isystem", str(path))]
-    return [*words, f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{root / 'lib'}"]
+    return [
+        *words,
+        f"-L{root / 'lib'}",
+        "-ltorch_python",
+        "-ltorch_cpu",
+        "-lc10",
+        f"-Wl,-rpath,{root / 'lib'}",
+    ]
 
 
 def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,34 @@ namespace recurra {
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 using torch::jit::Stack;
 
+// What an operator raised, of the type that it was, which says operator and line too.
 struct Failure {
-  std::string text;  // operator, what it said, and the line that called it
+  std::string text;
+  std::exception_ptr error;
 };
+
+// An error of the same type as this one, if it is a `Type`.
+template <class Type>
+bool as(const std::exception& error, const std::string& text, std::exception_ptr& made) {
+  if (!dynamic_cast<const Type*>(&error)) return false;
+  made = std::make_exception_ptr(Type({__func__, __FILE__, __LINE__}, text));
+  return true;
+}
+
+template <class... Types>
+std::exception_ptr one_of(const std::exception& error, const std::string& text) {
+  std::exception_ptr made;
+  (as<Types>(error, text, made) || ...);
+  return made;
+}
+
+// The one that Python would see, with another text.
+inline std::exception_ptr retold(const std::exception& error, const std::string& text) {
+  auto made = one_of<c10::IndexError, c10::ValueError, c10::TypeError, c10::NotImplementedError,
+                     c10::BufferError, c10::EnforceFiniteError, c10::LinAlgError,
+                     c10::OutOfMemoryError>(error, text);
+  return made ? made : std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__}, text));
+}
 
 // A place in a program, told in words only if something fails there.
 struct Place {
@@ -28,19 +54,98 @@ struct Place {
 };
 inline std::string (*told)(const Place&) = nullptr;
 
-using Tensors = c10::SmallVector<at::Tensor, 2>;
+// What a tensor is like, but for its values.
+struct Like {
+  std::vector<int64_t> sizes, strides;
+  caffe2::TypeMeta type;
+  std::size_t bytes;
 
-struct Call {
+  // Such a tensor, all of this storage.
+  at::Tensor of(c10::Storage storage) const {
+    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    return t;
+  }
+};
+
+// A result that was promised: its storage has no data yet.
+struct Promise {
+  c10::Storage storage;
+  const Like* like;
+};
+
+// A tensor's storage, to be let go of.
+struct StorageOf : c10::TensorImpl {
+  static c10::Storage& of(c10::TensorImpl& tensor) { return tensor.*(&StorageOf::storage_); }
+};
+
+class Call {
+ public:
   const c10::OperatorHandle* op = nullptr;
   Stack arguments;
-  Tensors outputs;                    // promised; empty if the call writes in place
-  Tensors writes;                     // of the arguments
-  Place where;                        // the line that called it
-  std::atomic<double>* us = nullptr;  // what it took is learned here
-  unsigned floats = 0;                // rounding, and what becomes of denormals, where it was called
+  c10::SmallVector<Promise, 2> outputs;  // empty if the call writes in place
+  std::vector<c10::Storage> writes;      // of the arguments
+  Place where;                           // the line that called it
+  std::atomic<double>* us = nullptr;     // what it took is learned here
+  unsigned floats = 0;  // rounding, and what becomes of denormals, where it was called
+
+  // The call is as it will run.
+  void seal() {
+    std::uint64_t bit = 1;
+    each_argument([&](at::Tensor& t) {
+      if (t.defined() && t.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj()) of_python_ |= bit;
+      bit <<= 1;
+    });
+  }
 
   // The memory of its lists is used again.
-  void clear() { arguments.clear(), outputs.clear(), writes.clear(); }
+  void clear() {
+    arguments.clear(), outputs.clear(), writes.clear();
+    of_python_ = 0;
+  }
+
+  // It has run. What nobody else holds is given back at once, by any thread. What Python has seen
+  // can only be freed with Python's lock: a tensor of which it has forgotten all is left to `clear`
+  // without its storage.
+  void give_back() {
+    outputs.clear(), writes.clear();
+    std::uint64_t bit = 1;
+    each_argument([&](at::Tensor& t) {
+      const bool seen = of_python_ & bit;
+      bit <<= 1;
+      if (!t.defined()) return;
+      c10::TensorImpl* tensor = t.unsafeGetTensorImpl();
+      const auto* slot = tensor->pyobj_slot();
+      auto only_ours = [&t] { return t.use_count() == 2; };  // the other one is its Python object's
+      if (!slot->load_pyobj() || t.use_count() > 2) {
+        t.reset();
+      } else if (seen && only_ours() && slot->has_unique_reference() && only_ours()) {
+        StorageOf::of(*tensor) = {};
+      }
+    });
+  }
+
+ private:
+  template <class Function>
+  void each_argument(const Function& function) {
+    for (c10::IValue& v : arguments) {
+      if (v.isTensor()) {
+        at::Tensor t = std::move(v).toTensor();
+        function(t);
+        v = std::move(t);
+      } else if (v.isTensorList()) {
+        c10::List<at::Tensor> list = v.toTensorList();
+        for (std::size_t k = 0; k < list.size(); ++k) {
+          at::Tensor t = list.extract(k);
+          function(t);
+          list.set(k, std::move(t));
+        }
+      }
+    }
+  }
+
+  std::uint64_t of_python_ = 0;  // the first arguments that Python had seen when it was called
 };
 
 // How this thread computes with floats: torch.set_flush_denormal sets it for one thread only.

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/StorageImpl.h>
@@ -61,6 +62,11 @@ class Engine {
   // How many threads an operator uses itself was changed; nothing is in flight.
   void change() { ++changes_; }
 
+  // The results of what is in flight take about so many bytes at most: those of calls since the
+  // oldest one that has not ended. So much more memory than in order is asked for, and the results
+  // of one call.
+  void allow(std::size_t bytes) { budget_ = bytes; }
+
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
     if ((state_ & kEmpty) && !spoiling_) return true;
@@ -73,11 +79,17 @@ class Engine {
   // is an empty one then. `fresh`: what it writes is new memory, which nothing in flight touches.
   void offer(const Accesses& accesses, std::unique_ptr<Call>& call, double tiny_us, bool fresh) {
     const double us = call->us->load(std::memory_order_relaxed);
+    std::uint64_t bytes = 0;
+    for (const Promise& one : call->outputs) bytes += one.like->bytes;
     auto lock = locked();
+    while (!within_budget()) help(lock, [this] { return shows(kReady | kRoom); });
     const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
+    offered_bytes_ += bytes;
     if (us < tiny_us && join(upstream, accesses, call, us)) return;
     while (window_.crowded()) help(lock, [this] { return shows(kReady | kRoom); });
-    auto& bundle = bundles_[index(window_.enter(accesses, upstream))];
+    const std::size_t slot = index(window_.enter(accesses, upstream));
+    auto& bundle = bundles_[slot];
+    bytes_before_[slot] = offered_bytes_ - bytes;
     if (!bundle) bundle = spare();
     bundle->us = us;
     std::swap(bundle->next(), call);
@@ -85,6 +97,8 @@ class Engine {
     publish();
     wake();
   }
+
+  bool idle() const { return (state_ & kEmpty) != 0; }
 
   // Returns when everything is done, or has failed.
   void drain() {
@@ -95,6 +109,12 @@ class Engine {
 
   // Whether so much has run that forgetting it is worth the locks that it takes.
   bool dusty() const { return ran_.load(std::memory_order_relaxed) >= kForgets; }
+
+  // Waits for a promised value. For who has found a storage without data, on whatever thread.
+  std::shared_ptr<const Failure> fetch(const c10::StorageImpl* storage) {
+    drain();
+    return told(storage);
+  }
 
   // Forgets what has run. The last owner of a tensor that Python has seen needs Python's lock to
   // free it: callers, who have it, do that, so that no worker ever waits for it.
@@ -211,11 +231,20 @@ class Engine {
   // The lock is held: what others may see without it.
   void publish() {
     const unsigned before = state_.load(std::memory_order_relaxed);
+    const bool room = !window_.crowded() && within_budget();
     const unsigned now = (window_.any_ready() ? kReady : 0u) | (window_.empty() ? kEmpty : 0u) |
-                         (window_.crowded() ? 0u : kRoom) | (closing_ ? kClosing : 0u);
+                         (room ? kRoom : 0u) | (closing_ ? kClosing : 0u);
     const bool looked_for = (now & kReady) && !(before & kReady) && !threads_.empty();
     if (looked_for) ready_since_ = Clock::now();
     state_.store(now, std::memory_order_release);
+  }
+
+  // The lock is held.
+  bool within_budget() {
+    if (offered_bytes_ - oldest_bytes_ <= budget_) return true;
+    const int oldest = window_.oldest();
+    oldest_bytes_ = oldest < 0 ? offered_bytes_ : bytes_before_[index(oldest)];
+    return offered_bytes_ - oldest_bytes_ <= budget_;
   }
 
   static std::size_t index(int slot) { return static_cast<std::size_t>(slot); }
@@ -285,6 +314,7 @@ class Engine {
     publish();
     lock.unlock();
     run_all(*bundle);
+    for (std::size_t k = 0; k < bundle->count; ++k) bundle->calls[k]->give_back();
     lock = locked();
     done_bundles_.push_back(std::move(bundle));
     ran_.store(static_cast<int>(done_bundles_.size()), std::memory_order_relaxed);
@@ -303,6 +333,7 @@ class Engine {
         c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView |
             c10::DispatchKeySet(kKey));
     const c10::AutoGradMode no_gradients(false);
+    const at::RecordFunctionGuard not_again(false);  // a profiler has seen the call
     const unsigned mine = float_modes();
     unsigned modes = mine;
     for (std::size_t k = 0; k < bundle.count; ++k) {
@@ -344,31 +375,36 @@ class Engine {
       if (timed) learn_from(*call.us, us_since(begin));
       return nullptr;
     } catch (const c10::Error& error) {
-      return failure(call, error.what_without_backtrace());
+      return failure(call, error, error.what_without_backtrace());
     } catch (const std::exception& error) {
-      return failure(call, error.what());
+      return failure(call, error, error.what());
     }
   }
 
   // The result becomes the promised tensor's data.
-  static void keep(const at::Tensor& promised, const at::Tensor& result) {
-    TORCH_CHECK(promised.sizes() == result.sizes() && promised.strides() == result.strides() &&
-                    promised.dtype() == result.dtype() && result.storage_offset() == 0,
+  static void keep(const Promise& promise, const at::Tensor& result) {
+    const Like& like = *promise.like;
+    TORCH_CHECK(result.sizes() == like.sizes && result.strides() == like.strides &&
+                    result.dtype() == like.type && result.storage_offset() == 0,
                 "gives another shape than before: its result depends on data");
-    c10::StorageImpl* to = promised.storage().unsafeGetStorageImpl();
+    c10::StorageImpl* to = promise.storage.unsafeGetStorageImpl();
     c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
     const bool alone = result.use_count() == 1 && result.storage().use_count() == 1;
     if (alone && from->nbytes() == to->nbytes()) {
       to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
+      to->clear_materializer();
     } else {
       to->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(to->nbytes()));
-      promised.copy_(result);
+      to->clear_materializer();
+      like.of(promise.storage).copy_(result);
     }
   }
 
-  static std::shared_ptr<const Failure> failure(const Call& call, const std::string& said) {
-    const std::string what = "operator " + call.op->schema().name() + " failed: " + said;
-    return std::make_shared<Failure>(Failure{what + "\n  called at " + recurra::told(call.where)});
+  static std::shared_ptr<const Failure> failure(const Call& call, const std::exception& error,
+                                                const std::string& said) {
+    const std::string text = "operator " + call.op->schema().name() + " failed: " + said +
+                             "\n  called at " + recurra::told(call.where);
+    return std::make_shared<Failure>(Failure{text, retold(error, text)});
   }
 
   std::shared_ptr<const Failure> blame(const at::Tensor& t) const {
@@ -389,10 +425,16 @@ class Engine {
   }
 
   void spoil(const Call& call, const std::shared_ptr<const Failure>& why, bool first) {
-    for (const auto* list : {&call.outputs, &call.writes}) {
-      for (const at::Tensor& t : *list) {
-        spoilt_.insert_or_assign(t.storage().unsafeGetStorageImpl(), Spoilt{t.storage(), why});
-      }
+    auto spoil_one = [&](const c10::Storage& storage) {
+      spoilt_.insert_or_assign(storage.unsafeGetStorageImpl(), Spoilt{storage, why});
+    };
+    for (const c10::Storage& storage : call.writes) spoil_one(storage);
+    for (const Promise& promise : call.outputs) {
+      spoil_one(promise.storage);
+      c10::StorageImpl* storage = promise.storage.unsafeGetStorageImpl();
+      if (storage->_mutable_data_ptr_no_checks().get()) continue;
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(why->text);  // for ever
+      storage->clear_materializer();
     }
     if (first && !untold_) untold_ = why;
     spoiling_ = true;
@@ -435,6 +477,8 @@ class Engine {
   int workers_asleep_ = 0, callers_asleep_ = 0;
   bool notified_ = false;
   Clock::time_point woken_at_, ready_since_;
+  std::uint64_t offered_bytes_ = 0, oldest_bytes_ = 0, budget_ = 0;
+  std::uint64_t bytes_before_[kSlots] = {};  // of results of all calls before that in a slot
   double backlog_us_ = 0;                // of what was offered and has not started
   std::atomic<double> wake_us_{50}, hand_us_{5};
   Window window_;

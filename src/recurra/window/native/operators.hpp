@@ -1,4 +1,4 @@
-// What is known of an ATen operator before it runs: from its schema, its tags and its arguments.
+// Signatures: what the shapes of an operator's results depend on; and the modes of its caller.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -7,81 +7,11 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "engine.hpp"
 
 namespace recurra {
-
-// What a schema says of an operator.
-struct Kind {
-  enum Way { views, decomposes, now, alone, defers } way = alone;
-  std::vector<bool> writes;  // per argument
-  bool mutates = false;
-  std::optional<c10::OperatorHandle> op;
-  std::size_t returns = 0;
-  int silent = -1;  // the argument that, if true, makes it write more than its schema says
-  bool only_reads = false;  // if it runs alone: nothing but its arguments has to be there
-};
-
-inline const std::unordered_set<std::string> kOnlyShapes = {
-    "aten::empty_like",   "aten::new_empty", "aten::new_empty_strided",
-    "aten::new_zeros",    "aten::new_ones",  "aten::new_full"};
-// They consist of others, and look at data between them; or their shapes depend on data, and no tag
-// says so.
-inline const std::unordered_set<std::string> kReadsData = {
-    "aten::_ctc_loss.Tensor", "aten::_pack_padded_sequence.", "aten::_pad_packed_sequence.",
-    "aten::ctc_loss.Tensor",  "aten::gru.data",               "aten::lstm.data",
-    "aten::max_pool1d.",      "aten::rnn_relu.data",          "aten::rnn_tanh.data",
-    "aten::tensor_split.tensor_indices_or_sections"};
-inline const std::unordered_map<std::string, int> kSilentWrites = {  // pytorch issue 73050
-    {"aten::native_batch_norm", 5}};  // `training`: the running statistics
-
-inline Kind kind_of(const c10::OperatorHandle& op) {
-  const auto& schema = op.schema();
-  Kind kind;
-  kind.op = op;
-  kind.returns = schema.returns().size();
-  bool aliases = false, fresh = false, tensors = !schema.returns().empty();
-  for (const auto& a : schema.arguments()) {
-    const bool writes = a.alias_info() && a.alias_info()->isWrite();
-    kind.writes.push_back(writes);
-    kind.mutates |= writes;
-  }
-  for (const auto& r : schema.returns()) {
-    (r.alias_info() ? aliases : fresh) = true;
-    tensors &= r.type()->kind() == c10::TypeKind::TensorType;
-  }
-  auto silent = kSilentWrites.find(schema.name());
-  if (silent != kSilentWrites.end()) kind.silent = silent->second;
-  bool barrier = false, reshapes = false, seeded = false;
-  for (const at::Tag tag : op.getTags()) {
-    reshapes |= tag == at::Tag::inplace_view;
-    seeded |= tag == at::Tag::nondeterministic_seeded;
-    barrier |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output;
-  }
-  using Way = Kind::Way;
-  const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  kind.only_reads = !kind.mutates && !seeded && !reshapes && !schema.returns().empty();
-  if (kReadsData.count(schema.name() + "." + schema.overload_name())) {
-    kind.way = Way::alone;
-  } else if (aliases && !kind.mutates) {
-    kind.way = Way::views;
-  } else if (kOnlyShapes.count(schema.name())) {
-    kind.way = Way::now;
-  } else if (reshapes || (kind.mutates && (fresh || !tensors)) || schema.returns().empty()) {
-    kind.way = Way::alone;
-  } else if (parts) {
-    kind.way = Way::decomposes;
-  } else if (barrier || seeded || !tensors) {
-    kind.way = Way::alone;
-  } else {
-    kind.way = Way::defers;
-  }
-  return kind;
-}
 
 inline void mix(std::uint64_t& h, std::uint64_t v) {
   h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);

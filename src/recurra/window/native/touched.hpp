@@ -3,45 +3,93 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/InferenceMode.h>
 
-#include <unordered_set>
+#include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "call.hpp"
 
 namespace recurra {
 
-inline std::unordered_set<const c10::StorageImpl*> exported;  // somebody outside may use them
-inline Accesses segments;                                     // used again
+// Storages whose memory was given away, so that somebody outside may use it. Their memory is not
+// kept: an address is not another's as long as it is in here, and those that died are forgotten.
+class Exported {
+ public:
+  void insert(const c10::Storage& storage) {
+    const std::lock_guard lock(mutex_);
+    if (weak_.size() >= sweep_at_) {
+      std::erase_if(weak_, [](const auto& one) { return one.second.expired(); });
+      sweep_at_ = std::max<std::size_t>(64, 2 * weak_.size());
+    }
+    weak_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl());
+    any_ = true;
+  }
 
-// Plain tensors on the CPU in memory that PyTorch allocated and nobody else sees.
+  bool has(const c10::StorageImpl* storage) const {
+    if (!any_.load(std::memory_order_relaxed)) return false;
+    const std::lock_guard lock(mutex_);
+    return weak_.count(storage) != 0;
+  }
+
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    weak_.clear();
+    any_ = false;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> weak_;
+  std::size_t sweep_at_ = 64;
+  std::atomic<bool> any_{false};
+};
+
+inline Exported exported;
+inline Accesses segments;  // used again
+
+// Whether somebody else may look at this memory, or change it, without an operator: NumPy, which
+// makes storages that cannot be resized, the program itself by an object of the storage, whom it
+// was given inside this block, or who allocated it.
+inline bool shared(const c10::StorageImpl* storage) {
+  const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
+  const bool ours = !data.get() || data.get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+  if (!ours || !storage->resizable()) return true;
+  const auto* slot = storage->pyobj_slot();
+  return (slot->load_pyobj() && !slot->has_unique_reference()) || exported.has(storage);
+}
+
+// Strided tensors on the CPU without anything that an operator, run later, would not see.
 inline bool plain(const at::Tensor& t) {
   constexpr c10::DispatchKeySet allowed{
       c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
       c10::DispatchKey::ADInplaceOrView};
   if (t.key_set().raw_repr() & ~allowed.raw_repr()) return false;
-  if (t.layout() != c10::kStrided || !t.has_storage()) return false;
-  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-  const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
-  const bool ours = !data.get() || data.get_deleter() == c10::GetCPUAllocator()->raw_deleter();
-  return ours && !(exported.size() && exported.count(storage));
+  return t.layout() == c10::kStrided && t.has_storage();
 }
 
 // Tensors among the arguments, where they are.
 struct Touched {
   c10::SmallVector<const at::Tensor*, 8> reads, writes;
-  bool any = false, plain = true, gradient = false;
+  bool any = false, plain = true, shared = false, gradient = false;
 };
 
 inline void touch(Touched& touched, const at::Tensor& t, bool writes) {
   if (!t.defined()) return;
   touched.any = true;
-  touched.plain = touched.plain && plain(t);
   touched.gradient |= t.requires_grad();
-  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out.
-  const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
-  touched.plain = touched.plain && !carries;
   (writes ? touched.writes : touched.reads).push_back(&t);
+  if (!plain(t)) {
+    touched.plain = false;
+    return;
+  }
+  touched.shared |= shared(t.storage().unsafeGetStorageImpl());
+  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out;
+  // these also refuse to write tensors of inference mode outside of it.
+  const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
+  const bool refused = writes && t.is_inference() && !c10::InferenceMode::is_enabled();
+  touched.plain &= !carries && !refused;
 }
 
 inline void touch(Touched& touched, const c10::IValue& v, bool writes) {

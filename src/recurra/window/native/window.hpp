@@ -64,15 +64,13 @@ class Window {
 
   // Its slot, or -1.
   int take_slot() {
-    if (!ready_) return -1;
-    int oldest = std::countr_zero(ready_);
-    for (Word left = ready_ & (ready_ - 1); left; left &= left - 1) {
-      const int slot = std::countr_zero(left);
-      if (ticket_[slot] < ticket_[oldest]) oldest = slot;
-    }
-    run(oldest);
-    return oldest;
+    const int slot = oldest(ready_);
+    if (slot >= 0) run(slot);
+    return slot;
   }
+
+  // The slot of the first task of the program that is not done, or -1.
+  int oldest() const { return oldest(busy_); }
 
   // This very task, if it is ready.
   bool claim(Word ticket) {
@@ -139,6 +137,16 @@ class Window {
   bool crowded() const { return busy_ == all(); }  // the next one waits in the FIFO
 
  private:
+  int oldest(Word some) const {
+    if (!some) return -1;
+    int found = std::countr_zero(some);
+    for (Word left = some & (some - 1); left; left &= left - 1) {
+      const int slot = std::countr_zero(left);
+      if (ticket_[slot] < ticket_[found]) found = slot;
+    }
+    return found;
+  }
+
   struct Waiting {
     Word ticket;
     Accesses accesses;

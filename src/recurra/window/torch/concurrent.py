@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils import dlpack
 
 from recurra.fragments import table_html
@@ -30,26 +31,25 @@ from recurra.window.learning import check_policy
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import WindowError
+from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
-# What reads or gives away a tensor's memory without the dispatcher.
-READERS = (
+# What looks at a tensor's memory without the dispatcher, ..
+LOOKS = ("tolist", "apply_", "map_", "map2_", "__reduce_ex__")
+# .. and what gives it away.
+GIVES = (
     "numpy",
     "__array__",
-    "tolist",
     "data_ptr",
     "untyped_storage",
     "_typed_storage",
     "storage",
     "storage_type",
     "__dlpack__",
-    "__reduce_ex__",
     "share_memory_",
     "pin_memory",
-    "apply_",
-    "map_",
-    "map2_",
 )
+READERS = (*LOOKS, *GIVES)
 _C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
 DOORS: tuple[tuple[Any, str], ...] = (  # functions that give memory away
     (dlpack, "to_dlpack"),
@@ -77,12 +77,11 @@ SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
+PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
-_lock = threading.Lock()
-_threads: list[int] = []  # inside a block
+_lock = threading.Lock()  # of the block that is open
 _native: list[Any] = []  # the module, while a block is open
-_kept: list[Any] = []  # storages whose memory was given away
 
 
 @dataclass(frozen=True)
@@ -128,14 +127,17 @@ def concurrent(
 ) -> Concurrent:
     """Operators of this thread run on `threads` threads, itself included, until the block ends.
 
-    Results are equal to the last bit. Gradients are refused: use torch.no_grad() or
-    inference_mode(). `policy` "learn" runs operators of few µs at once, and the window is off while
-    it would gain less than a tenth; "always" defers whatever can be. Blocks inside a block are part
-    of it; another thread's block waits for the end of this one. How many threads one operator uses
-    itself is left to torch.set_num_threads: 1 is best here, but may change last bits against more.
+    Results are equal to the last bit. Gradients must be off at the beginning: use torch.no_grad()
+    or inference_mode(); operators that need one nevertheless, under torch.enable_grad(), run in the
+    caller, with their history. `policy` "learn" runs operators of few µs at once, and the window is
+    off while it would gain less than a tenth; "always" defers whatever can be. A block that begins
+    while one is open is part of it, on the same thread, or nothing, on another, whose operators
+    wait for what is in flight. How many threads one operator uses itself is left to
+    torch.set_num_threads: 1 is best here, but may change last bits against more.
 
-    Raises WindowError for other policies, with gradients on, or without the native part; at the end
-    KernelError for an operator that failed and whose result nobody has read.
+    Raises WindowError for other policies, with gradients on, or without the native part. An
+    operator that fails raises what it would have raised, where its result is first needed, and
+    KernelError of that type, too, at the end, if nobody has read it.
     """
     check_policy(policy, ("learn", "always"))
     site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
@@ -154,29 +156,47 @@ def _block(
             hint="with torch.no_grad(), window.concurrent(): ..., or to train: "
             "torch.compile(model, backend=window.backend())",
         )
-    me = threading.get_ident()
-    if me in _threads:
-        yield Block()
+    if not _lock.acquire(blocking=False):
+        yield Block({"in a block that was open": 1})
         return
     block = Block()
-    with _lock, ExitStack() as undo:
+    with ExitStack() as undo:
+        undo.callback(_lock.release)
         undo.enter_context(_readers_wait(module))
         undo.enter_context(_settings_wait(module))
-        undo.enter_context(_not_compiled())
+        undo.enter_context(_profilers_see(module))
+        undo.enter_context(_higher_order_waits(module))
+        undo.enter_context(not_compiled())
+        module.replaced(implemented_in_python())
         module.begin(threads, slots, learn, TINY_US)
-        _threads.append(me)
         _native.append(module)
         module.enter()
-        undo.callback(_leave, module, block)
+        undo.callback(_leave, module)
         yield block
         module.drain()
         module.account()
         block.counts.update(module.counts())
         if learn:
             site.ended(block.counts)
-        failed = module.finish()
-        if failed is not None:
-            raise KernelError(failed)
+        with _told():
+            module.finish()
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """What operators have raised is a KernelError, too."""
+    try:
+        yield
+    except Exception as error:
+        kind = type("KernelError", (KernelError, type(error)), {})
+        raise kind(str(error)) from error
+
+
+def implemented_in_python() -> list[str]:
+    """PyTorch's own operators for which somebody has registered a kernel of theirs."""
+    registered: set[str] = torch.library._impls  # pyright: ignore[reportPrivateUsage]
+    found = (key.split("/") for key in registered if not key.endswith("/Meta"))
+    return [f"aten::{name}" for space, name, _ in found if space == "aten"]
 
 
 def check(threads: int, slots: int, folder: Path | None) -> Any:
@@ -197,13 +217,11 @@ def without_gradients(
         yield block
 
 
-def _leave(module: Any, block: Block) -> None:
+def _leave(module: Any) -> None:
     module.leave()
     if _native:
         module.end()
-        _threads.clear()
         _native.clear()
-    _kept.clear()
 
 
 @contextmanager
@@ -212,7 +230,7 @@ def _readers_wait(module: Any) -> Generator[None]:
     kind = torch.Tensor
     own = {name: kind.__dict__.get(name) for name in (*READERS, "data")}
     for name in READERS:
-        setattr(kind, name, _waiting(getattr(kind, name), module))
+        setattr(kind, name, _waiting(getattr(kind, name), module, gives=name in GIVES))
     data: Any = kind.data
 
     def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -222,7 +240,7 @@ def _readers_wait(module: Any) -> Generator[None]:
     setattr(kind, "data", property(data.__get__, set_data))  # noqa: B010
     given = [(owner, name, getattr(owner, name)) for owner, name in DOORS]
     for owner, name, door in given:
-        setattr(owner, name, _waiting(door, module))
+        setattr(owner, name, _waiting(door, module, gives=True))
     try:
         yield
     finally:
@@ -235,9 +253,14 @@ def _readers_wait(module: Any) -> Generator[None]:
                 setattr(kind, name, method)
 
 
-def _waiting(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
-    def wait(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        _export(tensor, module)
+def _waiting(method: Callable[..., Any], module: Any, *, gives: bool) -> Callable[..., Any]:
+    """Waits first. If it `gives` memory away, that may be looked at from now on, or changed."""
+
+    def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        module.drain()
+        if isinstance(tensor, torch.Tensor):
+            with _told():
+                module.look(tensor, gives)
         return method(tensor, *args, **kwargs)
 
     return wait
@@ -267,26 +290,55 @@ def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
     return wait
 
 
-def _export(tensor: torch.Tensor, module: Any) -> None:
-    """Everything is done; from now on this memory may change, or be looked at, behind our back."""
-    module.drain()
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return
-    storage: Any = torch._C.TensorBase.untyped_storage(tensor)  # pyright: ignore[reportPrivateUsage]
-    _kept.append(storage)
-    failed = module.export(storage._cdata)
-    if failed is not None:
-        raise KernelError(failed)
+@contextmanager
+def _profilers_see(module: Any) -> Generator[None]:
+    """Profilers that begin inside see every call, and not what was called before."""
+    owner: Any = torch.autograd.profiler
+    own = [(name, getattr(owner, name), begins) for name, begins in PROFILERS]
+
+    def told(change: Callable[..., Any], begins: bool) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            module.drain()
+            module.listen(begins)
+            return change(*args, **kwargs)
+
+        return call
+
+    for name, change, begins in own:
+        setattr(owner, name, told(change, begins))
+    try:
+        yield
+    finally:
+        for name, change, _ in own:
+            setattr(owner, name, change)
 
 
 @contextmanager
-def _not_compiled() -> Generator[None]:
-    """Compiled functions run operator by operator: their code takes addresses by itself."""
-    if "torch._dynamo" not in sys.modules:
+def _higher_order_waits(module: Any) -> Generator[None]:
+    """Inside, operators of operators wait for what is in flight, and run in the caller."""
+    kind: Any = HigherOrderOperator
+    own = kind.__call__
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _alone(module):
+            return own(*args, **kwargs)
+
+    kind.__call__ = call
+    try:
         yield
-        return
-    with torch.compiler.set_stance("force_eager"):
+    finally:
+        kind.__call__ = own
+
+
+@contextmanager
+def _alone(module: Any) -> Generator[None]:
+    """Everything before ends first; operators of this thread are not seen."""
+    module.drain()
+    seen = module.see(False)
+    try:
         yield
+    finally:
+        module.see(seen)
 
 
 def _before_fork() -> None:
@@ -301,7 +353,6 @@ def _in_child() -> None:
     if module is not None:
         module.forked()
     _native.clear()
-    _threads.clear()
 
 
 atexit.register(_before_fork)  # a thread that ends with the process may be inside a block

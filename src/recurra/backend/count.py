@@ -21,6 +21,8 @@ class Count:
     offset: int = 0
     truth: bool = False
 
+    __array_ufunc__ = None  # NumPy's arrays leave what they do with it to it
+
     def __str__(self) -> str:
         if not self.offset:
             return self.text

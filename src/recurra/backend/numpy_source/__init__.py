@@ -1,0 +1,1 @@
+"""Regions as Python source that calls NumPy."""

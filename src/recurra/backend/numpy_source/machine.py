@@ -1,0 +1,271 @@
+"""The machine and the names of a walk that is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recurra.backend.count import ANY, Count, extreme, range_of
+from recurra.backend.numpy_source.code import Line
+from recurra.backend.numpy_source.stand_in import StandIn, plain, without_memory
+from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import inside, joined
+from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
+from recurra.ir.expr import evaluate
+from recurra.ir.op import Op
+from recurra.ir.statement import Statement
+from recurra.ir.types import NUMPY_NAME
+from recurra.memory.plan import Plan
+from recurra.ops.movement import Cut
+from recurra.program.machine import Until
+
+
+class Names:
+    """NumPy for operators that are written down."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        # reads of points, by name: their shape without the axes of one, and how to read them so
+        self.points: dict[str, tuple[tuple[int, ...], Callable[[], StandIn]]] = {}
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        """A read of points is read as such, not cut out and reshaped."""
+        if not isinstance(x, StandIn):
+            return np.reshape(x, shape)
+        if x.shape == tuple(shape):
+            return x
+        less, read = self.points.get(x.name, (None, None))
+        return read() if read is not None and less == tuple(shape) else np.reshape(x, shape)  # pyright: ignore
+
+    def asarray(self, x: Any, dtype: Any = None) -> Any:
+        if not isinstance(x, (StandIn, Count)):
+            return np.asarray(x, dtype=dtype)
+        if dtype is not None:
+            dtype = np.dtype(dtype)
+        if isinstance(x, StandIn) and isinstance(x.like, np.ndarray):
+            if dtype is None or dtype == x.dtype:
+                return x
+            return x.astype(dtype)
+        text = self.writer.show(x)
+        if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
+            text = f"{self.writer.atom(x)} & {2 ** (8 * dtype.itemsize) - 1}"
+        given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
+        return self.writer.assign(f"np.asarray({given})", np.asarray(plain(x), dtype=dtype))
+
+    def where(self, c: Any, a: Any, b: Any) -> Any:
+        if isinstance(c, Count):
+            text = f"{self.writer.show(a)} if {c} else {self.writer.show(b)}"
+            return self.writer.assign(text, np.asarray(plain(a)))
+        return np.where(c, a, b)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return self._lesser("min", np.minimum, a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self._lesser("max", np.maximum, a, b)
+
+    def _lesser(self, which: str, of_arrays: Any, a: Any, b: Any) -> Any:
+        counted = all(isinstance(x, (int, Count)) for x in (a, b))
+        return extreme(which, a, b) if counted else of_arrays(a, b)
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        if isinstance(x, Count):
+            return extreme("max", extreme("min", x, high), low)
+        return np.clip(x, low, high)
+
+    def full(self, shape: Any, value: Any, dtype: Any = None) -> Any:
+        return self._new("full", shape, value, dtype=dtype)
+
+    def zeros(self, shape: Any, dtype: Any = None) -> Any:
+        """Made anew wherever it is asked for: stores begin so."""
+        like = np.zeros(shape, dtype)
+        text = f"np.zeros({self.writer.show(shape)}, {self.writer.show(like.dtype)})"
+        return self.writer.assign(text, like, moves=False)
+
+    def arange(self, n: Any, dtype: Any = None) -> Any:
+        return self._new("arange", n, dtype=dtype)
+
+    def zeros_like(self, x: Any) -> Any:
+        return self.zeros(x.shape, x.dtype)
+
+    def broadcast_to(self, x: Any, shape: Any) -> Any:
+        return np.broadcast_to(x, shape)
+
+    def _new(self, name: str, *args: Any, dtype: Any) -> Any:
+        """An array that is made of numbers: once, if it is small."""
+        dtype = None if dtype is None else np.dtype(dtype)
+        of = getattr(np, name)
+        if any(isinstance(x, (StandIn, Count)) for x in args):
+            return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+        size = int(np.prod(args[0]))
+        if size <= MAX_SMALL_ELEMENTS:
+            return of(*args, dtype=dtype)
+        return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+class WritingMachine:
+    """Runs a walk once; its loops become loops of the source."""
+
+    def __init__(self, writer: Writer, plan: Plan) -> None:
+        self.writer, self.plan = writer, plan
+        self.xp: Any = Names(writer)
+
+    def counted(self, name: str, span: tuple[int, int]) -> Count:
+        return Count(name, span, self.number)
+
+    def number(self, c: Count) -> StandIn:
+        """A counted number where it meets arrays: one of Python, which takes their type."""
+        return StandIn(self.writer, self.writer.atom(c), plain(c))
+
+    # ---- operators
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        w = self.writer
+        before, scope, known = len(w.items), len(w.scope), dict(w.known[-1])
+        try:
+            made = self.run(node.op, env, args)
+        except Exception:  # it asks for numbers: it is called as it is, and tells what is wrong
+            del w.items[before:]
+            w.known[-1] = known
+            for name in [*w.scope][scope:]:
+                del w.scope[name]
+            made = self.whole(node, env, args)
+        if not any(made is x for x in args):
+            w.rename(made, node.name)
+        return made
+
+    def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
+            part = slice(at, at + evaluate(op.size, env))
+            return args[0][(*(slice(None),) * op.axis, part)]
+        return op.run(self.xp, env, *args)
+
+    def whole(self, node: Statement, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        """An operator that is called as it is, with the times that it reads."""
+        w, op = self.writer, node.op
+        asks = op.mentions() | {"seed"}
+        late = {k: x for k, x in env.items() if k in asks and isinstance(x, (Count, StandIn))}
+        known = {k: x for k, x in env.items() if not isinstance(x, (Count, StandIn))}
+
+        def run(at: Mapping[str, Any], *xs: Any) -> Any:
+            return op.run(np, {**known, **at}, *xs)
+
+        times = ", ".join(f"{k!r}: {w.show(x)}" for k, x in late.items())
+        text = ", ".join(["{" + times + "}", *map(w.show, args)])
+        type_: Any = node.type
+        like = np.broadcast_to(np.zeros((), NUMPY_NAME[type_.dtype]), type_.sizes(self.plan.sizes))
+        return w.assign(f"{w.bound(run, w.named(op.name))}({text})", like, moves=False)
+
+    # ---- loops
+
+    def carried(self, vals: Sequence[Any]) -> list[StandIn]:
+        """Names for what travels, bound to what it starts with."""
+        w, out = self.writer, list[StandIn]()
+        for x in vals:
+            stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
+            like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
+            name = w.fresh(stem if stem.isidentifier() else "v")
+            w.items.append(Line(name, w.owned(x), is_value=True))
+            out.append(StandIn(w, name, without_memory(like)))
+        return out
+
+    def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
+        """The end of a step: what travels is what it made."""
+        pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
+        moved = [(n, text) for n, text in pairs if n != text]
+        if moved:
+            left, right = zip(*moved, strict=True)
+            self.writer.do(f"{', '.join(left)} = {', '.join(right)}")
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        w, (vals, stores) = self.writer, carry
+        names, clock = self.carried(vals), w.named(dim)
+        with w.block(f"for {clock} in range({lo}, {hi}):"):
+            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            after, _ = body(time, (names, stores))
+            self.move(names, after)
+        return names, stores
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        w, (vals, stores) = self.writer, carry
+        names, clock = self.carried(vals), w.named(dim)
+        ends = self.counted(w.fresh(f"{clock}_end"), (0, range_of(end)[1]))
+        known = self.counted(w.fresh(f"{clock}_known"), ends.range) if every > 1 else ends
+        w.do(f"{ends} = {w.show(end)}")
+        with w.block(f"for {clock} in range({lo}, {hi}):"):
+            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            if every > 1:
+                with w.block(f"if {(time - lo) % every == 0}:"):
+                    w.do(f"{known} = {ends}")
+            with w.block(f"if {time >= known + late}:"):
+                w.do("break")
+            goes_on, after, (made, _) = body(time, (names, stores))
+            with w.block(f"if not {w.show(goes_on)}:"):
+                w.do(f"{ends} = min({ends}, {after})")
+            self.move(names, made)
+        return ends, (names, stores)
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        vals, stores = carry
+        names = self.carried(vals)
+        with self.writer.block(f"if {self.writer.show(condition)}:"):
+            after, _ = body((names, stores))
+            self.move(names, after)
+        return names, stores
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return extreme("min", a, b)
+
+    # ---- stores
+
+    def read(self, store: StandIn, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> StandIn:
+        box = [
+            (inside(self.place(s), n, full), n, full)
+            for s, n, full in zip(starts, sizes, store.shape, strict=True)
+        ]
+        keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
+        made = self.cut(store, keys, sizes)
+        points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
+        shape = tuple(n for n in sizes if n != 1)
+        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
+        return made
+
+    def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
+        like = np.broadcast_to(np.zeros((), store.dtype), shape)
+        part = f"[{key}]" if (key := joined(keys)) else ""
+        return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
+
+    def place(self, at: Any) -> Any:
+        """A place on an axis as a counted number."""
+        if not isinstance(at, StandIn):
+            return at if isinstance(at, Count) else int(at)
+        return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
+
+    def gather(self, store: StandIn, axis: int, at: Any) -> Any:
+        inside = self.xp.clip(at, 0, store.shape[axis] - 1)
+        return np.take(store, inside, axis=axis)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def write(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
+        keys = [":" if s is None else str(self.place(s)) for s in starts]
+        self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+        return store
+
+    def write_box(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
+        pairs = zip(map(self.place, starts), value.shape, strict=True)
+        keys = [f"{s}:{s + n}" for s, n in pairs]
+        self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+        return store
+
+    def write_twice(
+        self, store: StandIn, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
+    ) -> StandIn:
+        return self.write(self.write(store, first, value), second, value)

@@ -1,0 +1,89 @@
+"""region: a region as Python source that calls NumPy, written down as it is walked through once.
+
+    def region_2_t(seed, t_from, t_end, h, x_store, h_store):
+        for t in range(t_from, t_end):
+            x = x_store[t].copy()
+            tanh = np.tanh(x + h)
+            h_store[t] = tanh
+            h_ = tanh
+
+What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
+run time (times, ends of rows) are `Count`s. An operator that wants numbers of an array is called as
+it is. The calls are those that the walk would make, so that the answer is the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from recurra.backend.count import ANY
+from recurra.backend.numpy_source.code import text_of
+from recurra.backend.numpy_source.machine import WritingMachine
+from recurra.backend.numpy_source.stand_in import StandIn
+from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.memory.plan import Plan
+from recurra.program.ended import endings
+from recurra.program.function import arguments, function
+from recurra.program.region import Region
+from recurra.program.walk import State, Walk
+from recurra.schedule.tree import Loop
+
+
+def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
+    """The source of a region, and what it calls by name."""
+    w = Writer()
+    machine = WritingMachine(w, plan)
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
+    ends = [w.named(f"{e}_ended") for e in region.ends]
+    points = {e.going: e.points for e in endings(plan.graph, plan.sizes)}
+    given: list[Any] = [machine.counted(t, ANY) for t in times]
+    given += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
+    seed = w.named("seed")
+    takes = [seed, *times, *ends]
+    names = (
+        *region.held,
+        *region.carried,
+        *(f"{s}_store" for s in (*region.stores, *region.reads)),
+    )
+    for wanted, known in zip(names, arguments(plan, region), strict=True):
+        takes.append(name := w.named(wanted))
+        if isinstance(known, list):  # the results of a host call
+            given.append(tuple(StandIn(w, f"{name}[{k}]", _empty(*x)) for k, x in enumerate(known)))
+        else:
+            given.append(StandIn(w, name, _empty(*known)))
+    made = function(plan, region, machine, WritingWalk)(
+        StandIn(w, seed, _empty((), "uint32")), *given
+    )
+    gives = ", ".join(map(w.owned, made))
+    head = f"def {region.name}({', '.join(takes)}):"
+    return text_of(head, w.items, in_tuple(gives, len(made))), w.scope
+
+
+class WritingWalk(Walk):
+    """Tells where values begin and end."""
+
+    def execute(self, statement: str, state: State) -> None:
+        super().execute(statement, state)
+        made = state.vals[self.statements[statement].array]
+        self.machine.writer.keep(made)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
+        with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
+            super().run(loop, lo, hi, active, state)
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> Any:
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    """The function that the source of a region defines."""
+    text, scope = written(plan, region)
+    scope: dict[str, Any] = {"np": np, **scope}
+    exec(compile(text, f"<recurra {region.name}>", "exec"), scope)
+    return scope[region.name]

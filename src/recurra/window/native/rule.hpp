@@ -1,0 +1,181 @@
+// The rule that decides what is deferred: what an operator touches must be known before it runs.
+//
+// `kind_of` is all of it, operator by operator, and `Rule` the table of its answers for every
+// operator that PyTorch itself defines; `recurra.window.torch.rule.table()` prints it. Whatever is
+// not in the table (other namespaces such as `c10d`, custom operators, operators of extensions, and
+// those for which somebody has registered a kernel in Python) may touch anything: everything in
+// flight ends first, and it runs in the caller, as do the operators that it consists of.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace recurra {
+
+// What is known of an operator, and so what becomes of a call.
+struct Kind {
+  enum Way {
+    unknown,  // waits for everything in flight, and runs in the caller
+    passes,   // is not seen: a view, or the operators that it consists of, which are seen
+    shapes,   // runs at once: it looks at the shapes of its arguments only
+    caller,   // waits for what touches its arguments, and runs in the caller
+    defers,   // runs later
+  } way = unknown;
+  const char* why = "what it touches is not known: it is not one of PyTorch's own operators";
+  std::vector<bool> writes;  // per argument
+  bool mutates = false;      // any of them
+  std::optional<c10::OperatorHandle> op;
+  std::size_t returns = 0;
+  int silent = -1;          // the argument that, if true, makes it write more than its schema says
+  bool only_reads = false;  // nothing but its arguments has to be there
+};
+
+// Where schemas are silent. A test runs PyTorch's operators, compares the bytes and the storages of
+// all arguments before and after, and fails if these lists are not what it finds.
+
+// They write arguments that they do not name: always, or where an argument is true.
+inline const std::unordered_map<std::string, int> kSilentWriters = {  // pytorch issue 73050
+    {"aten::native_batch_norm", 5},
+    {"aten::batch_norm_update_stats", -1}};
+// Their results are views of their arguments.
+inline const std::unordered_set<std::string> kSilentViews = {"aten::_unsafe_view."};
+// They look at nothing but shapes.
+inline const std::unordered_set<std::string> kOnlyShapes = {
+    "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
+    "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
+// They consist of others, and look at data between them; or their shapes depend on data, and no tag
+// says so.
+inline const std::unordered_set<std::string> kReadsData = {
+    "aten::_ctc_loss.Tensor", "aten::_pack_padded_sequence.", "aten::_pad_packed_sequence.",
+    "aten::ctc_loss.Tensor",  "aten::gru.data",               "aten::lstm.data",
+    "aten::max_pool1d.",      "aten::rnn_relu.data",          "aten::rnn_tanh.data",
+    "aten::tensor_split.tensor_indices_or_sections"};
+
+// Whether PyTorch itself defines it, and not a program in the same namespace.
+inline bool of_pytorch(const c10::OperatorHandle& op) {
+  return op.operator_name().getNamespace() == "aten" &&
+         op.debug().find("RegisterSchema") != std::string::npos;
+}
+
+// The rule.
+inline Kind kind_of(const c10::OperatorHandle& op) {
+  Kind kind;
+  if (!of_pytorch(op)) return kind;
+  const auto& schema = op.schema();
+  const std::string name = schema.name() + "." + schema.overload_name();
+  kind.op = op;
+  kind.returns = schema.returns().size();
+  bool aliases = kSilentViews.count(name) != 0;
+  bool fresh = false, tensors = kind.returns != 0;
+  for (const auto& a : schema.arguments()) {
+    const bool writes = a.alias_info() && a.alias_info()->isWrite();
+    kind.writes.push_back(writes);
+    kind.mutates |= writes;
+  }
+  for (const auto& r : schema.returns()) {
+    (r.alias_info() ? aliases : fresh) = true;
+    tensors &= r.type()->kind() == c10::TypeKind::TensorType;
+  }
+  bool always_writes = false;
+  if (auto silent = kSilentWriters.find(schema.name()); silent != kSilentWriters.end()) {
+    kind.silent = silent->second;
+    always_writes = silent->second < 0;
+  }
+  bool depends = false, reshapes = false, draws = false;
+  for (const at::Tag tag : op.getTags()) {
+    reshapes |= tag == at::Tag::inplace_view;
+    draws |= tag == at::Tag::nondeterministic_seeded;
+    depends |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output;
+  }
+  const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  kind.only_reads = !kind.mutates && !draws && !reshapes && !always_writes && kind.returns;
+  auto is = [&kind](Kind::Way way, const char* why) {
+    kind.way = way, kind.why = why;
+    return kind;
+  };
+  if (kReadsData.count(name)) {
+    return is(Kind::caller, "it looks at data between its parts");
+  }
+  if (aliases && !kind.mutates) return is(Kind::passes, "a view");
+  if (kOnlyShapes.count(schema.name())) return is(Kind::shapes, "it looks at shapes only");
+  if (reshapes) return is(Kind::caller, "it changes what a tensor is");
+  if (kind.mutates && fresh) return is(Kind::caller, "it writes and gives something new");
+  if (!kind.returns) return is(Kind::caller, "it gives nothing");
+  if (parts && !(kind.mutates && !tensors)) return is(Kind::passes, "it consists of others");
+  if (depends) return is(Kind::caller, "its result, or the shape of it, depends on data");
+  if (draws) return is(Kind::caller, "it draws");
+  if (!tensors) return is(Kind::caller, "it gives something else than tensors");
+  const bool runs_here =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  if (!runs_here) return is(Kind::caller, "it has no kernel for the CPU");
+  if (always_writes) return is(Kind::caller, "it writes what its schema does not name");
+  return is(Kind::defers, kind.mutates ? "in place" : "it gives new tensors");
+}
+
+// The table of PyTorch's operators: what is called is looked up by its schema.
+class Rule {
+ public:
+  Rule() {
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (op && of_pytorch(*op)) kinds_.emplace(&op->schema(), kind_of(*op));
+    }
+  }
+
+  // PyTorch's own operators are there for ever, and so are their schemas; what is not found is not
+  // remembered, since another operator may have its schema in the same place tomorrow.
+  const Kind& operator[](const c10::OperatorHandle& op) {
+    static const Kind strange;
+    Line& line = lines_[reinterpret_cast<std::uintptr_t>(&op.schema()) /
+                        alignof(c10::FunctionSchema) % kLines];
+    if (line.schema == &op.schema()) return *line.kind;
+    const auto known = kinds_.find(&op.schema());
+    if (known == kinds_.end()) return strange;
+    line = {&op.schema(), &known->second};
+    return known->second;
+  }
+
+  // Somebody has registered kernels in Python for these, and no longer for others.
+  void replaced(const std::vector<std::string>& names) {
+    for (Kind* kind : replaced_) *kind = kind_of(*kind->op);
+    replaced_.clear();
+    const std::unordered_set<std::string> all(names.begin(), names.end());
+    for (auto& [schema, kind] : kinds_) {
+      if (!all.count(c10::toString(kind.op->operator_name()))) continue;
+      kind.way = Kind::unknown;
+      kind.why = "what it touches is not known: a kernel for it is registered in Python";
+      replaced_.push_back(&kind);
+    }
+  }
+
+  // By name: which way, and why.
+  std::map<std::string, std::pair<Kind::Way, std::string>> table() const {
+    std::map<std::string, std::pair<Kind::Way, std::string>> found;
+    for (const auto& [schema, kind] : kinds_) {
+      found[c10::toString(kind.op->operator_name())] = {kind.way, kind.why};
+    }
+    return found;
+  }
+
+ private:
+  struct Line {
+    const void* schema = nullptr;
+    const Kind* kind = nullptr;
+  };
+  static constexpr std::size_t kLines = 256;
+
+  std::unordered_map<const void*, Kind> kinds_;
+  std::vector<Kind*> replaced_;
+  Line lines_[kLines];
+};
+
+}  // namespace recurra

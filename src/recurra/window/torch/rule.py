@@ -1,0 +1,53 @@
+"""The rule that decides what is deferred, as a table: see native/rule.hpp, which is the rule.
+
+print(recurra.window.torch.rule.table())
+
+aten::add.Tensor   defers   it gives new tensors
+aten::view         passes   a view
+aten::bernoulli    caller   it draws
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recurra.window.native.build import TORCH
+from recurra.window.native.twin import load
+
+WAYS = {  # as in native/rule.hpp
+    "unknown": "waits for everything in flight, and runs in the caller",
+    "passes": "is not seen: a view, or the operators that it consists of, which are seen",
+    "shapes": "runs at once: it looks at the shapes of its arguments only",
+    "caller": "waits for what touches its arguments, and runs in the caller",
+    "defers": "runs later",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What becomes of an operator, one of `WAYS`, and why."""
+
+    way: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """All of PyTorch's own operators, by name. Whatever is not here is unknown."""
+
+    entries: dict[str, Entry]
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.entries.get(name, Entry("unknown", "it is not one of PyTorch's own operators"))
+
+    def __str__(self) -> str:
+        width = max(map(len, self.entries))
+        return "\n".join(f"{n:<{width}}  {e.way:<7}  {e.why}" for n, e in self.entries.items())
+
+
+def table(folder: Path | None = None) -> Table:
+    """The rule for every operator. Raises WindowError where the native part is not built."""
+    ways = tuple(WAYS)
+    found = load(folder, TORCH).table()
+    return Table({name: Entry(ways[way], why) for name, (way, why) in sorted(found.items())})

@@ -1,0 +1,32 @@
+"""`recurra window run`: a script inside a window."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recurra.cli import main
+
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
+
+
+def test_a_script_has_arguments_exit_codes_and_tracebacks_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "infer.py"
+    path.write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)")
+    with pytest.raises(SystemExit) as left:
+        main(["window", "run", str(path), "--threads", "1", "--", "--n", "3", "file"])
+    assert left.value.code == 3
+    assert capsys.readouterr().out == "['--n', '3', 'file']\n"
+    path.write_text("import torch\ndef f(x):\n    return x @ torch.ones(5, 5)\nf(torch.ones(4, 4))")
+    assert main(["window", "run", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "window/commands.py" not in told
+    assert "runpy" not in told
+    assert told.startswith(f'Traceback (most recent call last):\n  File "{path}", line 4, in <mod')
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told
