@@ -10,7 +10,7 @@ import pytest
 
 import recurra as rc
 from recurra.cli import main
-from recurra.report.runs import RunFolder
+from recurra.report.runs import RunFolder, curves
 
 ON_EPISODES = {"charts/episodic_return", "charts/episodic_length"}
 
@@ -29,9 +29,8 @@ def test_nothing_is_said_of_episodes_before_one_has_ended(tmp_path: Path):
     assert [r["global_step"] for r in rows] == [200 * k for k in range(1, 8)]
     told = [k for k, r in enumerate(rows) if r.keys() & ON_EPISODES]
     assert told
-    assert (
-        told[0] >= 2
-    )  # no return is above -200 in the first 200 steps of an arm that is not moved
+    assert told[0] >= 2  # an arm that is moved at random is not up within 200 steps
+    assert next(iter(curves(rows))) == "charts/episodic_return"  # the headline of the report
     for k in told:
         assert rows[k].keys() >= ON_EPISODES
         length = rows[k]["charts/episodic_length"]
@@ -41,6 +40,17 @@ def test_nothing_is_said_of_episodes_before_one_has_ended(tmp_path: Path):
         assert 0.0 <= r["losses/clipfrac"] <= 1.0
         assert r["losses/explained_variance"] <= 1.0
         assert r["charts/SPS"] > 0
+
+
+def test_lengths_and_returns_of_episodes_are_true(tmp_path: Path):
+    """CartPole rewards every step with 1, and an episode is longer than an iteration here."""
+    small = ["--rows", "3", "--steps", "7", "--hidden", "4", "--iterations", "12"]
+    rows = rows_of(tmp_path, "ppo", *small, "--epochs", "1", "--minibatches", "3")
+    told = [r for r in rows if r.keys() & ON_EPISODES]
+    assert 0 < len(told) < len(rows)
+    assert max(r["charts/episodic_length"] for r in told) > 7
+    for r in told:
+        assert r["charts/episodic_length"] == r["charts/episodic_return"]
 
 
 def test_steps_of_the_environment_go_on(tmp_path: Path):
@@ -64,7 +74,7 @@ def test_returns_of_episodes_by_hand(dims: str):
     ctx = rc.Context(dims=dims)
     with ctx as pairs:
         by = dict(zip(dims.split(), pairs, strict=True))
-        (b, B), (i, I), (t, T) = (by[d] for d in "bit")
+        b, t = by["b"][0], by["t"][0]
         order = [x for x, _ in pairs]
         r, u = rc.uniform(order), rc.uniform(order)
         rc.output(r=r, d=u > 0.9, x=rc.rl.episodic(r, u > 0.9, over=(b, t)))
@@ -95,3 +105,11 @@ def test_explained_variance_by_hand():
     got = ctx.run({B: 4, T: 9}, backend="numpy")
     v_, y_ = got["v"][got["w"]], got["y"][got["w"]]
     assert got["x"] == pytest.approx(1 - np.var(y_ - v_) / np.var(y_), rel=1e-4)
+
+
+def test_explained_variance_of_what_does_not_vary():
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        v, y = rc.uniform((t,)), rc.value(t, "f32") * 0.0 + 2.0
+        rc.output(x=rc.rl.explained_variance(v, y, over=(t,)))
+    assert ctx.run({T: 4}, backend="numpy")["x"] == 0.0

@@ -261,13 +261,16 @@ def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
 
 
 def curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """Rows → tag → [(step, value)], in order of first appearance."""
+    """Rows → tag → [(step, value)], in the order of the fullest row, others after them."""
+    rows = list(rows)
+    order = list(max(rows, key=len, default={}))
     found: dict[str, Curve] = {}
     for row in rows:
         for tag, value in row.items():
             if tag not in ("step", "time", "global_step") and isinstance(value, int | float):
                 found.setdefault(tag, []).append((row["step"], float(value)))
-    return found
+    known = [tag for tag in order if tag in found]
+    return {tag: found[tag] for tag in dict.fromkeys([*known, *found])}
 
 
 def _ends(values: list[float]) -> dict[str, Any]:

@@ -42,14 +42,20 @@ def explained_variance(
     over: Sequence[Index],
     where: RecurrentTensor | None = None,
 ) -> RecurrentTensor:
-    """1 - var(target - predicted) / var(target) over dims; with `where`, over live points only."""
+    """1 - var(target - predicted) / var(target) over dims; with `where`, over live points only.
+
+    It is 0 where the targets are all alike: there is nothing to explain.
+    """
     w: Any = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
     n = total(w, over)
 
     def variance(x: RecurrentTensor) -> RecurrentTensor:
         return total(w * (x - total(w * x, over) / n).square(), over) / n
 
-    return 1.0 - variance(target - predicted) / variance(target)
+    spread = variance(target)
+    varies = spread > 0.0
+    ratio = variance(target - predicted) / choose(varies, spread, 1.0)
+    return choose(varies, 1.0 - ratio, 0.0)
 
 
 def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:

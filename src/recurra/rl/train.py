@@ -50,6 +50,7 @@ TAGS = {
 
 
 OF_EPISODES = ("mean_return", "length")
+SHOWN = ("charts/episodic_return",)  # by the progress
 
 
 class Step(Protocol):
@@ -162,18 +163,17 @@ class Recorder:
     def __init__(self, run: RunFolder, settings: Recipe, progress: Progress, program: Program):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
-        self.since = time.monotonic()
         self.next = 0
         rows = run.rows()  # of a run that is gone on with
-        self.lived = rows[-1].get("global_step", 0) if rows else 0
+        self.lived = self.before = rows[-1].get("global_step", 0) if rows else 0
+        self.since = time.monotonic()
 
     def step(self, first: int, metrics: Metrics) -> None:
-        """The metrics [k] of iterations first..first+k-1.
+        """Log the metrics [k] of iterations first..first+k-1.
 
-        Of an iteration in which no episode has ended, as `episodes` tells, there is nothing to say
-        of episodes.
+        An iteration in which no episode has ended, as `episodes` tells, has no row entries about
+        episodes. SPS counts, as CleanRL's does, from the start of the process.
         """
-        now, before = time.monotonic(), self.lived
         rows: list[dict[str, Any]] = []
         for values in zip(*metrics.values(), strict=True):
             row = dict(zip(metrics, values, strict=True))
@@ -182,16 +182,14 @@ class Recorder:
                 row = {k: v for k, v in row.items() if k not in OF_EPISODES}
             tagged = {TAGS.get(name, name): value for name, value in row.items()}
             rows.append({**tagged, "global_step": self.lived})
-        speed = {"charts/SPS": (self.lived - before) / max(now - self.since, 1e-9)}
-        self.since = now
+        speed = (self.lived - self.before) / max(time.monotonic() - self.since, 1e-9)
         for k, row in enumerate(rows):
-            self.run.log(first + k + 1, **row, **speed)
-        if rows:
-            (tag, value), *_ = rows[-1].items()
-            self.progress.update(first + len(rows), **{tag: value})
+            self.run.log(first + k + 1, **row, **{"charts/SPS": speed})
+            shown = {tag: row[tag] for tag in SHOWN if tag in row}
+            self.progress.update(first + k + 1, **shown)
 
     def environment_steps(self, row: Mapping[str, Any]) -> int:
-        """Steps of all rows in an iteration: an episode that absorbs is stepped no more."""
+        """Count the steps of all rows in an iteration; an absorbed episode is not stepped."""
         if "episodes" in row or "length" not in row:
             return self.settings.rows * self.settings.steps
         return round(float(row["length"]) * self.settings.rows)
