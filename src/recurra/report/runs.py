@@ -29,6 +29,7 @@ Row = dict[str, Any]
 Curve = list[tuple[float, float]]
 
 SHOWN = 4  # files named in a message
+POLICY = "policy.safetensors"  # who acts in the environment, to be used without the program
 
 # Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -77,7 +78,7 @@ class RunFolder:
 
     def holds(self) -> list[str]:
         """The files of a run that are here, checkpoints among them."""
-        known = [x.name for x in (self.config, self.metrics) if x.exists()]
+        known = [x.name for x in (self.config, self.metrics, self.path / POLICY) if x.exists()]
         return [
             *known,
             *(str(x.relative_to(self.path)) for x in self.saved()),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
+    from recurra.rl.policy import Policy, load
     from recurra.rl.returns import episodic, explained_variance, normalise, rows
     from recurra.rl.stacking import frames
 
@@ -20,6 +21,8 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module("recurra.rl.stacking").frames
         case "episodic" | "explained_variance" | "normalise" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
+        case "Policy" | "load":
+            return getattr(importlib.import_module("recurra.rl.policy"), name)
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
@@ -29,10 +32,12 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorCritic",
+    "Policy",
     "env",
     "episodic",
     "explained_variance",
     "frames",
+    "load",
     "normalise",
     "rows",
     "train",

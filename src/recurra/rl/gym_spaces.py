@@ -56,6 +56,15 @@ class Part:
             action = action + self.space.start
         return action.astype(self.space.dtype)
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """How the environment has it, as JSON: type, first value, number of classes."""
+        counts = isinstance(self.space, (Discrete, MultiDiscrete))
+        classes = int(self.space.n) if isinstance(self.space, Discrete) else None
+        start = np.asarray(self.space.start).tolist() if counts else 0
+        dtype = np.dtype(self.space.dtype).name
+        return {"path": self.path, "dtype": dtype, "start": start, "classes": classes}
+
 
 class Values:
     """The values of a space, many rows at a time: nested as Gymnasium has them, or a flat list."""
