@@ -202,8 +202,14 @@ def held(episodes: Episodes) -> dict[str, HostFunction]:
         k += 1
         name = f"{spec} {k}"
     calls = {"reset": (episodes.reset, groups.reset), "step": (episodes.step, groups.step)}
+    words = episodes.words
     made = {
-        what: HostFunction(f"{name}.{what}", whole, HostFunction(f"{name} in groups.{what}", parts))
+        what: HostFunction(
+            f"{name}.{what}",
+            whole,
+            HostFunction(f"{name} in groups.{what}", parts, results=words[what]),
+            words[what],
+        )
         for what, (whole, parts) in calls.items()
     }
     tracer.resources.update({fn.key: fn for fn in made.values()})
