@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,6 +59,11 @@ class Recipe:
 
     config: Annotated[Mapping[str, Any] | None, Suppress] = None
     """The config.json of the run that is gone on with, if other settings are as in there."""
+
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """What the bounds of the program are, in words of the command."""
+        return {"B": "--rows", "I": "--iterations", "T": "--steps"}
 
     @property
     def name(self) -> str:
@@ -172,6 +178,12 @@ class Ppo(Recipe):
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers, of actor and critic each."""
 
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """What the bounds of the program are, in words of the command."""
+        own = {"E": "--epochs", "M": "--minibatches", "N": "the samples of a minibatch"}
+        return {**super().bounds, **own}
+
     def program(self) -> tuple[Context, dict[Any, int]]:
         """The program, and the bounds to compile it for."""
         import recurra as rc
@@ -179,9 +191,9 @@ class Ppo(Recipe):
         samples = self.rows * self.steps
         if samples % self.minibatches:
             raise RecurraError(
-                f"{self.minibatches} minibatches do not divide {samples} samples",
-                facts=f"{self.rows} rows of {self.steps} steps are {samples}",
-                hint=f"take a number that divides {samples}",
+                f"--minibatches {self.minibatches} does not divide {samples} samples",
+                facts=f"--rows {self.rows} of --steps {self.steps} are {samples}",
+                hint=f"take a number that divides them: --minibatches {gcd(4, samples)}",
             )
         ctx = rc.Context(dims="b i e m n t")
         with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):

@@ -26,6 +26,7 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder
+from recurra.rl.flags import expect_sound, flag, in_flags
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,11 +124,15 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     if folder is not None:
         settings = resumed(settings, settings.config or folder.read_config())
         expect_more(folder, settings)
-    ctx, bounds = settings.program()
+    expect_sound(settings)
     given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
-    with compiling(workers=settings.workers, **asked):
-        program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+    try:
+        ctx, bounds = settings.program()
+        with compiling(workers=settings.workers, **asked):
+            program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+    except RecurraError as error:
+        raise in_flags(settings, error) from None
     newest = None if folder is None else _newest(folder, program)
     if folder is None:
         run = RunFolder.create(
@@ -225,8 +230,8 @@ def resumed(settings: R, config: Mapping[str, Any]) -> R:
         given, theirs = getattr(settings, name), getattr(own, name)
         if given not in (getattr(default, name), theirs):
             raise RecurraError(
-                f"a resumed run keeps its settings, but {name}={given!r} was given",
-                facts=f"the run in {settings.resume} has {name}={theirs!r}",
+                f"a resumed run keeps its settings, but {flag(name, given)} was given",
+                facts=f"the run in {settings.resume} has {flag(name, theirs)}",
                 hint="leave it out, or start a new run",
             )
     if settings.iterations != default.iterations:
