@@ -101,7 +101,8 @@ def spaces(spec: Any, kind: str, space: Any) -> AnySpace:
             type_ = Type("f32", (n,)) if kind == "observation" else Type("i32")
             return Space(type_, n)
         case MultiDiscrete():
-            return Space(Type("i32", tuple(space.shape)))
+            counts = tuple(int(n) for n in space.nvec.flat)
+            return Space(Type("i32", tuple(space.shape)), counts=counts)
         case MultiBinary():
             return Space(Type("bool", tuple(space.shape)))
         case Tuple() if len(space.spaces):

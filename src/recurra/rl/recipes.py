@@ -25,7 +25,7 @@ class Recipe:
     """What all of them ask."""
 
     env: str = "CartPole-v1"
-    """A Gymnasium id, with a flat observation and discrete actions."""
+    """A Gymnasium id; what it shows is seen as one vector."""
     seed: int = 1
     """Decides the parameters, the actions and the environments."""
     iterations: int = 100

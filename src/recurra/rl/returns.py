@@ -13,6 +13,7 @@ from recurra.lang.functions import maximum
 from recurra.lang.functions import where as choose
 from recurra.lang.tensor import RecurrentTensor
 from recurra.rl.env import declared
+from recurra.rl.space import Tree
 
 
 def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
@@ -58,11 +59,14 @@ def explained_variance(
     return choose(varies, 1.0 - ratio, 0.0)
 
 
-def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
+def rows(x: Any, k: RecurrentTensor, over: Sequence[Index]) -> Any:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
-    With k = rc.permutation(B * T, ..) these are the samples of a minibatch.
+    With k = rc.permutation(B * T, ..) these are the samples of a minibatch. Of a tree of tensors
+    it is the tree of theirs.
     """
+    if isinstance(x, Tree):
+        return x.map(lambda part: rows(part, k, over))
     names = {str(d) for d in over}
     ranges = [r for r in x.domain if r.dim in names]
     index = tuple(slice(None) if r in ranges else Index(r.sym) for r in x.domain)
