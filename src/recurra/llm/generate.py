@@ -237,12 +237,13 @@ class Generator:
                     f"{name} {said}", facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}"
                 )
         longest = max(map(len, rows))
-        if longest + ask.new > c.max_positions:
-            fits = c.max_positions - longest
+        if longest + ask.new > c.reach:
+            fits = int(c.reach) - longest
+            more = f", stretched to {int(c.reach)}" if c.reach > c.max_positions else ""
             name = named[[len(row) for row in rows].index(longest)]
             raise RecurraError(
                 f"{name} has {longest} tokens, and with {ask.new} new ones {longest + ask.new}",
-                facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
+                facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}{more}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
             )
         for count, what in ((longest, "a prompt of {} tokens"), (ask.new, "{} new tokens")):
