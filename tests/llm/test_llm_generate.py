@@ -59,6 +59,18 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path):
     assert made(Generator(tmp_path, backend="numpy"), rows) == want
 
 
+@pytest.mark.parametrize("mix", ["causal", "window:4", "sinks:2+3", "prefix:5"])
+def test_one_token_is_the_first_of_two(folder: Path, mix: str):
+    """By the same program, which reads the prompt at once."""
+    g = Generator(folder, backend="numpy", attention=mix)
+    rows = prompts(9, 4)
+    two = g.generate(rows, new=2, eos=(), logprobs=True)
+    one = g.generate(rows, new=1, eos=(), logprobs=True)
+    assert len(g.programs) == 1
+    for a, b in zip(one, two, strict=True):
+        assert (a.tokens, a.logprobs, a.end) == (b.tokens[:1], (b.logprobs or ())[:1], "length")
+
+
 @pytest.mark.parametrize("unrolled", [True, False])
 @pytest.mark.parametrize(
     "rope",
