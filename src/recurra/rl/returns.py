@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import inf, prod
 from typing import Any
 
 from recurra.ir.expr import compare, mul
-from recurra.ir.types import Domain
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.types import WIDTH, Domain, Range
 from recurra.lang.dims import Index, wrap
-from recurra.lang.functions import maximum
+from recurra.lang.functions import maximum, value
 from recurra.lang.functions import where as choose
 from recurra.lang.tensor import RecurrentTensor
+from recurra.ops.elementwise import Cast, Detach, Where
+from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.rl.env import declared
 from recurra.rl.space import Tree
 
@@ -63,16 +67,76 @@ def rows(x: Any, k: RecurrentTensor, over: Sequence[Index]) -> Any:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
     With k = rc.permutation(B * T, ..) these are the samples of a minibatch. Of a tree of tensors
-    it is the tree of theirs.
+    it is the tree of theirs. What is larger than what it is put together of, as stacked frames
+    are, is put together of samples, so that every frame is stored once.
     """
     if isinstance(x, Tree):
         return x.map(lambda part: rows(part, k, over))
-    names = {str(d) for d in over}
-    ranges = [r for r in x.domain if r.dim in names]
+    ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
+    if is_put_together(x, ranges) and sum(parts(x, ranges).values()) < size(x):
+        return put_together(x, k, over)
     index = tuple(slice(None) if r in ranges else Index(r.sym) for r in x.domain)
     count = reduce(mul, (r.hi - r.lo for r in ranges))
     every = x[index]
     return every.reshape(wrap(count), *every.shape[len(ranges) :]).take(k)
+
+
+# What puts together or moves numbers, and computes none.
+MOVES = (Concat, Cut, Expand, Reshape, Transpose, Where, Detach, Cast)
+
+
+def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
+    """Is it made of single points, of the same point of all dims but some?"""
+    node, along = x.graph[x.name], {r.dim for r in ranges}
+
+    def is_point(a: Ref) -> bool:
+        pairs = zip(x.graph[a.name].domain, a.index, strict=True)
+        return all(not isinstance(e, Slice) and (r.dim in along or e == r.sym) for r, e in pairs)
+
+    return isinstance(node.op, MOVES) and all(map(is_point, (x.ref, *node.args)))
+
+
+def put_together(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
+    """The samples of what is put together, of samples of its parts."""
+    ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
+    node, whole = x.graph[x.name], RecurrentTensor(x.tracer, x.graph.read(x.name))
+    if not ranges:
+        return x
+    if (at := place(x, ranges)) is not None:
+        return put_together(whole, rows(at, k, over), over)
+    if not is_put_together(x, ranges):
+        return rows(x, k, over)
+    args = [put_together(RecurrentTensor(x.tracer, a), k, over) for a in node.args]
+    return args[0].apply(node.op, *args)
+
+
+def place(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None:
+    """The number of the point that is read of x, among those of some dims; None: its own."""
+    pairs = list(zip(x.graph[x.name].domain, x.ref.index, strict=True))
+    dims = {r.dim for r in ranges}
+    mine: list[Any] = [(r, e) for r, e in pairs if r.dim in dims]
+    if all(e == r.sym and r in ranges for r, e in mine):
+        return None
+    at: Any = 0
+    for r, e in mine:
+        at = at * (r.hi - r.lo) + (e - r.lo)
+    return value(Index(at), "i32")
+
+
+def parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
+    """What a tensor is put together of that varies along some dims, in bytes of one point."""
+    node, along = x.graph[x.name], {r.dim for r in ranges}
+    if not is_put_together(x, ranges):
+        return {x.name: size(x)} if along & set(node.domain.dims) else {}
+    read = (RecurrentTensor(x.tracer, a) for a in node.args)
+    return {name: n for y in read for name, n in parts(y, ranges).items()}
+
+
+def size(x: RecurrentTensor) -> float:
+    """Bytes of one point; of shapes that vary, as much as there may be."""
+    type_ = x.graph[x.name].type
+    known = [n for n in type_.shape if isinstance(n, int)]
+    return WIDTH[type_.dtype] * prod(known) if len(known) == len(type_.shape) else inf
 
 
 def episodic(
