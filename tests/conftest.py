@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 
@@ -19,6 +20,8 @@ settings.register_profile(
 )
 settings.load_profile("fixed")
 os.environ["RECURRA_CACHE"] = "0"  # programs are compiled, also in processes that tests start
+# Native extensions are built once for all runs of the tests: that takes half a minute.
+os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "recurra-tests-cache")
 gc.set_threshold(100_000, 20, 50)
 
 

@@ -20,8 +20,9 @@ from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.memory.allocate import allocate
 from recurra.memory.validate import validate
-from recurra.program.execute import Backend, Execution
-from recurra.program.single_launch import as_single_launch, output_of, single_launch
+from recurra.program.backend_protocol import Backend
+from recurra.program.execute import Execution
+from recurra.program.single_launch import as_single_launch, output_of
 from recurra.rewrite.compile_context import Pass
 from recurra.rewrite.granularity import restored
 
@@ -134,9 +135,7 @@ def compiled(
 
 
 def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
-    """What a program gives as one launch, if it can be one; Torch's are several."""
-    if backend.name == "torch":
-        return None
+    """What a program gives as one launch, if it can be one."""
     whole = as_single_launch(c.plan, c.program, PLAIN.prices)
     if whole is None:
         return None
@@ -146,11 +145,7 @@ def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
     def finish(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
         return tuple(output_of(plan, o, stores[o], xp) for o in names)
 
-    launch = (
-        backend.compile_whole(plan, region, finish)
-        if hasattr(backend, "compile_whole")
-        else single_launch(plan, region, backend.compile(plan, region), backend.machine, finish)
-    )
+    launch = backend.compile_whole(plan, region, finish)
     return dict(zip(names, launch(np.uint32(0), {}), strict=True))
 
 

@@ -13,7 +13,7 @@ import recurra as rc
 from fuzzing import each, seeded_at_length
 from recurra import interp
 from recurra.program.execute import Step
-from recurra.program.lower import HostLoop
+from recurra.program.host_program import HostLoop
 from recurra.runtime.executable import Executable
 from test_ended_chunks import equal, seen
 

@@ -15,7 +15,7 @@ from random_rows import write
 from recurra.backend.numpy import NumpyMachine, WalkedNumpy
 from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
 from recurra.program.execute import Step
-from recurra.program.lower import ChunkLoop
+from recurra.program.host_program import ChunkLoop
 from recurra.runtime.executable import Executable
 from test_until import expected, same
 

@@ -11,8 +11,9 @@ import pytest
 import recurra as rc
 from recurra.cost.prices import PRICES
 from recurra.program.execute import Execution
+from recurra.program.host_program import HostLoop
 from recurra.program.launch import items_ns
-from recurra.program.lower import HostLoop, lower
+from recurra.program.lower import lower
 from recurra.program.steps import members
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train

@@ -16,7 +16,7 @@ from recurra.backend.numpy_source.region import written
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
 from recurra.program.execute import Execution
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from test_random_programs import QUICK
 
 

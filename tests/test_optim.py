@@ -15,7 +15,7 @@ import pytest
 import recurra as rc
 from recurra.errors import RecurraError
 from recurra.lang.nn.modules import Parameter
-from recurra.program.lower import ChunkLoop
+from recurra.program.host_program import ChunkLoop
 
 STEPS = 6
 RNG = np.random.default_rng(3)

@@ -195,7 +195,7 @@ def test_numpy_allocates_what_is_predicted(name: str) -> None:
     of = scope(name)
     bounds = {of[k]: n for k, n in SIZES[name].items()}
     bounds |= {of["T"]: of["converged"]} if name == "newton" else {}
-    alone = of["ctx"].compile(bounds, backend="numpy")
+    alone = of["ctx"].compile(bounds, backend="numpy", single=False)
     p = of["ctx"].compile(bounds, backend="numpy", placement="exact")
     got = p.run(seed=0)
     for key, want in alone.run(seed=0).items():

@@ -9,7 +9,7 @@ import pytest
 
 import recurra as rc
 from recurra import interp
-from recurra.program.lower import HostCall, HostLoop, Launch
+from recurra.program.host_program import HostCall, HostLoop, Launch
 from recurra.program.steps import members
 from recurra.runtime.executable import Executable
 

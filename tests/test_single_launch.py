@@ -39,8 +39,12 @@ def by_hand(x: np.ndarray) -> np.ndarray:
     return np.stack(h, 1)
 
 
-def test_one_launch_gives_results_in_the_order_they_were_written() -> None:
-    program = averages()
+BACKENDS = ("jax", "numpy", "torch")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_launch_gives_results_in_the_order_they_were_written(backend: str) -> None:
+    program = averages(backend=backend)
     assert program.runner.single is not None
     got = program.run(inputs={"x": X})
     assert [*got] == ["z", "h", "a"]
@@ -73,39 +77,45 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_inputs_are_taken_in_any_layout(layout: str) -> None:
+def test_inputs_are_taken_in_any_layout(layout: str, backend: str) -> None:
     given = LAYOUTS[layout]()
     want = by_hand(np.asarray(given, np.float32) if layout == "halves" else X)
-    np.testing.assert_allclose(averages().run(inputs={"x": given})["h"], want, rtol=1e-6)
+    program = averages(backend=backend)
+    np.testing.assert_allclose(program.run(inputs={"x": given})["h"], want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("columns", [2, 20_000])  # copied with the call, and lent
-def test_results_share_no_memory(native: bool, columns: int) -> None:
+def test_results_share_no_memory(native: bool, columns: int, backend: str) -> None:
     ctx = rc.Context(dims="t")
     with ctx as ((t, steps),):
         x = rc.input(rc.f32[columns], (t,))
         rc.output(same=x, turned=x[steps - 1 - t], twice=x * 2.0)
-    program = ctx.compile({steps: 2})
+    program = ctx.compile({steps: 2}, backend=backend)
     given = np.random.default_rng(1).random((2, columns), np.float32)
     kept = given.copy()
     first = program.run(inputs={"x": given}, native=native)
-    before = {name: np.array(y, copy=True) for name, y in first.items()}
+    before = {name: np.asarray(y).copy() for name, y in first.items()}
     given[:] = 7.0
     second = program.run(inputs={"x": given}, native=native)
     for name, y in first.items():
         np.testing.assert_array_equal(y, before[name])
         assert not np.shares_memory(np.asarray(y), given)
         assert not np.shares_memory(np.asarray(y), np.asarray(second[name]))
+        others = (z for n, z in first.items() if n != name)
+        assert not any(np.shares_memory(np.asarray(y), np.asarray(z)) for z in others)
     np.testing.assert_array_equal(before["same"], kept)
     if not native:
         first["twice"][:] = 0.0  # the caller's own
     np.testing.assert_array_equal(program.run(inputs={"x": kept})["twice"], kept * 2)
 
 
-def test_threads_run_one_program_at_once() -> None:
-    program = averages()
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_threads_run_one_program_at_once(backend: str) -> None:
+    program = averages(backend=backend)
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda k: program.run(inputs={"x": X * k})["h"], range(24)))
     for k, h in enumerate(made):

@@ -20,7 +20,7 @@ from recurra.backend.torch.region import TorchBackend
 from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.program.lower import ChunkLoop
+from recurra.program.host_program import ChunkLoop
 from recurra.program.source import source
 from recurra.rewrite.lift import lift
 from recurra.rewrite.pad import pad

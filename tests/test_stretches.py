@@ -11,7 +11,7 @@ import pytest
 import recurra as rc
 from recurra import interp
 from recurra.program.execute import Step
-from recurra.program.lower import ChunkLoop
+from recurra.program.host_program import ChunkLoop
 from recurra.report.runs import RunFolder
 
 LATE = 3  # y reads that far ahead, so it runs as many steps behind x

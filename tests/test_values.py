@@ -11,7 +11,7 @@ import pytest
 from examples_read import EXAMPLES, read_example
 from recurra.compiler.pipeline import Compiled
 from recurra.memory.plan import Plan
-from recurra.program.lower import ChunkLoop, HostItem, HostLoop
+from recurra.program.host_program import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
 
 

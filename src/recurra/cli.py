@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "kernels on a model of a GPU, under several policies",
     ),
     "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
-    "window build": ("recurra.window.commands:Build", "compile the native window"),
+    "window build": ("recurra.window.commands:Build", "compile the native window, for an image"),
     "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
     "tune edit": ("recurra.nest.editor.command:Edit", "edit a nest by hand, with live GFLOPS"),
     "tune figures": (
@@ -53,7 +53,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "learn priorities over all models, and say how good on unseen ones",
     ),
     "map library": ("recurra.mapping.commands:Library", "the models that mappings are measured on"),
-    "map build": ("recurra.mapping.commands:Build", "build the native engine of memory mapping"),
+    "map build": (
+        "recurra.mapping.commands:Build",
+        "build the native engine of mapping, for an image",
+    ),
     "bench": ("recurra.commands:Bench", "measure us beside programs written by hand"),
 }
 

@@ -6,8 +6,8 @@
 | `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
-| `RECURRA_CACHE=dir` | compiled programs are kept in `dir/recurra/programs` and found at the next start (backend jax, one worker; not with the four above); by default in the user's cache folder; 0: they are not kept |
-| `RECURRA_KERNELS=dir` | where `recurra tune` keeps the nests that it finds, and `recurra.nest.compile` looks for them; by default in the user's cache |
+| `RECURRA_CACHE=dir` | compiled programs are kept in `dir/recurra/programs` and found at the next start (backend jax, one worker; not with the four above); by default in the user's cache folder; 0: they are not kept. Native extensions are in `dir/recurra/native`, tuned nests in `dir/recurra/kernels` |
+| `RECURRA_KERNELS=dir` | where `recurra tune` keeps the nests that it finds, and `recurra.nest.compile` looks for them; by default in `RECURRA_CACHE` |
 | `RECURRA_PRICES=prices.json` | what choices by cost are made with: `recurra calibrate` measures this machine |
 | `RECURRA_TVM_PYTHON=path` | a Python with apache-tvm: another peer in `recurra bench nest` |
 | `RECURRA_BLESS=1` | tests rewrite their expected texts |
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from recurra.errors import RecurraError
 from recurra.support.notices import tell_once
-from recurra.support.private_files import user_cache_folder
+from recurra.support.private_files import cache_folder
 
 TOPICS = ("passes", "rules", "decisions", "memory", "launches")
 
@@ -64,16 +64,16 @@ def config() -> Config:
         dump=Path(dump) if dump else None,
         check=check == "1",
         fuel=int(fuel) if fuel else None,
-        cache=None if kept == "0" else Path(kept) if kept else _default_cache(),
+        cache=None if kept == "0" else _cache(),
         kernels=Path(kernels) if kernels else None,
         prices=Path(prices) if prices else None,
     )
 
 
-def _default_cache() -> Path | None:
-    """Return the user's cache folder, or tell that there is none and go on without."""
+def _cache() -> Path | None:
+    """Return the folder of caches, or tell that there is none and go on without."""
     try:
-        return user_cache_folder()
+        return cache_folder()
     except RecurraError as error:
         tell_once(f"compiled programs are not kept: {error.facts}")
         return None

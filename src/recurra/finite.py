@@ -29,7 +29,7 @@ from recurra.ops.samples import Samples
 from recurra.ops.source import Input
 from recurra.program.execute import Execution, Resume, Step
 from recurra.program.function import function
-from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.host_program import ChunkLoop, HostLoop, Program
 from recurra.program.region import Region
 from recurra.program.walk import State, Walk
 

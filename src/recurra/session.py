@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recurra.cost.tuning import Tuning
     from recurra.memory.placement import Asked
     from recurra.memory.swap import Swap, Tier
-    from recurra.program.execute import Backend
+    from recurra.program.backend_protocol import Backend
     from recurra.runtime.executable import Executable
 
 Pairs = tuple[tuple[Index, Index], ...]

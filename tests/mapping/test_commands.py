@@ -7,6 +7,7 @@ import ctypes
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,20 @@ from recurra.memory.problem_text import (
     read_problem,
     solution_from_json,
 )
+from recurra.support.notices import tell_once
 
 PYTHON = engines.engine("python")
 
 
 @pytest.fixture(autouse=True)
-def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is built on this machine is not seen."""
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is built, and nothing can be."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for known in (engines._found, tell_once):
+        known.cache_clear()
+    yield
+    engines._found.cache_clear()
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -54,7 +61,8 @@ def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture
     code, shown, told = run(capsys, *words, "--png", str(image), "--json")
     found = json.loads(shown)
     assert code == 0
-    assert "engine: Python; the native one, far faster, is not built: recurra map build" in told
+    assert "the native one, far faster, cannot be built: there is no C++ compiler" in told
+    assert "engine: Python" in told
     solution = solution_from_json(problem, out.read_text())
     assert validate(problem, solution) == found["reward_ps"]
     assert found["share"] <= found["bound"] < 0.79
@@ -109,7 +117,7 @@ def test_nothing_but_answers_is_printed(
         (["solve", "ppo_step", "--solver", "magic"], 2, "there is no solver 'magic'"),
         (["solve", "ppo_step", "--fast-size", "much"], 2, "'much' is no amount of memory"),
         (["solve", "ppo_step", "--seconds", "-1"], 2, "a search needs time, not -1.0 seconds"),
-        (["solve", "ppo_step", "--engine", "native"], 1, "the native engine is not built"),
+        (["solve", "ppo_step", "--engine", "native"], 1, "there is no C++ compiler"),
         (["solve", "empty.json"], 2, "empty.json:1: not JSON"),
         (["solve", "some.csv"], 2, "how much fast memory there is"),
         (["solve", "some.csv", "--fast-size", "1KiB"], 2, "some.csv:2: buffer a of 4096 B"),
@@ -247,6 +255,7 @@ def test_building(
     monkeypatch.setattr(native, "build", lambda: tmp_path / "engine.so")
     assert run(capsys, "build")[:2] == (0, f"built {tmp_path}/engine.so\n")
     monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, _, told = run(capsys, "build")
     assert (code, "there is no no-such-compiler on the path" in told) == (1, True)

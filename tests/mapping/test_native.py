@@ -1,9 +1,10 @@
-"""The native engine is the Python one, step by step; where it is not built, nothing breaks."""
+"""The native engine is the Python one, step by step; where there is none, nothing breaks."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
 from recurra.mapping.library import instance
 from recurra.memory.problem import Problem
+from recurra.support.notices import tell_once
 from recurra.support.private_files import NotPrivateError
 
 needs_compiler = pytest.mark.skipif(
@@ -134,28 +136,55 @@ def test_what_is_not_legal_is_not_played(native_engine: engines.Engine) -> None:
             game.step(Action.COPY)
 
 
-def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nothing_is_known() -> Iterator[None]:
+    """No engine has been looked for, and nothing told."""
+    for known in (engines._found, tell_once):
+        known.cache_clear()
+    yield
+    engines._found.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_is_known")
+def test_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The native engine is refused; whoever asks for neither has the one in Python, aloud."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(native.BuildError, match="there is no no-such-compiler on the path"):
-        native.build(tmp_path)
-    monkeypatch.setenv("CXX", "false")
-    with pytest.raises(native.BuildError, match="false could not build"):
-        native.build(tmp_path)
+    for ask in (lambda: native.build(tmp_path), lambda: engines.engine("native")):
+        with pytest.raises(native.BuildError, match="there is no no-such-compiler on the path"):
+            ask()
+    assert engines.engine("python").told == "engine: Python, as asked"
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        assert engines.engine().told == "engine: Python"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "recurra: the engine is Python; the native one, far faster, cannot be built: "
+        "there is no C++ compiler: "
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_compiler
+@pytest.mark.usefixtures("nothing_is_known")
+def test_it_is_built_at_its_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert "not built: recurra map build" in engines.engine().told
-    assert engines.engine("python").told == "engine: Python, as asked"
-    with pytest.raises(native.BuildError, match=r"is not there\n  hint: recurra map build"):
-        engines.engine("native")
-    path = native.library_path()
-    path.parent.mkdir(mode=0o700)
-    path.write_text("not a library")
-    path.chmod(0o600)
+    engine = engines.engine()
+    assert engine.library is not None
+    assert engine.library.is_relative_to(tmp_path / "recurra" / "native")
+    assert engine.told == f"engine: native, {engine.library}"
+    assert capsys.readouterr().err == "recurra: building the engine of memory mapping, once\n"
+    assert engines.engine("native").library == engine.library
+    engine.library.chmod(0o720)
+    with pytest.raises(NotPrivateError, match="other users can write it, its mode is 720"):
+        native.load.__wrapped__(engine.library)
+    other = tmp_path / "a" / "b" / "mapping.so"
+    other.parent.mkdir(mode=0o700, parents=True)
+    other.parent.parent.chmod(0o700)
+    other.write_bytes(b"not a library")
     with pytest.raises(native.BuildError, match="is not a native engine"):
-        engines.engine()
-    path.chmod(0o620)
-    with pytest.raises(NotPrivateError, match="other users can write it, its mode is 620"):
-        engines.engine()
+        native.load(other)

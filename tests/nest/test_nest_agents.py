@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ from recurra.nest.llvm import LlvmKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
 from recurra.nest.table import Table, tabulate
-from recurra.nest.target import AVX2, AVX512, Target
+from recurra.nest.target import AVX2, AVX512, Target, runnable
+from recurra.support import safetensors_file
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
@@ -179,6 +181,67 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
     Policy(policy.weights, Actions()).save(tmp_path / "other")
     with pytest.raises(RecurraError, match="does not fit its actions"):
         load(tmp_path / "other")
+
+
+def damaged(path: Path, r: Random) -> bytes:
+    """The file with a few bytes changed, gone or more; at its head, where it says what it is."""
+    data = bytearray(path.read_bytes())
+    for _ in range(r.randint(1, 3)):
+        at = r.randrange(min(len(data), r.choice([1200, 10**9])))
+        data[at : at + r.randint(0, 4)] = r.randbytes(r.randint(0, 4))
+    return bytes(data)
+
+
+def test_a_damaged_policy_is_refused_or_is_one(tmp_path: Path) -> None:
+    """Whatever is in the file, what comes is a policy or an error in words."""
+    on, r = runnable()[0], Random(0)
+    whole, file = shipped(on), tmp_path / "p.safetensors"
+    assert whole is not None
+    refused = taken = 0
+    for _ in range(200):
+        file.write_bytes(damaged(whole, r))
+        try:
+            assert load(file).path(catalogue.matmul(16, 16, 16))
+        except RecurraError as error:
+            refused += error.what in (f"{file} is no policy", f"{file} does not fit its actions")
+        else:
+            taken += 1
+    assert refused + taken == 200
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"actions": "["},
+        {"actions": "[]"},
+        {"actions": "{}"},
+        {"actions": '{"factors": 3}'},
+        {"actions": '{"factors": ["x"], "max_loops": 10}'},
+        {"actions": '{"factors": [0, 0, 0], "max_loops": 10, "steps": 8}'},
+        {"actions": '{"factors": [], "colour": "red"}'},
+        {"actions": '{"factors": [], "max_loops": "many"}'},
+        {"about": "{"},
+        {"Wa": np.zeros(3, np.float32)},
+        {"W0": np.zeros((), np.float32)},
+        {"b0": np.full(64, np.nan, np.float32)},
+        {"Wv": np.zeros((2, 2), np.float32)},
+    ],
+    ids=str,
+)
+def test_an_odd_policy_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "p.safetensors"
+    whole = shipped(runnable()[0])
+    assert whole is not None
+    weights, words = safetensors_file.read(whole)
+    safetensors_file.write(
+        file,
+        {k: change.get(k, x) for k, x in weights.items()},
+        {k: change.get(k, x) for k, x in words.items()},
+    )
+    with pytest.raises(RecurraError, match=r"is no policy|does not fit its actions"):
+        load(file)
+    assert cli.main(["tune", "mk,kn->mn", "--sizes", "8,8,8", "--policy", str(file)]) == 2
 
 
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)

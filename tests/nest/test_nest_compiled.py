@@ -178,7 +178,7 @@ def test_standard_orders() -> None:
     assert standard(catalogue.matmul(208, 128, 176), AVX2).packs == ()  # rows lie in all sets
     assert standard(catalogue.matmul(32, 128, 128), AVX2).packs == ()  # too seldom read again
     far = catalogue.matmul(512, 2**17, 128)
-    assert standard(far, AVX2).packs == ()  # too large for the stack
+    assert standard(far, AVX2).packs == ()  # too large
     across = [standard(p, AVX512).order for p in STANDARD[12:]]
     assert across == [
         "c/48 [B] a/7 b a c | a c",
@@ -229,7 +229,8 @@ READ_ONLY.flags.writeable = False
          "  hint: copy it"),
         ((A, B), READ_ONLY, "C is read-only\n  hint: out=array.copy()"),
         ((A, B), torch.zeros(4, 6), "all arrays of a call are of one kind\n"
-         "  given: ['NumPy', 'Torch']"),
+         "  given: NumPy, NumPy, Torch\n"
+         "  hint: convert them: torch.from_numpy(array), or tensor.numpy()"),
         (
             (torch.zeros(4, 5, requires_grad=True), torch.zeros(5, 6)),
             None,

@@ -14,10 +14,14 @@ import recurra as rc
 from recurra.backend.choose import backend_of
 from recurra.backend.jax import tuned
 from recurra.errors import RecurraError
-from recurra.nest import door
+from recurra.nest import door, kept, problem
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.door import Choice, Handler, contraction
+from recurra.nest.einsum import from_sizes as problem_of
+from recurra.nest.loops import scheduled
+from recurra.nest.target import runnable
 from recurra.report.page import kernels
+from recurra.support.notices import tell_once
 
 
 def program(backend: Any) -> Any:
@@ -124,6 +128,63 @@ def test_what_is_asked_for(labels: str, shapes: list[tuple[int, ...]], there: bo
     assert (contraction(labels, shapes) is not None) == there
 
 
+@DOORS
+def test_programs_use_what_was_tuned(backend: str) -> None:
+    """Whatever the letters of `recurra tune`, and whichever operand came first."""
+    p = problem_of("yx,zy->zx", dict(x=64, y=64, z=64))
+    on = str(runnable()[0])
+    kept.save(kept.Kept(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs"))
+    ours = program(backend)
+    ours.run()
+    (row,) = ours.backend.contraction_rows
+    assert row["schedule"] == "c/32 a/2 b a c | c a"
+
+
+@DOORS
+def test_what_is_refused_is_the_backend_s(
+    backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program runs without a kernel, and says why once, however often it is asked."""
+    tell_once.cache_clear()
+    monkeypatch.setattr(problem, "MAX_BYTES", 10_000)
+    want = program("jax").run()["y"]
+    for _ in range(2):
+        ours = program(backend)
+        np.testing.assert_allclose(ours.run()["y"], want, rtol=1e-4, atol=1e-6)
+        assert ours.backend.contraction_rows == []
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "kernel" in x]
+    assert "of (64, 64), (64, 64) has no kernel: A is too large (16384 bytes, at most" in line
+
+
+@pytest.mark.parametrize(
+    ("labels", "shapes", "why"),
+    [
+        ("ab,b->a", [(23200, 23200), (23200,)], "A is too large"),
+        ("ab,bc->ac", [(2**31, 1), (1, 8)], "index a is too long"),
+    ],
+)
+def test_refusals_are_told(
+    labels: str, shapes: list[tuple[int, ...]], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_once.cache_clear()
+    assert contraction(labels, shapes) is None
+    assert contraction(labels, shapes) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"recurra: {labels} of ")
+    assert why in line
+
+
+def test_another_kind_of_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_once.cache_clear()
+    monkeypatch.setattr(door, "runnable", list)
+    for _ in range(2):
+        assert contraction("ab,bc->ac", [(64, 64), (64, 64)]) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("recurra: contractions have no kernels: this processor runs none of ")
+
+
 @pytest.mark.parametrize(("whole", "used"), [(0.5, False), (2.0, True)])
 def test_what_decides_is_the_code_around(
     whole: float, used: bool, monkeypatch: pytest.MonkeyPatch
@@ -158,8 +219,9 @@ def test_what_is_remembered_is_of_the_same_code() -> None:
     assert door.gain("a", lambda: [1.0, 9.0]) == 1.5
     assert door.gain("b", lambda: [1.0, 9.0]) == 9.0
     (path,) = [p for p in folder.rglob("*.json") if '"a"' in p.read_text()]
-    path.write_text("{")
-    assert door.gain("a", lambda: [1.0, 4.0]) == 4.0
+    for damage in ("{", "[" * 100_000, '{"about": "a", "ours_us": 0, "theirs_us": 1}', "[]"):
+        path.write_text(damage)
+        assert door.gain("a", lambda: [1.0, 4.0]) == 4.0
 
 
 def test_choices_need_a_gain() -> None:

@@ -1,13 +1,16 @@
-"""Kernels on disk: found again, written whole, refused where damaged."""
+"""Kernels on disk: found again whatever the letters, written whole, passed over where damaged."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,17 @@ import pytest
 import recurra as rc
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.nest import catalogue, kept
+from recurra.nest import catalogue, door, kept
 from recurra.nest.kept import Kept, load, path, save
 from recurra.nest.loops import scheduled
-from recurra.nest.target import runnable
+from recurra.nest.standard import standard
+from recurra.nest.target import runnable, target
 from recurra.processor import kind
+from recurra.support.notices import tell_once
 
 ON = str(runnable()[0])
 PROBLEM = catalogue.matmul(24, 16, 40)
+SWAPPED = rc.nest.contraction("xz,yx->yz", dict(y=24, x=16, z=40))
 
 
 def entry(order: str = "m k n", of_peak: float = 0.5, threads: int = 1) -> Kept:
@@ -63,41 +69,170 @@ def test_compile_takes_it() -> None:
     assert rc.nest.compile("mk,kn->mn", a, b, schedule="k m n").nest.order == "k m n | m n"
 
 
-@pytest.mark.parametrize(
-    ("damage", "facts"),
-    [
-        (lambda t: t[: len(t) // 2], "Expecting|Unterminated|delimiter"),
-        (lambda t: "", "Expecting value"),
-        (lambda t: t.replace("beam4bfs", "beam2bfs"), "its content does not give its digest"),
-        (lambda t: t.replace('"format": 1', '"format": 0'), "format 0, not 1"),
-        (lambda t: t.replace('"digest"', '"other"'), "it has no 'digest'"),
-        (lambda t: "[]", "."),
-    ],
-)
-def test_damaged_entries_are_refused(damage: Any, facts: str) -> None:
-    save(entry())
+def test_letters_do_not_matter() -> None:
+    """What is tuned as mk,kn->mn is found by whoever asks for the same, also swapped or by view."""
+    save(entry("n/16 [B] m k n"))
+    a, b = np.ones((24, 16), np.float32), np.ones((16, 40), np.float32)
+    assert rc.nest.compile("ij,jk->ik", a, b).nest.order == "k/16 [B] i j k | i k"
+    assert rc.nest.compile("kn,mk->mn", b, a).nest.order == "n/16 [A] m k n | m n"
+    across = np.ones((16, 24), np.float32).T  # another layout is another problem
+    assert rc.nest.compile("mk,kn->mn", across, b).nest.order != entry("n/16 [B] m k n").nest.order
+    assert rc.nest.compile("km,kn->mn", a.T, b).nest.order == "n/16 [B] m k n | m n"
+    assert rc.nest.proposed(rc.nest.contraction("ca,ab->cb", (24, 16, 40))).order == (
+        "b/16 [B] c a b | c b"
+    )
+    assert save(replace(entry("m k n", 0.9), nest=rc.nest.scheduled(SWAPPED, "y x z | y z")))
+    found = load(PROBLEM, ON)
+    assert found is not None
+    assert found.nest.order == "m k n | m n"
+
+
+def test_programs_find_it() -> None:
+    shapes = [(64, 48), (48, 80)]
+    plain = door.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
+    assert plain is not None
+    problem = rc.nest.contraction("zmk,kn->zmn", dict(z=2, m=64, k=48, n=80))
+    save(replace(entry(), nest=scheduled(problem, "m/2 z n/16 k m n")))
+    tuned = door.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
+    assert tuned is not None
+    assert tuned.nest.order == "b/2 a d/16 c b d | a b d" != plain.nest.order
+
+
+DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
+    "half": (lambda t: t[: len(t) // 2], "Expecting|Unterminated|delimiter"),
+    "nothing": (lambda t: "", "Expecting value"),
+    "changed": (lambda t: t.replace("beam4bfs", "beam2bfs"), "does not give its digest"),
+    "older": (lambda t: t.replace('"format": 1', '"format": 0'), "format 0, not 1"),
+    "a key": (lambda t: t.replace('"digest"', '"other"'), "it has no 'digest'"),
+    "a list": (lambda t: "[]", "."),
+    "deep": (lambda t: "[" * 100_000, "recursion"),
+    "long": (lambda t: t + " " * 2**20, "more than 1048576 bytes"),
+    "not text": (lambda t: "\udcff", "utf-8"),
+    "NaN": (lambda t: resealed(t, of_peak=float("nan")), "its of_peak is no number"),
+    "a word": (lambda t: resealed(t, of_peak="0.5"), "must be real number"),
+    "one more": (lambda t: resealed(t, colour="red"), "colour"),
+    "no nest": (lambda t: resealed(t, nest="for"), "three lines"),
+    "a number": (lambda t: resealed(t, nest=3), "."),
+}
+
+
+def resealed(text: str, **changes: Any) -> str:
+    """An entry that somebody has changed, digest and all."""
+    given = {**json.loads(text), **changes}
+    del given["digest"]
+    return json.dumps({**given, "digest": kept.digest_of(given)})
+
+
+@pytest.fixture(autouse=True)
+def told_anew() -> None:
+    tell_once.cache_clear()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_entries_are_passed_over(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Compiling goes on with the standard tile and says why, once; tuning writes a new entry."""
+    save(entry("k n m"))
     place = path(PROBLEM, ON)
-    place.write_text(damage(place.read_text()))
-    for ask in (lambda: load(PROBLEM, ON), lambda: rc.nest.compile(PROBLEM), lambda: save(entry())):
-        with pytest.raises(RecurraError, match=facts) as refused:
-            ask()
-        assert str(refused.value).startswith(f"{place} is no kept kernel")
-        assert str(refused.value).endswith("hint: remove it, and tune again")
+    change, facts = DAMAGES[damage]
+    place.write_text(change(place.read_text()), errors="surrogateescape")
+    plain = rc.nest.compile(PROBLEM).nest.order
+    assert plain != entry("k n m").nest.order
+    assert rc.nest.compile(PROBLEM).nest.order == plain
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"recurra: {place} is no kept kernel: ")
+    assert re.search(facts, line)
+    assert line.endswith("; it is passed over")
+    assert save(entry("k n m", 0.1))
+    assert rc.nest.compile(PROBLEM).nest == entry("k n m").nest
 
 
-def test_an_entry_at_the_wrong_place_is_refused() -> None:
+@pytest.mark.parametrize("what", ["folder", "pipe", "loop", "closed"])
+def test_what_is_no_file_is_passed_over(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save(entry("k n m"))
+    place = path(PROBLEM, ON)
+    place.unlink()
+    if what == "folder":
+        place.mkdir()
+    elif what == "pipe":
+        os.mkfifo(place)
+    elif what == "loop":
+        place.symlink_to(place)
+    else:
+        place.parent.joinpath(".lock").unlink()
+        place.parent.rmdir()
+        place.parent.touch()
+    assert load(PROBLEM, ON) is None
+    assert "is no kept kernel" in capsys.readouterr().err
+
+
+def test_random_damage_is_never_more_than_told(capsys: pytest.CaptureFixture[str]) -> None:
+    save(entry("k n m"))
+    place, r = path(PROBLEM, ON), Random(0)
+    whole = place.read_bytes()
+    for _ in range(500):
+        data = bytearray(whole)
+        for _ in range(r.randint(1, 4)):
+            at = r.randrange(len(data))
+            data[at : at + r.randint(0, 3)] = r.randbytes(r.randint(0, 3))
+        place.write_bytes(data)
+        found = load(PROBLEM, ON)
+        assert found is None or found == entry("k n m")
+    assert capsys.readouterr().err.count("is no kept kernel") > 100
+
+
+def test_an_entry_at_the_wrong_place_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
     save(entry())
     other = replace(entry(), nest=scheduled(catalogue.matmul(8, 8, 8), "m k n"))
     save(other)
     path(other.nest.problem, ON).replace(path(PROBLEM, ON))
-    with pytest.raises(RecurraError, match="it is of another problem than its name says"):
-        load(PROBLEM, ON)
+    assert load(PROBLEM, ON) is None
+    assert "it is of another problem than its name says" in capsys.readouterr().err
+
+
+def test_a_kept_nest_that_cannot_be_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another version may have kept it: the standard tile is used, aloud."""
+    big = catalogue.matmul(512, 512, 512)
+    save(replace(entry(), nest=scheduled(big, "[A] m k n")))
+    assert rc.nest.compile(big).nest.order == standard(big, target()).order
+    assert "a kept nest cannot be compiled: what is packed is too" in capsys.readouterr().err
+    deep = " ".join(f"{i}/{511 - k}" for k in range(300) for i in "mkn")
+    save(replace(entry(), nest=scheduled(big, f"{deep} m k n"), of_peak=0.9))
+    assert rc.nest.compile(big).nest.order == standard(big, target()).order
+    assert "a kept nest cannot be compiled: " in capsys.readouterr().err
+
+
+def test_no_folder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody's home: kernels are compiled, and nothing is looked for."""
+    for name in ("RECURRA_KERNELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", raise_no_home)
+    assert rc.nest.compile(PROBLEM).problem == PROBLEM
+    assert "tuned kernels are not looked for: no home" in capsys.readouterr().err
+
+
+def raise_no_home() -> Path:
+    raise RuntimeError("no home")
 
 
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECURRA_KERNELS", "/proc/none")
     with pytest.raises(RecurraError, match="cannot be written"):
         save(entry())
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_what_cannot_be_kept_is_told(
+    more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is not lost with the store."""
+    monkeypatch.setenv("RECURRA_KERNELS", "/proc/none")
+    words = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.1", *more]
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert "m<24 k<16 n<40" in shown.out
+    assert "cannot be written" in shown.err
+    if more:
+        assert json.loads(shown.out)["kept"] is None
 
 
 def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,21 @@
-"""`recurra tune`: what it prints, writes and refuses. No test depends on a speed."""
+"""`recurra tune`: what it prints, writes and refuses, and that it keeps to its time."""
 
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recurra import cli
-from recurra.nest.loops import parse
+from recurra.nest import catalogue, compiled, measure
+from recurra.nest.check import KernelError
+from recurra.nest.loops import Nest, parse, scheduled
+from recurra.nest.problem import Problem
+from recurra.nest.tune import tuned
 
 SHORT = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.2"]
 
@@ -25,6 +32,46 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert row["of_peak"] > 0
     nest = parse(file.read_text())
     assert nest.order == report["nests"][report["best"]]["order"]
+
+
+@pytest.mark.parametrize(
+    ("p", "seconds", "at_most"),
+    [
+        (catalogue.matmul(768, 768, 768), 1.0, 3.0),
+        (catalogue.convolution(1, 56, 56, 64, 64), 1.0, 3.0),
+        (catalogue.matmul(64, 64, 64), 0.5, 1.5),
+    ],
+    ids=str,
+)
+def test_seconds_are_a_budget(p: Problem, seconds: float, at_most: float) -> None:
+    """For all that tuning does; it took ten times as long."""
+    begin = time.process_time()
+    found = tuned(p, seconds=seconds)
+    assert time.process_time() - begin < at_most
+    assert found.best in found.finalists
+
+
+def test_no_time_at_all() -> None:
+    """The standard nest is measured and checked, whatever the time; small ones beside it, too."""
+    found = tuned(catalogue.matmul(1024, 1024, 1024), seconds=1e-9)
+    assert found.finalists
+    assert {*found.finalists} <= {"standard", "refined"}  # which are one nest
+    assert all(standing.gflops > 0 for _, standing in found.finalists.values())
+    assert found.measured == 1
+    short = tuned(catalogue.matmul(16, 16, 16), seconds=1e-9)
+    assert {"untiled", "standard", "found", "refined"} <= set(short.finalists)
+
+
+def test_a_wrong_kernel_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little time there is."""
+    wrong = compiled.kernel
+
+    def kernel(nest: Nest, *rest: Any) -> Any:
+        return wrong(scheduled(replace(nest.problem, post="negate"), nest.order), *rest)
+
+    monkeypatch.setattr(measure, "kernel", kernel)
+    with pytest.raises(KernelError, match="elements differ"):
+        tuned(catalogue.matmul(24, 16, 40), seconds=1e-9)
 
 
 def test_threads(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program
 
 from recurra.cli import main
-from recurra.cxx import BuildError
-from recurra.window import MEMORY, Segment, Task, Window, WindowError
+from recurra.support.cxx_toolchain import BuildError
+from recurra.support.notices import tell_once
+from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
 from recurra.window.happened import violations
-from recurra.window.native import build as build_module
-from recurra.window.native.build import WINDOW, build, build_stress, built, cache_folder
-from recurra.window.native.twin import NativeWindow, load
+from recurra.window.native.build import build, build_stress, built
+from recurra.window.native.twin import NativeWindow, load, there
 
 needs_compiler = pytest.mark.needs_compiler
 Make = Callable[[int, int], Scheduler]
@@ -150,35 +151,45 @@ def test_without_a_compiler_it_says_so(
     assert "there is no C++ compiler" in capsys.readouterr().err
 
 
-def test_a_build_that_others_can_write_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is built, nothing can be, and nothing has been loaded or told."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = build_module._target(cache_folder(), WINDOW)  # pyright: ignore[reportPrivateUsage]
-    path.parent.mkdir(mode=0o700, parents=True)
-    path.write_text("")
-    for folder in (tmp_path / "recurra", tmp_path / "recurra" / "window", path):
-        folder.chmod(0o700)
-    assert built() == path
-    (tmp_path / "recurra").chmod(0o777)
-    assert built() is None
-    assert built() is None
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "its mode is 777; it is not loaded" in line
-
-
-def test_without_a_build_it_names_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
+    monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.delitem(sys.modules, "_recurra_window", raising=False)
-    with pytest.raises(WindowError, match="recurra window build"):
-        NativeWindow(folder=tmp_path)
+    for known in (there, tell_once):
+        known.cache_clear()
+    yield
+    there.cache_clear()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_a_native_window_is_refused() -> None:
+    with pytest.raises(BuildError, match=r"there is no C\+\+ compiler\n.*\n  hint: apt install"):
+        NativeWindow()
+    with pytest.raises(BuildError, match="there is no C\\+\\+ compiler"):
+        Executor(2, native=True)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_the_window_is_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """An executor that is asked for neither falls back, aloud, and once."""
+    done: list[int] = []
+    for _ in range(2):
+        with Executor(2, policy="always") as run:
+            for k in range(8):
+                run.launch(done.append, k)
+        assert not run.native
+    assert done == [*range(8), *range(8)]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "recurra: the window runs in Python, which is slower: there is no C++ compiler: "
+        "there is no no-such-compiler on the path, which CXX names; apt install g++"
+    )
 
 
 @needs_compiler
 def test_what_the_compiler_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurra.window.native.build.FLAGS", ("--no-such-flag",))
+    monkeypatch.setenv("CXXFLAGS", "--no-such-flag")
     with pytest.raises(BuildError, match="no-such-flag"):
         build(tmp_path)

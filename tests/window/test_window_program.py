@@ -25,7 +25,8 @@ from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
 from recurra.program.execute import Execution
 from recurra.program.function import times
-from recurra.program.lower import HostCall, HostLoop, Launch, lower
+from recurra.program.host_program import HostCall, HostLoop, Launch
+from recurra.program.lower import lower
 from recurra.program.region import Region
 from recurra.program.touched import Spans, cut, touched
 from recurra.report.timeline import beside

@@ -24,7 +24,6 @@ from random_torch import bits, inputs, run
 from recurra import window
 from recurra.cli import main
 from recurra.window import KernelError, WindowError
-from recurra.window.native.build import cache_folder
 from recurra.window.torch import sites
 from recurra.window.torch.concurrent import READERS, concurrent
 from recurra.window.workloads import NAMES, make
@@ -441,11 +440,13 @@ def test_a_script_is_run_inside(
     assert main(["window", "run", str(tmp_path / "nothing.py")]) == 2
 
 
-def test_without_a_build_it_names_the_command(tmp_path: Path) -> None:
-    done = script("with window.concurrent(): pass", XDG_CACHE_HOME=str(tmp_path))
-    assert "PyTorch without annotations is not built" in done.stderr
-    assert "recurra window build" in done.stderr
-    assert cache_folder() != tmp_path
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
+    """It has no form in Python."""
+    here = {"XDG_CACHE_HOME": str(tmp_path), "CXX": "no-such-compiler"}
+    done = script("with window.concurrent(): pass", **here)
+    assert done.returncode == 1
+    assert "BuildError: there is no C++ compiler" in done.stderr
+    assert "hint: apt install g++" in done.stderr
 
 
 def test_blocks_that_are_off_are_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

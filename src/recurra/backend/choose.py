@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 
 BACKENDS = {
     "jax": "recurra.backend.jax.region:JaxBackend",

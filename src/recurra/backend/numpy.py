@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backend.numpy_source.region import compiled
+from recurra.backend.numpy_source.region import compiled, compiled_whole
 from recurra.backend.region_cache import MadeAtFirstCall
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
-from recurra.program.execute import Reading
+from recurra.program.backend_protocol import Reading
 from recurra.program.function import function
 from recurra.program.machine import Until
 from recurra.program.placed import View
 from recurra.program.region import Region
+from recurra.program.single_launch import Finish, WholeProgram
 
 
 class NumpyMachine:
@@ -92,17 +93,14 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-class NumpyBackend:
-    """A region is source that calls NumPy, made at its first launch."""
+class NumpyArrays:
+    """What every backend has whose arrays are NumPy's."""
 
     name = "numpy"
     target = PLAIN
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()
-
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
@@ -152,7 +150,23 @@ class NumpyBackend:
         return x
 
 
-class WalkedNumpy(NumpyBackend):
+class NumpyBackend(NumpyArrays):
+    """A region is source that calls NumPy, made at its first launch."""
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
+            return compiled_whole(plan, region, finish, inputs)
+
+        return in_silence(MadeAtFirstCall(make))
+
+    def argument(self, x: Any) -> np.ndarray:
+        return x if isinstance(x, np.ndarray) else self.borrow(x)
+
+
+class WalkedNumpy(NumpyArrays):
     """A region is walked through at every launch, by the machine: what the source is checked by."""
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:

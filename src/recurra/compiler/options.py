@@ -17,7 +17,7 @@ from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
 from recurra.memory.placement import Asked
 from recurra.memory.swap import Swap, Tier
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 from recurra.program.placed import can_place
 
 KNOBS = frozenset(f.name for f in fields(Tuning))

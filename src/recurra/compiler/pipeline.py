@@ -22,7 +22,8 @@ from recurra.memory.swap import Swap, moved, stays, swap_of, worth
 from recurra.memory.validate import validate
 from recurra.ops.source import Input
 from recurra.program.apart import by_cost
-from recurra.program.lower import Program, lower
+from recurra.program.host_program import Program
+from recurra.program.lower import lower
 from recurra.program.rotate import rotated
 from recurra.program.shards import Shards, shards
 from recurra.program.source import source

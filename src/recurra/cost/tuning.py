@@ -24,7 +24,7 @@ class Tuning:
     last: bool | None = None
     """Batch axes are the last ones in memory; if false, the first."""
     single: bool = True
-    """A run that nobody watches is one launch, if the host has nothing to do in it (JAX)."""
+    """A run that nobody watches is one launch, if the host has nothing to do in it."""
     chunk: int | None = None
     """Steps of the outermost loop in one launch."""
     held: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +15,10 @@ from recurra.footprint.names import Names
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.memory.plan import Plan
+from recurra.memory.store import Store
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
-from recurra.program.function import function, times
+from recurra.program.function import function, times, with_local_stores
 from recurra.program.machine import Until
 from recurra.program.region import Region
 from recurra.program.steps import few
@@ -112,6 +114,9 @@ class Shapes:
     machine: ShapeMachine
 
     def compile(self, plan: Plan, region: Region) -> Compiled:
+        if region.local:
+            code, make = partial(self.compile, plan), partial(store, self.meter, plan)
+            return with_local_stores(plan, region, code, make)
         run, names = (
             function(plan, region, self.machine, here=_first_worker),
             (*region.held, *region.carried),
@@ -175,6 +180,14 @@ def fresh(meter: Meter, plan: Plan, name: str) -> Any:
         named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds
     )
     return made if isinstance(type_, Tuple) else made[0]
+
+
+def store(meter: Meter, plan: Plan, s: Store) -> Array:
+    """A buffer of a store."""
+    kind = "input" if s.given else "output" if s.output else "store"
+    meter.at = f"the store of {s.name}"
+    shape, dtype = s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]
+    return allocated(meter, shape, dtype, kind=kind, name=s.name)
 
 
 def copied(x: Any) -> Any:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from recurra.footprint.arrays import Array, allocated
 from recurra.footprint.block import within
-from recurra.footprint.machine import Besides, Launches, ShapeMachine, Shapes, copied, fresh
+from recurra.footprint.machine import Besides, Launches, ShapeMachine, Shapes, copied, fresh, store
 from recurra.footprint.meter import Meter
 from recurra.ir.expr import evaluate
-from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.types import Type
 from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.amount import Extent, extents, most, number
 from recurra.memory.peak import Held, Peak
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.program.source import source
 from recurra.program.steps import few
 from recurra.program.streamed import streamed
@@ -130,13 +131,7 @@ class _Run:
 
     def store(self, s: Store) -> Any:
         """Zeros, or what is given: the copy of an input that cannot be read where it lies."""
-        kind = "input" if s.given else "output" if s.output else "store"
-        self.meter.at = f"the store of {s.name}"
-
-        def buffer() -> Array:
-            shape, dtype = s.shape(self.plan.sizes), NUMPY_NAME[s.type.dtype]
-            return allocated(self.meter, shape, dtype, kind=kind, name=s.name)
-
+        buffer = partial(store, self.meter, self.plan, s)
         if s.room:
             return Few([buffer() for _ in range(s.room)])
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]

@@ -99,7 +99,7 @@ def _is_small(array: np.ndarray, dtype: str) -> bool:
     """Are these floats, none of which is beyond those of a float type?"""
     if array.dtype.kind != "f" or not is_float(dtype):
         return False
-    return bool((abs(array) <= _LARGEST[dtype]).all())  # not of NaN, which is looked at closely
+    return bool(np.abs(array).max(initial=0) <= _LARGEST[dtype])  # NaN is not: it is looked at
 
 
 @cache

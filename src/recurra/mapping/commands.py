@@ -59,7 +59,7 @@ class Solve:
     fast_size: str | None = None
     """Fast memory, say 128MiB; a CSV file needs it."""
     engine: Which = "auto"
-    """auto: the native one where it is built."""
+    """auto: the native one where it can be built."""
     bound: bool = True
     """Compute an upper bound of the reward, in as many seconds again; in 30 if they are less."""
     out: Path | None = None
@@ -272,7 +272,7 @@ class Pack:
     seed: int = 0
     """Of all random numbers."""
     engine: Which = "auto"
-    """auto: the native one where it is built."""
+    """auto: the native one where it can be built."""
     out: Path | None = None
     """A folder for the same files with a column of offsets."""
     json: bool = False

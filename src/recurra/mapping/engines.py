@@ -1,17 +1,20 @@
-"""Which engine plays: the native one where it is built, else Python; the choice is said aloud."""
+"""Which engine plays: the native one where it can be built, else Python; which is said aloud."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from recurra.errors import RecurraError
 from recurra.mapping import native
 from recurra.mapping.arrange import Arranger
 from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Game
 from recurra.memory.pack import Packed, Packer
+from recurra.support.notices import tell_once
 
 Which = Literal["auto", "native", "python"]
 
@@ -28,18 +31,31 @@ class Engine:
 
 
 def engine(which: Which = "auto") -> Engine:
-    """The engine; raises `BuildError` if the native one is asked for and is not there."""
-    path = native.library_path()
+    """Return the engine: the native one, built at its first use, or Python, aloud.
+
+    Raises BuildError if the native one is asked for and cannot be built.
+    """
     if which == "python":
         return Engine("engine: Python, as asked", Game, Arranger, pack_in_python)
-    if path.exists():
-        return native_engine(path)
     if which == "native":
-        raise native.BuildError(
-            "the native engine is not built", facts=f"{path} is not there", hint="recurra map build"
-        )
-    why = "the native one, far faster, is not built: recurra map build"
-    return Engine(f"engine: Python; {why}", Game, Arranger, pack_in_python)
+        return native_engine(native.build())
+    found = _found()
+    if isinstance(found, Path):
+        return native_engine(found)
+    tell_once(f"the engine is Python; the native one, far faster, cannot be built: {found}")
+    return Engine("engine: Python", Game, Arranger, pack_in_python)
+
+
+@cache
+def _found() -> Path | str:
+    """Return the native engine's library, or why there is none: a process asks once."""
+    try:
+        path = native.build()
+        native.load(path)
+        return path
+    except RecurraError as error:
+        facts = ": ".join(filter(None, (error.what, error.facts)))
+        return f"{facts}; {error.hint}"
 
 
 def native_engine(path: Path) -> Engine:

@@ -1,13 +1,11 @@
-"""The native engine: C++ behind a C interface, built by `recurra map build`, found by its content.
+"""The native engine: C++ behind a C interface, built at its first use.
 
-The library's name carries a digest of its sources and of the machine, so one that is out of date is
-never loaded. Nothing here is needed: `game.py` and `arrange.py` give the same answers, slowly.
+Nothing here is needed: `game.py` and `arrange.py` give the same answers, slowly.
 """
 
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -16,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra import cxx
-from recurra.cxx import BuildError
 from recurra.mapping.arrange import Rounds
 from recurra.mapping.board import NOWHERE, Move
 from recurra.mapping.flat import Flat, Ints
@@ -25,10 +21,14 @@ from recurra.mapping.game import Action
 from recurra.mapping.observation import GRID, Sight
 from recurra.memory.pack import Packed
 from recurra.memory.problem import Placement, Solution
-from recurra.support.private_files import expect_private, make_folder, user_cache_folder
+from recurra.support import native_extension
+from recurra.support.cxx_toolchain import BuildError
+from recurra.support.native_extension import Extension
+from recurra.support.private_files import expect_private
 
-SOURCES = Path(__file__).parent / "engine"
-OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC")
+SOURCE = Path(__file__).parent / "engine" / "engine.cpp"
+FLAGS = ("-std=c++17", "-O3")
+ENGINE = Extension("mapping", "the engine of memory mapping", SOURCE, FLAGS, is_module=False)
 VERSION = 4
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
@@ -60,32 +60,19 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-def library_path(folder: Path | None = None) -> Path:
-    """Where the library for these sources and this machine is kept."""
-    sources = sorted(SOURCES.iterdir())
-    contents = [x for path in sources for x in (path.name, path.read_bytes())]
-    name = cxx.digest([*contents, *OPTIONS, platform.system(), platform.machine()])
-    return (folder or user_cache_folder() / "recurra") / f"mapping-{name}.so"
-
-
 def build(folder: Path | None = None) -> Path:
-    """Compiles the engine, into the user's cache if no folder is given; the library's path.
-
-    Raises `BuildError` where there is no C++ compiler, or where it fails.
-    """
-    path = library_path(folder)
-    make_folder(path.parent, path.parent.parent)
-    return cxx.build(path, [*OPTIONS, str(SOURCES / "engine.cpp")])
+    """Return the library; compile it if it is not there. Raises as `native_extension.build`."""
+    return native_extension.build(ENGINE, folder)
 
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """The library, with the types of its functions.
+    """Return the library that `build` gives, with the types of its functions.
 
-    Raises `BuildError` if it is not ours, or if other users can write it.
+    Raises BuildError if it is not ours, and NotPrivateError if other users can write it.
     """
     try:
-        expect_private(path, path.parent.parent)
+        expect_private(path, path.parents[2])
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, name)

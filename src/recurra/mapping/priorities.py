@@ -139,7 +139,7 @@ class Priorities:
     seeds: int = 3
     """How many times each, with random numbers 0, 1, .."""
     engine: Which = "auto"
-    """auto: the native one where it is built."""
+    """auto: the native one where it can be built."""
     out: Path | None = None
     """Where weights, how they were made, and the table go, as JSON."""
 

@@ -27,6 +27,14 @@ class Actions:
     steps: int = 10
     write_loops: bool = False
 
+    def __post_init__(self) -> None:
+        least = (*((2, k) for k in self.factors), (1, self.max_loops), (1, self.steps))
+        if any(type(k) is not int or k < few for few, k in least):
+            raise ScheduleError(
+                "these are no actions",
+                facts=f"{self}: a split takes 2 trips or more, there is a loop and a step",
+            )
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         return (*MOVES, *(f"split_{k}" for k in self.factors))

@@ -23,8 +23,8 @@ from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
 from recurra.nest.meaning import Array, evaluate, sampled
-from recurra.nest.native import Code, encode, function
-from recurra.nest.problem import Access
+from recurra.nest.native import Code, encode, function, linked
+from recurra.nest.problem import Access, Problem
 from recurra.nest.target import TARGETS
 from recurra.supervised.processes import environment
 
@@ -81,7 +81,7 @@ def main() -> None:
     nest, code = parse(task["nest"]), bytes.fromhex(task["code"])
     if code:
         tensors = len(nest.problem.inputs) + 1
-        loaded = Code(code)
+        loaded = Code(linked(code) if nest.packs else code)
         call = function(loaded.address, tensors, loaded)
     else:
         from recurra.nest.llvm import LlvmKernel, host
@@ -94,40 +94,53 @@ def main() -> None:
 
 
 def compare(nest: Nest, call: Any, *, at_end: bool) -> str:
-    """What is wrong with one run of a kernel, in words; nothing if it is right.
+    """What is wrong with one run of a kernel, in words; nothing if it is right."""
+    return Examination(nest.problem, at_end=at_end).words(call)
 
-    Of large problems, SOME elements are compared, and the memory between all of them.
+
+class Examination:
+    """Arrays of a problem, and what the oracle makes of them: kernels are compared with that.
+
+    Of large problems, SOME elements are compared, and the memory between all of them. Arrays end,
+    or begin, at pages that may not be touched.
     """
-    p = nest.problem
-    random = np.random.default_rng(1)
-    inputs = [guarded(t, random, at_end=at_end) for t in p.inputs]
-    out, memory = guarded(p.output, random, at_end=at_end)
-    expected = memory.copy()
-    start = (out.__array_interface__["data"][0] - memory.ctypes.data) // memory.itemsize
-    want = as_strided(expected[start:], out.shape, out.strides)
-    arrays, left_out = [x for x, _ in inputs], np.zeros(memory.size, np.bool_)
-    if p.flops < MANY:
-        evaluate(p, arrays, want)
-    else:
-        places = as_strided(
-            left_out[start:], out.shape, [s // memory.itemsize for s in out.strides]
+
+    def __init__(self, p: Problem, *, at_end: bool) -> None:
+        random = np.random.default_rng(1)
+        self.name = p.output.name
+        self.inputs = [guarded(t, random, at_end=at_end)[0] for t in p.inputs]
+        self.out, self.memory = guarded(p.output, random, at_end=at_end)
+        self.before, self.expected = self.memory.copy(), self.memory.copy()
+        start = (_address(self.out) - _address(self.memory)) // self.memory.itemsize
+        strides = self.out.strides
+        self.want = as_strided(self.expected[start:], self.out.shape, strides)
+        self.left_out = np.zeros(self.memory.size, np.bool_)
+        if p.flops < MANY:
+            evaluate(p, self.inputs, self.want)
+        else:
+            strides = tuple(s // self.memory.itemsize for s in strides)
+            places = as_strided(self.left_out[start:], self.out.shape, strides)
+            places[...] = ~sampled(p, self.inputs, self.want, SOME)
+
+    def words(self, call: Any) -> str:
+        """Run a kernel; return what is wrong with its answer, in words, or nothing."""
+        self.memory[:] = self.before
+        call(*map(_address, (*self.inputs, self.out)))
+        self.expected[self.left_out] = self.memory[self.left_out]
+        if np.array_equal(self.memory, self.expected):
+            return ""
+        places = np.argwhere(self.out != self.want)
+        if not len(places):
+            return f"it writes between the elements of {self.name}"
+        at = tuple(int(x) for x in places[0])
+        return (
+            f"{len(places)} of {self.out.size} elements differ; {self.name}{list(at)} is "
+            f"{self.out[at]}, not {self.want[at]}, for integers from -4 to 4"
         )
-        places[...] = ~sampled(p, arrays, want, SOME)
-    call(*(x.__array_interface__["data"][0] for x, _ in (*inputs, (out, memory))))
-    expected[left_out] = memory[left_out]
-    if np.array_equal(memory, expected):
-        return ""
-    places = np.argwhere(out != want)
-    if not len(places):
-        return f"it writes between the elements of {p.output.name}"
-    at = tuple(int(x) for x in places[0])
-    return (
-        f"{len(places)} of {out.size} elements differ; {p.output.name}{list(at)} is {out[at]}, "
-        f"not {want[at]}, for integers from -4 to 4"
-    )
 
 
-_kept: list[mmap.mmap] = []
+def _address(x: Array) -> int:
+    return x.__array_interface__["data"][0]
 
 
 def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tuple[Array, Array]:
@@ -142,7 +155,6 @@ def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tup
     size = (high - low + 1) * item
     room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
-    _kept.append(pages)
     start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     protect = ctypes.CDLL(None).mprotect
     for edge in (start, start + mmap.PAGESIZE + room):

@@ -21,7 +21,7 @@ UNROLL = 24  # multiply-adds between two jumps, about
 FULL, FURTHER = 8, 48  # a tile of so many is what runs longest: it is unrolled further
 LONGEST = 6000  # instructions: tails multiply bodies
 SWEEP = 8  # vectors between two jumps, where memory is only passed over
-BUFFERS = 2**19  # bytes on the stack: half of what threads with small stacks have
+BUFFERS = 2**19  # bytes of a scratch area: half of a second-level cache of 1 MiB
 
 
 def generate(nest: Nest, target: Target) -> Program:
@@ -56,7 +56,7 @@ class _Generator(Emission):
     def check_buffers(self) -> None:
         if (size := sum(b.size for b in self.buffers)) > BUFFERS:
             raise ScheduleError(
-                "what is packed is too large for the stack",
+                "what is packed is too large",
                 facts=f"{size} bytes, at most {BUFFERS}",
                 hint="pack further inside, or split an index of it",
             )

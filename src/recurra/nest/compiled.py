@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from inspect import Parameter, Signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +28,7 @@ from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, con
 from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
 from recurra.nest.team import Team, available, shared
+from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
 DTYPES = {
@@ -75,7 +78,11 @@ def compile(
         raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
     known = kept.load(problem, on.name, threads or 1) if schedule is None else None
     if known is not None:
-        return Contraction(known.nest, on, threads)
+        try:
+            return Contraction(known.nest, on, threads)
+        except (ScheduleError, RecursionError) as error:  # kept by another version, or by hand
+            why = " ".join(str(error).split())
+            tell_once(f"a kept nest cannot be compiled: {why}; the standard tile is used")
     nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
     if threads is not None and threads > 1 and not nest.parallel:
         raise ScheduleError(
@@ -133,7 +140,7 @@ class Contraction:
 
     def __init__(self, nest: Nest, on: Target, threads: int | None = None) -> None:
         p = self.problem = nest.problem
-        self.nest, self.target = nest, on
+        self.nest, self.target, self.threads = nest, on, threads
         self.kernel = kernel(nest, on, threads)
         plain = p.output.strides == contiguous(p.output.shape)
         self._whole = plain and _all_written(p) and not p.initial
@@ -146,6 +153,11 @@ class Contraction:
         )
         self.run: Callable[..., Any] = fast or self._slowly
         """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
+        self.__signature__ = _signature(tuple(t.name for t in p.inputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are compiled anew, where they are read."""
+        return Contraction, (self.nest, self.target, self.threads)
 
     def __repr__(self) -> str:
         p = self.problem
@@ -174,21 +186,20 @@ class Contraction:
                 f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
                 facts=f"{len(inputs)} are given",
             )
+        _check_kinds(inputs if out is None else (*inputs, out))
         if fresh := out is None:
             out = self._new(inputs[0])
             if isinstance(out, np.ndarray) and self.run != self._slowly:
                 return self.run(*inputs, out=out)
         addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, out), strict=True)]
         if not fresh:
-            self._check_out(inputs, addresses, out)
+            self._check_out(addresses, out)
         self._call(*addresses)
         return out
 
-    def _check_out(self, inputs: Sequence[Any], addresses: list[int], out: Any) -> None:
+    def _check_out(self, addresses: list[int], out: Any) -> None:
         first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
-        for x, tensor, address in zip(inputs, self._layouts, addresses, strict=False):
-            if type(x) is not type(out):
-                self._check_kinds(inputs, out)
+        for tensor, address in zip(self._layouts[:-1], addresses, strict=False):
             if address + tensor.low < last and first < address + tensor.high:
                 raise self._shared(tensor)
         if isinstance(out, np.ndarray) and not out.flags.writeable:
@@ -207,10 +218,6 @@ class Contraction:
             dtype = getattr(sys.modules["torch"], TORCH[p.dtype])
             return like.new_empty(p.output.shape, dtype=dtype)
         raise _no_array(p.inputs[0].name, like)
-
-    def _check_kinds(self, inputs: Sequence[Any], out: Any) -> None:
-        if len(kinds := sorted({"Torch" if _is_torch(x) else "NumPy" for x in (*inputs, out)})) > 1:
-            raise ShapeError("all arrays of a call are of one kind", facts=f"given: {kinds}")
 
     def _shared(self, tensor: _Layout) -> ShapeError:
         return ShapeError(
@@ -292,6 +299,23 @@ def _is_torch(x: Any) -> bool:
     return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "data_ptr")
 
 
+def _check_kinds(arrays: Sequence[Any]) -> None:
+    """Raise ShapeError where arrays of NumPy are given together with tensors of Torch."""
+    if any(_is_torch(x) for x in arrays) and any(isinstance(x, np.ndarray) for x in arrays):
+        kinds = ("Torch" if _is_torch(x) else "NumPy" for x in arrays)
+        raise ShapeError(
+            "all arrays of a call are of one kind",
+            facts=f"given: {', '.join(kinds)}",
+            hint="convert them: torch.from_numpy(array), or tensor.numpy()",
+        )
+
+
+@cache
+def _signature(inputs: tuple[str, ...]) -> Signature:
+    positional = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in inputs]
+    return Signature([*positional, Parameter("out", Parameter.KEYWORD_ONLY, default=None)])
+
+
 def _no_array(name: str, x: Any) -> ShapeError:
     return ShapeError(
         f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(x).__name__}"
@@ -314,6 +338,7 @@ def _of_examples(
     sizes: Mapping[str, int] | Sequence[int] | None,
     rest: tuple[Combine, Post | None, bool],
 ) -> Problem:
+    _check_kinds(examples)
     names = [f"argument {k}" for k in range(len(examples))]
     layouts = [_layout(name, x) for name, x in zip(names, examples, strict=True)]
     dtypes = [dtype for _, _, dtype in layouts]

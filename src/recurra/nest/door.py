@@ -20,13 +20,16 @@ from typing import Any
 import numpy as np
 
 from recurra import processor
+from recurra.errors import RecurraError
 from recurra.nest import kept
+from recurra.nest.check import KernelError
 from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
 from recurra.nest.native import Code
 from recurra.nest.problem import contiguous
-from recurra.nest.target import runnable
+from recurra.nest.target import TARGETS, runnable
 from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
+from recurra.support.notices import tell_once
 
 WORTH = 2**17  # operations: less is done before a call is made
 ROUNDS, SPAN_S = 9, 0.001
@@ -67,17 +70,20 @@ def contraction(
     shapes: Sequence[tuple[int, ...]],
     strides: Sequence[tuple[int, ...]] | None = None,
 ) -> Contraction | None:
-    """The kernel of an einsum of f32 arrays: the tuned one, or the standard tile. `strides` in
-    elements; without, arrays are C-contiguous.
+    """Return the kernel of an einsum of f32 arrays: the tuned one, or the standard tile.
 
-    None where there is none to be had: too little to do, an axis read twice, an array that
-    overlaps itself, more than six tensors, or another kind of machine.
+    `strides` are in elements; without them, arrays are C-contiguous. None where there is none to
+    be had: too little to do, an axis read twice, an array that overlaps itself, more than six
+    tensors, or another kind of machine; and, told of once, where it is refused.
     """
     inputs, _, out = _lettered(labels).partition("->")
     parts = inputs.split(",")
     indices = set("".join(parts))
     doubled = any(len(set(p)) < len(p) for p in parts)
-    if doubled or not indices - set(out) or len(parts) >= len(ARGUMENTS) or not runnable():
+    if doubled or not indices - set(out) or len(parts) >= len(ARGUMENTS):
+        return None
+    if not runnable():
+        tell_once(f"contractions have no kernels: this processor runs none of {', '.join(TARGETS)}")
         return None
     if not all(parts) or any(0 in shape for shape in shapes) or len(indices) > 8:
         return None
@@ -85,8 +91,15 @@ def contraction(
     layouts = list(zip(shapes, strides, strict=True))
     if any(s <= 0 < n - 1 for layout in layouts for n, s in zip(*layout, strict=True)):
         return None
-    problem = from_layouts(f"{inputs}->{out}", layouts)
-    return compile(problem) if problem.flops >= WORTH else None
+    try:
+        problem = from_layouts(f"{inputs}->{out}", layouts)
+        return compile(problem) if problem.flops >= WORTH else None
+    except KernelError:  # a bug of ours, which RECURRA_CHECK=1 looks for
+        raise
+    except RecurraError as error:
+        why = f"{error.what} ({error.facts})" if error.facts else error.what
+        tell_once(f"{labels} of {', '.join(map(str, shapes))} has no kernel: {why}")
+        return None
 
 
 def _lettered(labels: str) -> str:
@@ -125,14 +138,15 @@ def gain(about: str, measure: Callable[[], list[float]]) -> float:
     Measured once for a processor, then read from beside the kernels that are kept.
     """
     digest = hashlib.sha256(about.encode()).hexdigest()[:24]
-    place = kept.folder() / processor.kind() / "code" / f"{digest}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(Exception):  # whatever is in the file, if there is one: it is measured again
+        place = kept.folder() / processor.kind() / "code" / f"{digest}.json"
         given = json.loads(place.read_text())
         if given["about"] == about:
             return given["theirs_us"] / given["ours_us"]
     ours_us, theirs_us = measure()
     text = json.dumps({"about": about, "ours_us": ours_us, "theirs_us": theirs_us})
-    with suppress(OSError):  # then it is measured again, the next time
+    with suppress(OSError, RecurraError):  # then it is measured again, the next time
+        place = kept.folder() / processor.kind() / "code" / f"{digest}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         beside.write_text(text)

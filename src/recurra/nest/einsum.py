@@ -16,7 +16,7 @@ from recurra.nest.text import affine
 _AXIS = re.compile(r"[a-z]|\([^()]*\)")
 _WORD = re.compile(r"(?:[a-z]|\([^()]*\))*")
 OUTPUT = "C"
-_NAMES = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
+INPUTS = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
@@ -111,7 +111,7 @@ def _problem(
     tensors = [
         Access(name, dtype, shape, strides, at)
         for name, dtype, (shape, strides), at in zip(
-            (*_NAMES[: len(inputs)], OUTPUT), dtypes, layouts, (*inputs, output), strict=True
+            (*INPUTS[: len(inputs)], OUTPUT), dtypes, layouts, (*inputs, output), strict=True
         )
     ]
     return Problem(tuple(extents.items()), tensors[-1], tuple(tensors[:-1]), *rest)

@@ -108,11 +108,13 @@ class _Writer:
         for word, *rest in self.p.code:
             getattr(self, f"do_{word}")(*rest)
         arguments = ", ".join(f"ptr %t{t}" for t in range(self.p.tensors))
-        buffers = [
-            f"%t{t} = alloca [{size} x i8], align 64"
-            for t, size in enumerate(self.p.buffers, self.p.tensors)
-        ]
-        body = "\n".join(["entry:", *buffers, *self.lines, "ret void"])
+        allocated, freed = list[str](), list[str]()
+        for t, size in enumerate(self.p.buffers, self.p.tensors):
+            self.declared |= {"declare ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)"}
+            whole = -(-size // 64) * 64
+            allocated.append(f"%t{t} = call ptr @aligned_alloc(i64 64, i64 {whole})")
+            freed.append(f"call void @free(ptr %t{t})")
+        body = "\n".join(["entry:", *allocated, *self.lines, *freed, "ret void"])
         return "\n".join(
             [*sorted(self.declared), f"define void @{NAME}({arguments}) {{", body, "}"]
         )

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recurra.errors import ScheduleError
@@ -183,6 +183,23 @@ def _read(problem: Problem, words: str) -> tuple[Loop, ...]:
             facts=f"it takes {left[coarse[0]]} points in a trip",
             hint=f"add an inner loop {coarse[0]}",
         )
+    return tuple(loops)
+
+
+def restricted(nest: Nest, extents: Mapping[str, int]) -> Nest:
+    """Return the same loops over the first points of some indices, with arrays as they are."""
+    sizes = tuple((i, extents.get(i, n)) for i, n in nest.problem.sizes)
+    p = replace(nest.problem, sizes=sizes)
+    compute, write = (_within(order, dict(sizes)) for order in (nest.steps, nest.write_steps))
+    return Nest(p, compute, write, packs=nest.packs)
+
+
+def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[Loop, ...]:
+    loops: list[Loop] = []
+    for index, step in order:
+        step = min(step, left[index])
+        loops.append(Loop(index, *divmod(left[index], step)))
+        left[index] = step
     return tuple(loops)
 
 

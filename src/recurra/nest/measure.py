@@ -8,7 +8,7 @@ LoopTune (section 3.2) runs 20 times to warm up and then for 10 ms; the noise of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import ScheduleError
+from recurra.nest.check import Examination, KernelError
 from recurra.nest.compiled import DTYPES, kernel
-from recurra.nest.loops import Nest, canonical, placed
+from recurra.nest.loops import Nest, canonical, placed, restricted
 from recurra.nest.meaning import Array
 from recurra.nest.native import Kernel
 from recurra.nest.problem import Access, Problem
@@ -26,6 +27,7 @@ from recurra.nest.target import TARGETS, Target
 from recurra.nest.team import Team
 from recurra.nest.timer import Seconds, cpu_times, run_times
 
+GLIMPSE = 16  # a nest of long runs is first judged by so small a share of its work
 LONG = 0.002  # seconds: on a busy machine no run of this length is undisturbed, so CPU time counts
 PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far behind a page's beginning
 
@@ -34,13 +36,15 @@ PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far behind
 class Protocol:
     """How one nest is measured: at least `runs` runs and `seconds`, after `warmup` runs.
 
-    A nest whose first two runs take more than `hopeless` times the best known is given up.
+    A nest whose first two runs take more than `hopeless` times the best known is given up. Runs of
+    more than `once` seconds are not repeated.
     """
 
     warmup: int = 1
     runs: int = 3
     seconds: float = 0.001
     hopeless: float = 4.0
+    once: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,11 @@ class Workload:
 
     def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> Measured:
         """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
-        first = float(self._times(loaded, 1, long=False)[0])
+        first = float(self._times(loaded, 1, long=True)[0])
         if first > LONG:
-            first = float(self._times(loaded, 1, long=True)[0])
-            runs = max(protocol.runs, int(protocol.seconds / first) + 1)
             given_up = best is not None and first > protocol.hopeless * best
-            more = 0 if given_up else runs - 1
+            runs = max(protocol.runs, int(protocol.seconds / first) + 1)
+            more = 0 if given_up or first > protocol.once else runs - 1
             rest = self._times(loaded, more, long=True)
             return Measured(min([first, *rest]), 1 + more, given_up)
         if best is not None and first > protocol.hopeless * best:
@@ -143,9 +146,17 @@ class Evaluator:
         _, found = self._kept.get(code_key(nest), (0.0, None))
         return found or kernel(nest, self.target)
 
+    def knows(self, nest: Nest) -> bool:
+        """Tell whether a nest has been measured, and can be used."""
+        return self.known.get(code_key(nest), 0.0) > 0
+
     def _measure(self, nest: Nest, key: str) -> float:
         self.measured += 1
         try:
+            if self.best is not None and self.best > LONG and not nest.packs:
+                seconds = self._glimpse(nest)
+                if seconds > self.protocol.hopeless * self.best:
+                    return self.problem.flops / seconds / 1e9
             loaded = kernel(nest, self.target)
         except ScheduleError:
             return 0.0
@@ -156,6 +167,20 @@ class Evaluator:
             if len(self._kept) > self.keep:
                 del self._kept[max(self._kept, key=lambda k: self._kept[k][0])]
         return self.problem.flops / found.seconds / 1e9
+
+    def _glimpse(self, nest: Nest) -> float:
+        """Return how many seconds a run takes, judged by the first trips of its outer loops.
+
+        A run cannot be stopped, and the worst nests take a hundred times as long as the best. The
+        second time, what later trips find in the caches is there.
+        """
+        left, share = dict(self.problem.extents), 1.0
+        for index, step in nest.steps:
+            if share < GLIMPSE:
+                share *= left[index] / min(step, left[index])
+                left[index] = min(step, left[index])
+        loaded = kernel(restricted(nest, left), self.target)
+        return share * float(run_times(loaded.address, self.workload.addresses, 2).min())
 
 
 def code_key(nest: Nest) -> str:
@@ -173,11 +198,12 @@ def code_key(nest: Nest) -> str:
     return " ".join(words)
 
 
-def verified(nest: Nest, target: Target, threads: int | None = None) -> None:
-    """Raises KernelError unless the nest's code computes what its problem means."""
-    from recurra.nest.check import KernelError, compare
-
-    if words := compare(nest, kernel(nest, target, threads).call, at_end=True):
+def verified(
+    nest: Nest, target: Target, threads: int | None = None, by: Examination | None = None
+) -> None:
+    """Raise KernelError unless the nest's code computes what its problem means."""
+    by = by or Examination(nest.problem, at_end=True)
+    if words := by.words(kernel(nest, target, threads).call):
         raise KernelError(f"the {target} code of {nest.order!r} is wrong", facts=words)
 
 
@@ -198,25 +224,33 @@ def compared(
     rounds: int = 9,
     seconds: float = 0.002,
     threads: int | None = None,
+    workload: Workload | None = None,
+    more: Callable[[], bool] = lambda: True,
 ) -> list[Standing]:
-    """The nests of one problem, measured in turns with a probe of the peak; order reversed every
-    other round. `threads` share those that are parallel. Raises ScheduleError where one makes too
-    much code.
+    """Measure nests of one problem in turns with a probe of the peak, in both orders.
+
+    After the first round, those that are hopeless are left out, and there are others as long as
+    `more` says so. `threads` share nests that are parallel. Raises ScheduleError where one makes
+    too much code.
     """
-    p = nests[0].problem
-    workload, protocol = Workload(p), Protocol(runs=1, seconds=seconds, hopeless=np.inf)
+    p, once = nests[0].problem, Protocol(runs=1, seconds=seconds, hopeless=np.inf)
+    workload = workload or Workload(p)
     kernels = [kernel(nest, target, threads) for nest in nests]
-    times, peaks = np.empty((rounds, len(nests))), np.empty(rounds)
+    times, peaks = np.full((rounds, len(nests)), np.nan), np.full(rounds, np.nan)
+    order = list(range(len(nests)))
     for k in range(rounds):
-        order = list(range(len(nests)))
-        for j in order if k % 2 == 0 else order[::-1]:
-            times[k, j] = workload.measure(kernels[j], protocol).seconds
+        for j in order:
+            times[k, j] = workload.measure(kernels[j], once).seconds
         peaks[k] = peak(target, p.dtype, fresh=True)
+        if not more():
+            break
+        slowest = Protocol.hopeless * np.nanmin(times)
+        order = [j for j in reversed(order) if times[0, j] <= slowest]
     return [
         Standing(
-            float(np.median(t)),
-            float(np.median(p.flops / t / 1e9)),
-            float(np.median(p.flops / t / 1e9 / peaks)),
+            float(np.nanmedian(t)),
+            float(np.nanmedian(p.flops / t / 1e9)),
+            float(np.nanmedian(p.flops / t / 1e9 / peaks)),
         )
         for t in times.T
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ from recurra.nest.avx2 import Avx2
 from recurra.nest.avx512 import Avx512
 from recurra.nest.program import Program
 from recurra.nest.target import target
-from recurra.nest.x86 import Encoder
+from recurra.nest.x86 import LINKS, Encoder
 
 ENCODERS: dict[str, Callable[[str], Encoder]] = {"avx512": Avx512, "avx2": Avx2}
 
@@ -28,6 +29,12 @@ def encoder(name: str, dtype: str) -> Encoder:
 def encode(p: Program) -> bytes:
     """Machine code, also for targets that this machine does not run."""
     return encoder(p.target, p.dtype).encode(p)
+
+
+def linked(code: bytes) -> bytes:
+    """Machine code of a program with buffers, with this process's addresses of malloc and free."""
+    found = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc().malloc, _libc().free)]
+    return code[:-LINKS] + struct.pack("<QQ", *found)
 
 
 class Code:
@@ -76,7 +83,8 @@ class Kernel:
     def __init__(self, p: Program) -> None:
         target(p.target)
         self.program = p
-        self.code = Code(encode(p))
+        code = encode(p)
+        self.code = Code(linked(code) if p.buffers else code)
         self.address = self.code.address
         self.call = function(self.address, p.tensors, self.code)
 

@@ -6,8 +6,9 @@ and are read often, as in products of large matrices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from recurra.nest.loops import Nest, Pack
 from recurra.nest.search import Evaluate
@@ -22,11 +23,15 @@ def packings(nest: Nest) -> Iterator[Nest]:
             yield replace(nest, packs=tuple(sorted(packs, key=lambda x: x.level)))
 
 
-def packed(nest: Nest, evaluate: Evaluate) -> Nest:
-    """The nest with inputs packed as long as that makes it faster; `evaluate` gives GFLOPS."""
+def packed(nest: Nest, evaluate: Evaluate, more: Callable[[], bool] = lambda: True) -> Nest:
+    """Return the nest with inputs packed as long as that makes it faster, and `more` says so.
+
+    `evaluate` gives GFLOPS.
+    """
     best = evaluate(nest)
     while True:
-        found = max(packings(nest), key=evaluate, default=None)
+        tried = takewhile(lambda _: more(), packings(nest))
+        found = max(tried, key=evaluate, default=None)
         if found is None or evaluate(found) <= best:
             return nest
         nest, best = found, evaluate(found)

@@ -25,7 +25,8 @@ widths[k-1]), s a slot of the constant pool.
     repeat n ... end           the instructions between, n >= 1 times; n >= 2 where it is written
     move t d                   the pointer of t goes d bytes further
 
-Buffers, into which inputs are packed, are on the stack; their pointers come after the tensors'.
+Buffers, into which inputs are packed, are allocated for every run: stacks may be small.
+Their pointers come after the tensors'.
 """
 
 from __future__ import annotations

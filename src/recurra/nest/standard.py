@@ -36,7 +36,7 @@ def standard(p: Problem, target: Target) -> Nest:
     tile = _tiles(p, lanes, target)[0]
     if (slab := _slab(p, lanes)) is not None:
         nest = scheduled(p, " ".join(_order(p, lanes, tile, slab)))
-        if _on_stack(nest, target) and _crowded(p, slab, lanes, tile[0]):
+        if _packs_fit(nest, target) and _crowded(p, slab, lanes, tile[0]):
             return nest
     return scheduled(p, " ".join(_order(p, lanes, tile)))
 
@@ -48,11 +48,11 @@ def tiles(p: Problem, target: Target) -> Iterator[Nest]:
     for tile in _tiles(p, lanes, target)[:FEW]:
         for packed in slabs:
             nest = scheduled(p, " ".join(_order(p, lanes, tile, packed)))
-            if _on_stack(nest, target):
+            if _packs_fit(nest, target):
                 yield nest
 
 
-def _on_stack(nest: Nest, target: Target) -> bool:
+def _packs_fit(nest: Nest, target: Target) -> bool:
     return sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS
 
 
@@ -126,7 +126,7 @@ def _transposing(p: Problem, target: Target) -> Nest | None:
             continue
         tile = _tiles(p, lanes, target)[0]
         nest = scheduled(p, " ".join(_order(p, lanes, tile, packed)))
-        if _on_stack(nest, target):
+        if _packs_fit(nest, target):
             return nest
     return None
 

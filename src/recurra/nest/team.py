@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.loops import Loop, Nest, scheduled
+from recurra.nest.loops import Nest, restricted, scheduled
 from recurra.nest.problem import ITEM_BYTES
 
 
@@ -41,24 +41,7 @@ def parts(nest: Nest, threads: int) -> list[Part]:
     trips = -(-extent // step)
     each = -(-trips // threads) * step
     starts = range(0, extent, each)
-    return [Part(_restricted(nest, index, min(each, extent - s)), s) for s in starts]
-
-
-def _restricted(nest: Nest, index: str, extent: int) -> Nest:
-    """The same loops over the first `extent` points of an index."""
-    sizes = tuple((i, extent if i == index else n) for i, n in nest.problem.sizes)
-    p = replace(nest.problem, sizes=sizes)
-    compute, write = (_within(order, dict(sizes)) for order in (nest.steps, nest.write_steps))
-    return Nest(p, compute, write, packs=nest.packs)
-
-
-def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[Loop, ...]:
-    loops: list[Loop] = []
-    for index, step in order:
-        step = min(step, left[index])
-        loops.append(Loop(index, *divmod(left[index], step)))
-        left[index] = step
-    return tuple(loops)
+    return [Part(restricted(nest, {index: min(each, extent - s)}), s) for s in starts]
 
 
 def shared(nest: Nest, threads: int) -> Nest | None:
@@ -122,3 +105,7 @@ class Team:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "recurra-nest")
+
+
+if hasattr(os, "register_at_fork"):  # a child has the pools of its parent, and none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)

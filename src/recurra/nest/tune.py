@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,10 +18,11 @@ from tyro.conf import Positional, arg
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents.policy import shipped
+from recurra.nest.check import Examination
 from recurra.nest.einsum import from_sizes
 from recurra.nest.kept import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.measure import Evaluator, Standing, compared, verified
+from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
@@ -31,6 +34,9 @@ from recurra.nest.team import shared
 Tell = Callable[[float, float, int], None]
 
 FINALISTS = 3  # of each search
+TILED, SEARCHED, PACKED = 0.3, 0.6, 0.7  # of the time, until then; the rest is for the finalists
+VERIFIED = 0.5  # of the rest, until then; then they are compared
+LEAST_S = 0.5  # seconds for checking and comparing: less does not tell finalists apart
 
 
 @dataclass(frozen=True)
@@ -89,47 +95,87 @@ def tuned(
     threads: int = 1,
     tell: Tell | None = None,
 ) -> Tuned:
-    """Searches from the untiled and from the standard nest, half of the time each; then measures
-    the best few, and what was there before, again.
+    """Search from the untiled and from the standard nest, try tiles and copies, compare the best.
 
     `beside` are further finalists, by name; so are the best one with inputs packed, where that
-    was faster, and all of them for `threads`.
+    was faster, and all of them for `threads`. `seconds` are for all of that: where they do not
+    suffice, there are fewer finalists, one at least, and fewer rounds of measuring them in turns.
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
     on = on or target()
+    budget = Budget(seconds)
     evaluate = Evaluator(problem, on)
     nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
+    evaluate(nests["standard"])  # what takes far longer than this is not measured to the end
+    nests.update(_tiles(problem, evaluate, lambda: budget.left(TILED) > 0))
+    short = evaluate.best is not None and evaluate.best < LONG  # then a nest takes no time
     results: list[Found] = []
     for start, name in (("untiled", "found"), ("standard", "refined")):
+        begin = start if short or budget.left(SEARCHED) > 0 else "standard"
         result = searched(
             strategy(search),
-            replace(nests[start], packs=()),  # annotations come last
+            replace(nests[begin], packs=()),  # annotations come last
             evaluate,
             actions or Actions(),
-            seconds=seconds / 2,
+            seconds=max(0.0, budget.left(SEARCHED)) / (2 - len(results)),
             seed=seed,
             tell=tell and _later(tell, results),
         )
         results.append(result)
         good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
-        for k, order in enumerate(good[:FINALISTS]):
+        for k, order in enumerate(good[: FINALISTS if begin == start else 0]):
             nests[f"{name} {k + 1}" if k else name] = scheduled(problem, order)
-    others = [nest for nest in tiles(problem, on) if nest.order != nests["standard"].order]
-    for one in sorted(others, key=evaluate)[-FINALISTS:]:
-        nests[f"tile {one.order.split(' | ')[0]}"] = one
-    fastest = max(nests, key=lambda name: evaluate(nests[name]))
-    if (one := packed(nests[fastest], evaluate)) != nests[fastest]:
-        nests["packed"] = one
+    for nest in takewhile(lambda _: short or budget.left(SEARCHED) > 0, (beside or {}).values()):
+        evaluate(nest)
+    known = [name for name, nest in nests.items() if evaluate.knows(nest)] or ["standard"]
+    ranked = sorted(known, key=lambda name: -evaluate(nests[name]))
+    best = packed(nests[ranked[0]], evaluate, lambda: budget.left(PACKED) > 0)
+    if best != nests[ranked[0]]:
+        nests["packed"] = best
+        ranked.insert(0, "packed")
     if threads > 1:
-        teams = {f"{name}, {threads} threads": shared(x, threads) for name, x in nests.items()}
+        teams = {f"{name}, {threads} threads": shared(nests[name], threads) for name in ranked}
         nests.update({name: x for name, x in teams.items() if x is not None})
-    for nest in nests.values():
-        verified(nest, on, threads)
-    standings = compared(list(nests.values()), on, threads=threads)
-    finalists = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
+        ranked = [*(name for name in teams if name in nests), *ranked]
+    oracle = Examination(problem, at_end=True)
+    rest = Budget(max(LEAST_S, budget.left()))
+    finalists = set[str]()
+    for name in ranked:
+        if rest.left(VERIFIED) > 0 or not finalists:
+            verified(nests[name], on, threads, oracle)
+            finalists.add(name)
+    nests = {name: nest for name, nest in nests.items() if name in finalists}
+    standings = compared(
+        list(nests.values()),
+        on,
+        threads=threads,
+        workload=evaluate.workload,
+        more=lambda: rest.left() > 0,
+    )
+    pairs = dict(zip(nests, zip(nests.values(), standings, strict=True), strict=True))
     found, refined = results
-    return Tuned(on, search, found, refined, evaluate.measured, finalists)
+    return Tuned(on, search, found, refined, evaluate.measured, pairs)
+
+
+def _tiles(problem: Problem, evaluate: Evaluator, more: Callable[[], bool]) -> dict[str, Nest]:
+    """Return the fastest few of the cheapest tiles, by name, of those that there is time for."""
+    usual = standard(problem, evaluate.target).order
+    tried = takewhile(lambda _: more(), tiles(problem, evaluate.target))
+    found = [nest for nest in tried if evaluate(nest) and nest.order != usual]
+    best = sorted(found, key=evaluate)[-FINALISTS:]
+    return {f"tile {nest.order.split(' | ')[0]}": nest for nest in best}
+
+
+class Budget:
+    """Seconds of wall clock that may be spent from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.begin = seconds, time.perf_counter()
+
+    def left(self, share: float = 1.0) -> float:
+        """Return what is left of a share of them; negative if more was spent."""
+        return share * self.seconds - (time.perf_counter() - self.begin)
 
 
 def _later(tell: Tell, before: Sequence[Found]) -> Tell:
@@ -154,7 +200,7 @@ class Tune:
     policy: Path | None = None
     """Of `recurra tune train`: its nest is a finalist, too; by default the shipped policy's."""
     seconds: Annotated[float, arg(metavar="S")] = 10.0
-    """How long the search may take."""
+    """How long searching, checking and comparing may take, all in all."""
     actions: Literal["full", "paper"] = "full"
     """Which splits: by 2, 3, 4, 6, 8, 16, 32, or the paper's 4, 8, 16."""
     backend: Literal["avx512", "avx2"] | None = None
@@ -206,9 +252,17 @@ class Tune:
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")
-        kept = self.kept(best) if self.keep else None
+        failed: RecurraError | None = None
+        kept = None
+        try:
+            kept = self.kept(best) if self.keep else None
+        except RecurraError as error:  # what was found is told all the same
+            failed = error
         told = json.dumps({**best.report(), "kept": kept}) if self.json else _told(best)
-        print(told if self.json or not self.keep else f"{told}\n\n{_keeping(kept)}")
+        has_place = self.keep and not self.json and not failed
+        print(f"{told}\n\n{_keeping(kept)}" if has_place else told)
+        if failed:
+            raise failed
         return 0
 
     def kept(self, best: Tuned) -> str | None:

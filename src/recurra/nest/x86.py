@@ -20,6 +20,7 @@ POOL = R11
 COUNTERS = (RAX, RCX, R8, R9, R10, RBX, RBP, R12, R13, R14, R15)
 SAVED = (RBX, RBP, R12, R13, R14, R15)
 SLOT = 64  # bytes of the pool per constant; masks come first
+LINKS = 16  # bytes at the pool's end: addresses of functions of the C library, malloc and free
 
 
 def le32(value: int) -> bytes:
@@ -108,9 +109,9 @@ class Encoder:
 
     def _framed(self, p: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
         saved = [r for r in counters[:deepest] if r in SAVED]
-        counts = 8 * max(0, deepest - len(counters))
-        room = counts + sum(-(-size // SLOT) * SLOT for size in p.buffers)
-        room += SLOT if p.buffers else 0
+        counts = room = 8 * max(0, deepest - len(counters))
+        if p.buffers:  # the address of the scratch area; functions are called on multiples of 16
+            room += 8 + 8 * ((len(saved) + room // 8) % 2)
         entry = b"".join(map(push, saved))
         if p.tensors > len(ARGUMENTS):  # the seventh pointer is above the return address
             entry += b"\x4c\x8b\x94\x24" + le32(8 * (len(saved) + 1))  # mov r10, [rsp + ..]
@@ -118,27 +119,43 @@ class Encoder:
         if room:
             entry += b"\x48\x81\xec" + le32(room)  # sub rsp
             leave = b"\x48\x81\xc4" + le32(room) + leave
-        entry += self._buffers(p, counts)
+        scratch, freed = self._scratch(p, counts) if p.buffers else (b"", b"")
         masks = b"".join(self.mask(k + 1, w) for k, w in enumerate(p.widths))
         # without vzeroupper, SSE code of the caller is slow for a while
-        leave = b"\xc5\xf8\x77" + leave + b"\xc3"
-        size = len(entry) + 7 + len(masks) + len(body) + len(leave)
-        pad = -size % SLOT
-        lea = b"\x4c\x8d\x1d" + le32(size + pad - len(entry) - 7)  # lea r11, [rip + ..]
-        return entry + lea + masks + body + leave + b"\xcc" * pad + self._pool(p)
+        leave = b"\xc5\xf8\x77" + freed + leave + b"\xc3"
+        inside = scratch + masks + body + leave
+        pad = -(len(entry) + 7 + len(inside)) % SLOT
+        lea = b"\x4c\x8d\x1d" + le32(len(inside) + pad)  # lea r11, [rip + ..]
+        return entry + lea + inside + b"\xcc" * pad + self._pool(p)
 
-    def _buffers(self, p: Program, start: int) -> bytes:
-        """lea r, [rsp + ..]; and r, -64"""
-        code = b""
-        for r, size in zip(POINTERS[p.tensors :], p.buffers, strict=False):
-            code += bytes((0x48 | r >> 3 << 2, 0x8D, 0x84 | (r & 7) << 3, 0x24))
-            code += le32(start + SLOT - 1) + bytes((0x48 | r >> 3, 0x83, 0xE0 | r & 7, -SLOT & 255))
-            start += -(-size // SLOT) * SLOT
-        return code
+    def _scratch(self, p: Program, at: int) -> tuple[bytes, bytes]:
+        """Code at entry that allocates the buffers in one piece, and at exit that frees it.
+
+        The piece's address is kept at [rsp + at]. Stacks of threads may be too small for buffers.
+        """
+        allocate = self.slot(len(p.pool))
+        kept = [*POINTERS[: p.tensors], POOL]
+        kept += kept[-1:] * (len(kept) % 2)
+        sizes = [-(-size // SLOT) * SLOT for size in p.buffers]
+        code = b"".join(map(push, kept))
+        code += b"\xbf" + le32(sum(sizes) + SLOT)  # mov edi, ..
+        code += b"\x41\xff\x93" + le32(allocate)  # call [r11 + ..]
+        code += b"".join(map(pop, reversed(kept)))
+        code += b"\x48\x85\xc0\x75\x02\x0f\x0b"  # test rax, rax; jnz; ud2: there is no memory
+        code += b"\x48\x89\x84\x24" + le32(at)  # mov [rsp + at], rax
+        start = SLOT - 1
+        for r, size in zip(POINTERS[p.tensors :], sizes, strict=False):
+            code += bytes((0x48 | r >> 3 << 2, 0x8D, 0x80 | (r & 7) << 3)) + le32(start)  # lea
+            code += bytes((0x48 | r >> 3, 0x83, 0xE0 | r & 7, -SLOT & 255))  # and r, -64
+            start += size
+        freed = b"\x48\x8b\xbc\x24" + le32(at)  # mov rdi, [rsp + at]
+        return code, freed + b"\x41\xff\x93" + le32(allocate + 8)
 
     def _pool(self, p: Program) -> bytes:
+        """Masks, constants, and room for the addresses that `linked` fills in."""
         masks = b"".join(self.mask_constant(w) for w in p.widths).ljust(SLOT * MASKS, b"\0")
-        return masks + b"".join(c.lanes(p.dtype, p.lanes).ljust(SLOT, b"\0") for c in p.pool)
+        constants = b"".join(c.lanes(p.dtype, p.lanes).ljust(SLOT, b"\0") for c in p.pool)
+        return masks + constants + bytes(LINKS if p.buffers else 0)
 
     def slot(self, number: int) -> int:
         """Where a constant is, from the pool's pointer."""

@@ -16,7 +16,7 @@ from recurra.program.swapped import Paged
 from recurra.program.walk import State, Walk
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Backend, Mesh
+    from recurra.program.backend_protocol import Backend, Mesh
 
 
 def called(

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
-from recurra.cost.target import Target
 from recurra.errors import RecurraError
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
-from recurra.memory.plan import Plan
 from recurra.memory.store import Store, store_key
+from recurra.program.backend_protocol import Backend, Mesh
 from recurra.program.called import called
 from recurra.program.given import Given, as_written, inputs_read
-from recurra.program.lower import Program
-from recurra.program.machine import Machine
+from recurra.program.host_program import Program
 from recurra.program.placed import placed
 from recurra.program.region import Region
 from recurra.program.sampled import sampling
@@ -30,100 +28,8 @@ from recurra.program.swapped import Mover, Paged
 from recurra.program.walk import Walk, blank
 from recurra.schedule.tree import Loop, is_constant
 
-Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
 Function = Callable[..., Any]
 Wrap = Callable[[str, Function], Function]  # of a launch or a host call, by its name
-
-
-class Backend(Protocol):
-    """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
-
-    name: str
-    machine: Machine
-
-    @property
-    def target(self) -> Target:
-        """What it is, as choices by cost see it."""
-        ...
-
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
-        ...
-
-    def reading(self, read: Reading) -> Callable[..., list[Any]]:
-        """f(times, *stores): what `read` reads on the machine that sees the stores soonest.
-
-        Where they lie in the host's memory that takes no launch, which would be behind others.
-        """
-        ...
-
-    def array(self, x: Any) -> Any:
-        """An array of this backend, in memory of its own."""
-        ...
-
-    def made(self, x: np.ndarray) -> Any:
-        """An array of this backend, of one that nobody else will ask for."""
-        ...
-
-    def lent(self, x: np.ndarray) -> Any:
-        """The same for launches that only read it: where it lies, if they can read it there."""
-        ...
-
-    def given(self, x: np.ndarray) -> Any:
-        """What regions take of an array that a host call made, in memory of its own."""
-        ...
-
-    def wait(self, x: Any) -> Any:
-        """What a launch gave, when it is there."""
-        ...
-
-    def settle(self) -> None:
-        """Return when all launches so far have ended, whoever has their results."""
-        ...
-
-    def borrow(self, x: Any) -> Any:
-        """An array of this backend in the memory of a foreign one (DLPack); never written to."""
-        ...
-
-    def seen(self, x: Any) -> np.ndarray:
-        """An array in the host's memory, lent for so long that a launch may still destroy it."""
-        ...
-
-    def aside(self, x: Any) -> Any:
-        """A copy of an array in the host's memory, where the device's copy engine reaches it."""
-        ...
-
-    def back(self, x: Any) -> Any:
-        """An array of this backend, of a copy that was put aside."""
-        ...
-
-    def numpy(self, x: Any) -> Any:
-        """A NumPy array that later launches leave alone."""
-        ...
-
-    def result(self, x: Any) -> Any:
-        """A NumPy array, of one that no launch is given again."""
-        ...
-
-
-class Mesh(Backend, Protocol):
-    """A backend on several workers: every array of it is [workers, *as one worker has it]."""
-
-    def array(self, x: Any) -> Any:
-        """The same array for every worker."""
-        ...
-
-    def spread(self, parts: Sequence[Any]) -> Any:
-        """An array for each worker."""
-        ...
-
-    def parts(self, x: Any) -> Iterable[Any]:
-        """What each worker has of an array."""
-        ...
-
-    def copy(self, x: Any) -> Any:
-        """An array of the mesh, in memory of its own."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -212,14 +118,16 @@ class Execution:
         inputs: Mapping[str, Any] | None = None,
         resume: Resume | None = None,
         native: bool = False,
+        watched: bool = True,
     ) -> Generator[Step, None, dict[str, Any]]:
         """What every launch of the outermost loop made, as it is made; returns all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
         variables) as a Step gave them: the main loop goes on from there. `native` outputs are
-        arrays of the backend, where they lie. However it is left, no launch is in flight then.
+        arrays of the backend, where they lie. Steps that nobody watches show no outputs but those
+        that leave with every launch. However it is left, no launch is in flight then.
         """
-        run = _Run(self, inputs or {}, resume, seed)
+        run = _Run(self, inputs or {}, resume, seed, watched)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
         self.mover = run.mover
         try:
@@ -237,12 +145,17 @@ class _Run:
     """The state of one run, as the generated host code sees it."""
 
     def __init__(
-        self, execution: Execution, inputs: Mapping[str, Any], resume: Resume | None, seed: int
+        self,
+        execution: Execution,
+        inputs: Mapping[str, Any],
+        resume: Resume | None,
+        seed: int,
+        watched: bool,
     ):
         self.backend, self.plan = execution.backend, execution.program.plan
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
-        self.around, self.seed = execution.around, seed
+        self.around, self.seed, self.watched = execution.around, seed, watched
         missing = inputs_read(self.plan) - inputs.keys()
         if missing:
             raise RecurraError(
@@ -366,7 +279,7 @@ class _Run:
                 made[name] = new_points(name)
                 seen[name] = self.piece(name, array, axis, made[name])
                 self.pieces[name].append(seen[name])
-            elif [a.dim for a in store.kept] == [dim] and not store.type.shape:
+            elif self.watched and [a.dim for a in store.kept] == [dim] and not store.type.shape:
                 made[name] = at = new_points(name)
                 first = store.kept[0].lo
                 new = slice(at.start - first, at.stop - first)
@@ -427,7 +340,7 @@ class _Run:
                 array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=axis)
                 array = xp.asarray(array) if native else array
             else:
-                array = stores[name]
+                array = self.backend.wait(stores[name])
                 array = self.joined(name, array, xp) if native else self.result(name, array)
                 lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads

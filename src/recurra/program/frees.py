@@ -10,7 +10,7 @@ from typing import Literal
 from recurra.cost.thresholds import MIN_FREED_BYTES
 from recurra.ir.types import Tuple
 from recurra.program.ended import Kept
-from recurra.program.lower import ChunkLoop, Launch, Program
+from recurra.program.host_program import ChunkLoop, Launch, Program
 from recurra.program.region import Region
 
 Thing = tuple[Literal["variable", "store"], str]

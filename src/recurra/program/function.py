@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
@@ -46,6 +47,12 @@ def function(
     A region that asks where rows end gives that ahead of all. `here` is asked, with every launch,
     which worker runs it and how workers join.
     """
+    if r.local:
+
+        def given_all(r: Region) -> Callable[..., tuple[Any, ...]]:
+            return function(plan, r, machine, walker, here)
+
+        return with_local_stores(plan, r, given_all, lambda s: zeros(plan, s, machine))
     walk, ints, names = walker(plan, machine), times(r), (*r.held, *r.carried)
     stores = (*r.stores, *r.reads)
 
@@ -53,7 +60,6 @@ def function(
         at, arrays = given[len(r.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
-        state.stores |= {s: zeros(plan, plan.stores[s], machine) for s in r.local}
         state.env = {"seed": seed, **here()}
         state.clocks = tuple(zip(r.around, given[: len(r.around)], strict=True))
         if r.chunk is not None:
@@ -68,6 +74,25 @@ def function(
                 walk.tail(r.ends[0], r.tail, r.active, state)
         known = [state.ends[e] for e in r.ends if r.asks]
         return (*known, *(state.vals[v] for v in r.gives), *(state.stores[s] for s in r.stores))
+
+    run.__name__ = r.name
+    return run
+
+
+def with_local_stores(
+    plan: Plan,
+    r: Region,
+    compiled: Callable[[Region], Callable[..., tuple[Any, ...]]],
+    make: Callable[[Store], Any],
+) -> Callable[..., tuple[Any, ...]]:
+    """A region that makes the stores that it has for itself, of one that is given all of them."""
+    code = compiled(replace(r, stores=(*r.stores, *r.local), local=()))
+    local = [plan.stores[s] for s in r.local]
+    before_reads = 1 + times(r) + len(r.held) + len(r.carried) + len(r.stores)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        mine = map(make, local)
+        return code(*given[:before_reads], *mine, *given[before_reads:])[: -len(local)]
 
     run.__name__ = r.name
     return run

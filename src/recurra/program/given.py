@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from recurra.ops.source import Input
 from recurra.program.shards import Shards
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Backend
+    from recurra.program.backend_protocol import Backend
 
 
 def source(plan: Plan, name: str) -> str:
@@ -80,8 +81,9 @@ class Given:
         """Has the array the layout of the store, and its element type, and can it be lent?"""
         kept = tuple(a.dim for a in store.kept)
         same = tuple(given.shape) == store.shape(self.plan.sizes)
-        dtype = str(given.dtype).rpartition(".")[2]
-        fits = same and dtype == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+        fits = (
+            same and _name(given.dtype) == NUMPY_NAME[store.type.dtype] and kept == self.dims(store)
+        )
         return fits and row_by_row(given)
 
     def dims(self, store: Store) -> tuple[str, ...]:
@@ -119,10 +121,12 @@ class Given:
 def as_stored(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
     """An array [*dims, *shape] with the dims that its store keeps, in the order of that."""
     kept = [a.dim for a in store.kept]
+    if list(domain.dims) == kept:
+        return array
     array = array[tuple(slice(None) if d in kept else 0 for d in domain.dims)]
     dims = [d for d in domain.dims if d in kept]
     order = (*map(dims.index, kept), *range(len(kept), array.ndim))
-    return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
+    return array if dims == kept else xp.permute_dims(array, order)
 
 
 def as_written(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
@@ -138,7 +142,7 @@ def in_place(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
     Raises ShapeError where its type cannot hold a value.
     """
     plain = _detached(given)
-    its = str(getattr(plain, "dtype", "")).rpartition(".")[2]
+    its = _name(getattr(plain, "dtype", ""))
     if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
         return plain
     return np.asarray(numbers(plain, name, dtype, loc), order="C")
@@ -148,6 +152,12 @@ def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
     """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
     return fitted(_detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
+
+
+@cache
+def _name(dtype: Any) -> str:
+    """What NumPy calls an element type of any library."""
+    return str(dtype).rpartition(".")[2]
 
 
 def _detached(given: Any) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 
 from recurra.cost.prices import PRICES, Prices
 from recurra.memory.plan import Plan
-from recurra.program.execute import Backend, Execution
+from recurra.program.backend_protocol import Backend
+from recurra.program.execute import Execution
 from recurra.program.launch import items_ns
 from recurra.program.lower import lower
 from recurra.program.region import Region

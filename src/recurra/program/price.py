@@ -12,8 +12,8 @@ from recurra.cost.prices import Prices
 from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
 from recurra.ops.samples import Samples
+from recurra.program.host_program import ChunkLoop, HostItem, HostLoop, Launch, Program
 from recurra.program.launch import items_ns
-from recurra.program.lower import ChunkLoop, HostItem, HostLoop, Launch, Program
 from recurra.program.region import Region
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
+from recurra.ir.types import NUMPY_NAME
 from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.ops.source import Input
 from recurra.program.function import zeros
-from recurra.program.given import as_stored, as_written, source
+from recurra.program.given import as_stored, as_written
+from recurra.program.host_program import ChunkLoop, Launch, Program
 from recurra.program.launch import items_ns
-from recurra.program.lower import ChunkLoop, Launch, Program
 from recurra.program.machine import Machine
 from recurra.program.region import Region, needed, region
 
@@ -55,13 +56,10 @@ def single_launch(
 ) -> WholeProgram:
     """The function; `launch` runs the region, which is all of the program."""
     names = (*r.stores, *r.reads)
+    begin = {n: initial(plan, s, machine) for n, s in plan.stores.items() if n in names or s.output}
 
     def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
-        stores = {
-            n: initial(plan, s, inputs, machine)
-            for n, s in plan.stores.items()
-            if n in names or s.output
-        }
+        stores = {n: make(inputs) for n, make in begin.items()}
         made = launch(seed, *(stores[n] for n in names))
         stores |= zip(r.stores, made, strict=True)
         return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
@@ -69,22 +67,29 @@ def single_launch(
     return run
 
 
-def initial(plan: Plan, store: Store, inputs: Arrays, machine: Machine) -> Any:
+def initial(plan: Plan, store: Store, machine: Machine) -> Callable[[Arrays], Any]:
     """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
+    shape, xp = store.shape(plan.sizes), machine.xp
     if not store.given:
-        return zeros(plan, store, machine)
+        return lambda _: xp.zeros(shape, dtype=NUMPY_NAME[store.type.dtype])
     node = plan.graph[store.name]
-    assert isinstance(node.op, Input)
-    name = source(plan, store.name)
-    array = node.op.given(node, plan.sizes, {name: inputs[name]})
-    array = as_stored(node.domain, store, array, machine.xp)
-    if tuple(array.shape) == store.shape(plan.sizes):
-        return array
-    return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)  # padded reads
+    op = node.op
+    assert isinstance(op, Input)
+
+    def taken(inputs: Arrays) -> Any:
+        array = as_stored(node.domain, store, op.given(node, plan.sizes, inputs), xp)
+        if tuple(array.shape) == shape:
+            return array
+        # there is room for padded reads
+        return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)
+
+    return taken
 
 
 def output_of(plan: Plan, name: str, array: Any, xp: Any) -> Any:
     """An output [*dims, *shape] of its store, less the room for padded reads."""
     store, domain = plan.stores[name], plan.graph[name].domain
-    array = array[tuple(slice(0, domain[a.dim].size(plan.sizes)) for a in store.kept)]
+    lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)
+    if tuple(array.shape[: len(lengths)]) != lengths:
+        array = array[tuple(slice(0, n) for n in lengths)]
     return as_written(domain, store, array, xp)

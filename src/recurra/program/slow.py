@@ -20,7 +20,7 @@ from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Backend
+    from recurra.program.backend_protocol import Backend
 
 
 class Slow(Protocol):

@@ -19,7 +19,7 @@ from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
 from recurra.memory.store import store_key
 from recurra.program.ended import Kept
 from recurra.program.frees import frees
-from recurra.program.lower import (
+from recurra.program.host_program import (
     ChunkLoop,
     HostCall,
     HostEnd,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.host_program import ChunkLoop, HostLoop, Program
 from recurra.program.steps import members
 
 

@@ -26,8 +26,8 @@ from recurra.memory.swap import Swap
 from recurra.program.slow import Disk, Filed, Host, Slow
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Backend
-    from recurra.program.lower import Program
+    from recurra.program.backend_protocol import Backend
+    from recurra.program.host_program import Program
 
 
 def swapped(program: Program) -> str:

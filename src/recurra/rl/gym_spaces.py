@@ -37,14 +37,24 @@ class Part:
     type: Type
 
     @cached_property
+    def start(self) -> Any:
+        """What the environment counts from, where the program counts from 0."""
+        return self.space.start if isinstance(self.space, (Discrete, MultiDiscrete)) else 0
+
+    @cached_property
+    def starts(self) -> bool:
+        """Does it count from elsewhere?"""
+        return bool(np.any(self.start))
+
+    @cached_property
     def observation_name(self) -> str:
         """What an error calls its values."""
         return f"an observation of {self.space}"
 
     def show(self, raw: Array) -> Array:
         """Values of the environment as the program sees them."""
-        if isinstance(self.space, (Discrete, MultiDiscrete)):
-            raw = raw - self.space.start
+        if self.starts:
+            raw = raw - self.start
         if isinstance(self.space, Discrete):
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
         hint = "scale it in a wrapper"
@@ -52,9 +62,8 @@ class Part:
 
     def give(self, action: Array) -> Array:
         """Values of the program as the environment takes them."""
-        if isinstance(self.space, (Discrete, MultiDiscrete)):
-            action = action + self.space.start
-        return action.astype(self.space.dtype)
+        action = action.astype(self.space.dtype)
+        return action + self.start if self.starts else action
 
     @property
     def told(self) -> dict[str, Any]:

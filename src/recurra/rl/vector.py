@@ -15,7 +15,7 @@ import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -91,8 +91,7 @@ class PoolSpec(Spec):
         return env, env.reset()[0]
 
 
-@dataclass(frozen=True)
-class Stepped:
+class Stepped(NamedTuple):
     """A step of all rows: arrays [B, ..] as the environment has them.
 
     `o` is what the next action is chosen from, `final` where this one led to: they differ in rows

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.program.execute import Reading
+from recurra.program.backend_protocol import Reading
 from recurra.window import Executor, Segment
 
 

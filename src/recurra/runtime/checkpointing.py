@@ -37,7 +37,7 @@ from recurra.lang.effects import Checkpoint, Export, Part
 from recurra.memory.store import store_key
 from recurra.ops.control import Call, Merge
 from recurra.program.execute import Resume, Step
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.report import atomic, checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash

@@ -20,9 +20,9 @@ from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.lang.effects import Checkpoint, Export
 from recurra.lang.tracer import Tracer
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 from recurra.program.given import inputs_read
-from recurra.program.lower import ChunkLoop, HostLoop, Program
+from recurra.program.host_program import ChunkLoop, HostLoop, Program
 from recurra.program.single_launch import as_single_launch
 from recurra.rewrite.granularity import restored
 from recurra.runtime.checkpointing import launch_size

@@ -75,7 +75,7 @@ def _expect_array(wanted: ProgramInput, given: Any) -> None:
     Those that are read are made numbers of their type where the program takes them.
     """
     plain = given if hasattr(given, "shape") else np.asarray(given)
-    strange = getattr(plain, "dtype", None) is not None and str(plain.dtype)[:2] == "<U"
+    strange = getattr(getattr(plain, "dtype", None), "kind", "") == "U"
     if strange or tuple(plain.shape) != wanted.shape:
         have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"
         raise ShapeError(

@@ -22,6 +22,7 @@ from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, Launches
 from recurra.runtime.inputs import expect_inputs, with_blanks
+from recurra.runtime.overlap import overlapping
 from recurra.runtime.single_run import SingleRun
 
 if TYPE_CHECKING:
@@ -115,8 +116,12 @@ class Runner:
         """How the launches of one run are made: as they are, or through a window."""
         expect_inputs(self.compilation.inputs, request.inputs)
         expect_seed(request.seed)
-        if request.window is None:
+        if request.window is None and self.compilation.check:  # one launch after the other
             yield Launches(self.execution)
+            return
+        if request.window is None:
+            with overlapping(self.execution) as execution:
+                yield Launches(execution)
             return
         if self.compilation.check:
             raise RecurraError(
@@ -151,7 +156,10 @@ class Runner:
             names = {c.outputs[o]: name for name, o in c.written.logs.items()}
             watch = Check(c.compiled.program, names, seed, inputs, resume)
             execution = watch.recorded(execution)
-        steps = execution.steps(seed, inputs=inputs, resume=resume, native=request.native)
+        seen = request.on_step is not None or watch is not None or bool(c.written.checks)
+        steps = execution.steps(
+            seed, inputs=inputs, resume=resume, native=request.native, watched=seen
+        )
         with Behind() as behind:
             while isinstance(made := self.launch(steps), Step):
                 if request.on_step is not None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from recurra.compiler.options import expect_seed
 from recurra.memory.plan import Plan
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 from recurra.program.given import in_place
-from recurra.program.lower import Program
+from recurra.program.host_program import Program
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram, output_of
 from recurra.runtime.compilation import Compilation
@@ -65,10 +65,42 @@ class SingleRun:
         return self.backend.compile_whole(self.program.plan, replace(region, name=name), finish)
 
     def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
-        """Every named tensor, [*dims of its domain, *shape]."""
-        c, plan = self.compilation, self.program.plan
-        made = {n: output_of(plan, n, x, xp) for n, x in stores.items()}
-        return tuple(c.arrange(o, made[c.outputs[o]], xp) for o in c.named.values())
+        """Every named tensor, [*dims of its domain, *shape]; what the caller gave stays his."""
+        given = {n for n in self.outputs if self.program.plan.stores[n].given}
+        own = {n: xp.asarray(x, copy=True) if n in given else x for n, x in stores.items()}
+        return self.arranged(own, xp)
+
+    def arranged(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+        """Every named tensor, of the stores of outputs."""
+        return tuple(
+            stores[n] if same else self.as_named(o, stores, xp) for o, n, same in self.named
+        )
+
+    def as_named(self, output: str, stores: Mapping[str, Any], xp: Any) -> Any:
+        """An output as the user wrote it, of the store of its equation."""
+        name = self.compilation.outputs[output]
+        made = output_of(self.program.plan, name, stores[name], xp)
+        return self.compilation.arrange(output, made, xp)
+
+    @cached_property
+    def named(self) -> tuple[tuple[str, str, bool], ...]:
+        """Every named tensor's output, its equation, and whether its store is what the user
+        wrote."""
+        plan, out = self.program.plan, list[tuple[str, str, bool]]()
+        for o in self.compilation.named.values():
+            store = plan.stores[n := self.compilation.outputs[o]]
+            like = np.broadcast_to(np.zeros(()), store.shape(plan.sizes))
+            out.append((o, n, self.as_named(o, {n: like}, np) is like))
+        return tuple(out)
+
+    def on_host(self, made: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        """Every named tensor, of the stores of outputs, as NumPy arrays of the caller's own."""
+        backend, stores = self.backend, self.program.plan.stores
+        own = {
+            n: backend.numpy(x) if stores[n].given else backend.result(x)
+            for n, x in zip(self.outputs, made, strict=True)
+        }
+        return self.arranged(own, np)
 
     def in_place(self, x: ProgramInput, request: RunRequest) -> Any:
         """An input as it was given, or in the type that it has in the program."""
@@ -87,8 +119,7 @@ class SingleRun:
             backend.settle()
             raise
         if not request.native:
-            copies = dict(zip(self.outputs, map(backend.result, made), strict=True))
-            made = self.results(copies, np)
+            made = self.on_host(made)
         ms = (time.perf_counter() - since) * 1e3
         c.compiled.stages.tell("launches", f"all of the program: {ms:.1f} ms")
         return dict(zip(c.named, made, strict=True))

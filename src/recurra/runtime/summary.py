@@ -14,7 +14,7 @@ from recurra.ir.graph import Graph
 from recurra.memory.allocate import Arena, Solve, allocate
 from recurra.memory.peak import KINDS, Peak
 from recurra.memory.store import Axis
-from recurra.program.execute import Backend
+from recurra.program.backend_protocol import Backend
 from recurra.program.source import source
 from recurra.program.steps import members, times
 from recurra.runtime.compilation import Compilation

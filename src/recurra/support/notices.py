@@ -42,12 +42,17 @@ def told_if_long(what: str) -> Generator[None]:
 
 
 def _tell(what: str) -> None:
-    out = sys.stderr
-    if out is not None and (_asked or out.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
-        print(f"recurra: {what}", file=out, flush=True)
+    if _asked or (sys.stderr is not None and sys.stderr.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
+        tell(what)
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, if there is one."""
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        print(f"recurra: {line}", file=sys.stderr, flush=True)
 
 
 @cache
 def tell_once(line: str) -> None:
     """Print a line on standard error, the first time that it is told."""
-    print(f"recurra: {line}", file=sys.stderr)
+    tell(line)

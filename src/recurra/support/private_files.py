@@ -44,6 +44,16 @@ def user_cache_folder() -> Path:
         ) from None
 
 
+def cache_folder() -> Path:
+    """Return the folder that caches of ours are below, in `recurra`: $RECURRA_CACHE, or the user's.
+
+    RECURRA_CACHE=0 says of programs alone that they are not kept. Raises RecurraError if there is
+    no such variable and the user has no home.
+    """
+    given = os.environ.get("RECURRA_CACHE", "")
+    return Path(given) if given not in ("", "0") else user_cache_folder()
+
+
 def make_folder(folder: Path, given: Path) -> None:
     """Make a private folder, and those between it and `given`.
 

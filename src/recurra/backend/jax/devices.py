@@ -10,12 +10,28 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.xla_bridge import backends_are_initialized
 
 from recurra.errors import RecurraError, here
+
+ASYNC = "jax_cpu_enable_async_dispatch"
+
+
+@cache
+def ends_at_return() -> bool:
+    """Has a launch on the CPU ended when it returns? It has, if JAX has made nothing before.
+
+    Else JAX gives each to another thread and wakes this one, which takes as long as some small
+    networks.
+    """
+    if not backends_are_initialized():
+        jax.config.update(ASYNC, False)
+    return not jax.config.values[ASYNC]
 
 
 def devices() -> list[Any]:
     """Return the devices of JAX. Raises RecurraError if it finds none."""
+    ends_at_return()
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter where a plugin is not installed

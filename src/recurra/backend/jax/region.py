@@ -15,7 +15,7 @@ from jax import lax
 
 from recurra import processor
 from recurra.backend.jax.attention import attention
-from recurra.backend.jax.devices import devices, settle, settle_at_exit
+from recurra.backend.jax.devices import devices, ends_at_return, settle, settle_at_exit
 from recurra.backend.jax.names import Names
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.region_cache import RegionCache
@@ -33,7 +33,7 @@ from recurra.ir.types import Tuple, is_wide
 from recurra.memory.plan import Plan
 from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
-from recurra.program.execute import Reading
+from recurra.program.backend_protocol import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.given import row_by_row
 from recurra.program.machine import Until
@@ -160,6 +160,11 @@ class JaxBackend:
     name = "jax"
 
     donates = True
+
+    @property
+    def ends_at_return(self) -> bool:
+        """Has a launch ended when it returns, so that it needs a thread to run beside a call?"""
+        return ends_at_return() and devices()[0].platform == "cpu"
 
     def __init__(self, pinned: bool | None = None) -> None:
         """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""

@@ -39,9 +39,11 @@ class Names:
         less, read = self.points.get(x.name, (None, None))
         return read() if read is not None and less == tuple(shape) else np.reshape(x, shape)  # pyright: ignore
 
-    def asarray(self, x: Any, dtype: Any = None) -> Any:
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
         if not isinstance(x, (StandIn, Count)):
-            return np.asarray(x, dtype=dtype)
+            return np.asarray(x, dtype=dtype, copy=copy)
+        if copy and isinstance(x, StandIn):
+            return self.writer.called(f"{x.name}.copy", np.ndarray.copy, (), {}, x)
         if dtype is not None:
             dtype = np.dtype(dtype)
         if isinstance(x, StandIn) and isinstance(x.like, np.ndarray):

@@ -10,17 +10,25 @@
 What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
 run time (times, ends of rows) are `Count`s. An operator that wants numbers of an array is called as
 it is. The calls are those that the walk would make, so that the answer is the same to the last bit.
+
+A program that is one region is such a function of its seed and inputs:
+
+    def program(seed, inputs):
+        x = inputs["x"]
+        h_store = np.zeros((40, 2), np.float32)
+        ..
+        return (h_store,)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from recurra.backend.count import ANY
-from recurra.backend.numpy_source.code import text_of
+from recurra.backend.numpy_source.code import Line, text_of
 from recurra.backend.numpy_source.machine import WritingMachine
 from recurra.backend.numpy_source.stand_in import StandIn
 from recurra.backend.numpy_source.writer import Writer, in_tuple
@@ -28,6 +36,7 @@ from recurra.memory.plan import Plan
 from recurra.program.ended import endings
 from recurra.program.function import arguments, function
 from recurra.program.region import Region
+from recurra.program.single_launch import Finish, WholeProgram, single_launch
 from recurra.program.walk import State, Walk
 from recurra.schedule.tree import Loop
 
@@ -59,9 +68,30 @@ def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     made = function(plan, region, machine, WritingWalk)(
         StandIn(w, seed, _empty((), "uint32")), *given
     )
+    return finished(w, f"def {region.name}({', '.join(takes)}):", made), w.scope
+
+
+def written_whole(
+    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The source of a program that is one region, for inputs like these, and what it calls."""
+    w = Writer()
+    machine = WritingMachine(w, plan)
+    seed, dictionary = w.named("seed"), w.named("inputs")
+    given = dict[str, StandIn]()
+    for name, x in inputs.items():
+        given[name] = StandIn(w, w.named(name), _empty(x.shape, x.dtype))
+        w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
+    launch = function(plan, region, machine, WritingWalk)
+    whole = single_launch(plan, region, launch, machine, finish)
+    made = whole(StandIn(w, seed, _empty((), "uint32")), given)
+    return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
+
+
+def finished(w: Writer, head: str, made: tuple[Any, ...]) -> str:
+    """The function's text: its lines, and what it gives."""
     gives = ", ".join(map(w.owned, made))
-    head = f"def {region.name}({', '.join(takes)}):"
-    return text_of(head, w.items, in_tuple(gives, len(made))), w.scope
+    return text_of(head, w.items, in_tuple(gives, len(made)))
 
 
 class WritingWalk(Walk):
@@ -77,13 +107,24 @@ class WritingWalk(Walk):
             super().run(loop, lo, hi, active, state)
 
 
-def _empty(shape: tuple[int, ...], dtype: str) -> Any:
+def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
     """The function that the source of a region defines."""
-    text, scope = written(plan, region)
-    scope: dict[str, Any] = {"np": np, **scope}
+    return defined(region, *written(plan, region))
+
+
+def compiled_whole(
+    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+) -> WholeProgram:
+    """The function that the source of a program of one region defines."""
+    return defined(region, *written_whole(plan, region, finish, inputs))
+
+
+def defined(region: Region, text: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function of a source, with the names that it finds in its scope."""
+    scope = {"np": np, **scope}
     exec(compile(text, f"<recurra {region.name}>", "exec"), scope)
     return scope[region.name]

@@ -47,8 +47,8 @@ class Recorded(Names):
             return chosen
         return super().where(c, a, b)
 
-    def asarray(self, x: Any, dtype: Any = None) -> Tensor:
-        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype)
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype, copy)
 
     def constant(self, x: np.ndarray) -> Tensor:
         with self.recorder.silent():

@@ -7,6 +7,7 @@ xor are the same bits; a shift to the right fills with zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
+@cache
 def dtype_of(name: Any) -> torch.dtype:
     """The dtype that holds numbers of a NumPy dtype, or of its name."""
     return name if isinstance(name, torch.dtype) else DTYPES[np.dtype(name).name]
@@ -46,8 +48,10 @@ class Names:
 
     # ---- making
 
-    def asarray(self, x: Any, dtype: Any = None) -> Tensor:
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
         to = None if dtype is None else dtype_of(dtype)
+        if copy and isinstance(x, Tensor):
+            return x.to(to or x.dtype, copy=True)
         if isinstance(x, Tensor):
             return x if to is None or x.dtype == to else x.to(to)
         if isinstance(x, np.ndarray):
@@ -68,7 +72,7 @@ class Names:
         return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Tensor:
-        return self.full(shape, 0, dtype)
+        return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
 
     def zeros_like(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)

@@ -35,11 +35,12 @@ from recurra.ir.types import Type
 from recurra.lang.until import NEVER
 from recurra.memory.plan import Plan
 from recurra.ops.control import Foreign
+from recurra.program.backend_protocol import Reading
 from recurra.program.ended import endings
-from recurra.program.execute import Reading
-from recurra.program.function import arguments, function, times
+from recurra.program.function import arguments, function, times, with_local_stores, zeros
 from recurra.program.placed import View
 from recurra.program.region import Region
+from recurra.program.single_launch import Finish, WholeProgram, single_launch
 from recurra.program.steps import few
 from recurra.support.notices import told_if_long
 
@@ -80,6 +81,13 @@ class TorchBackend:
         )
 
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        if not region.local:
+            return self.coded(plan, region)
+        code = partial(self.coded, plan)
+        return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
+
+    def coded(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """The code of a region that is given all of its stores."""
         for s in region.active:
             type_ = plan.statements[s].type
             if isinstance(type_, Type) and type_.dtype == "u32":
@@ -105,6 +113,13 @@ class TorchBackend:
                 return run(*given)
 
         return launch
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        run = single_launch(plan, region, self.compile(plan, region), self.machine, finish)
+        return lambda seed, inputs: run(self.array(seed), inputs)
+
+    def argument(self, x: Any) -> Tensor:
+        return x if isinstance(x, Tensor) and x.device.type == self.device else self.borrow(x)
 
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines."""

@@ -43,7 +43,7 @@ class Run:
     seed: int = 0
     """Of all random numbers."""
     engine: Which = "auto"
-    """auto: the native one where it is built."""
+    """auto: the native one where it can be built."""
     rounds: int = 5
     """How often the step is run; times are medians."""
     costs: Literal["sums", "tables", "mixed"] = "sums"

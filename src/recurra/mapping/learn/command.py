@@ -53,7 +53,7 @@ class Train:
     fast_size: str | None = None
     """Fast memory, say 128MiB."""
     engine: Which = "auto"
-    """auto: the native one where it is built."""
+    """auto: the native one where it can be built."""
     folder: Path = Path("runs/mapping")
     """Where checkpoint, curve and answer are kept."""
     resume: bool = False

@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
+from recurra.nest import kept
 from recurra.nest.actions import Actions
+from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import Problem
 from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import Target, target
 from recurra.support import safetensors_file
 
+SMALL = from_sizes("mk,kn->mn", (8, 8, 8))
 Weights = Mapping[str, NDArray[np.float32]]
 """W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""
 
@@ -87,24 +90,33 @@ class Policy:
 
 
 def load(path: Path) -> Policy:
-    """A policy that was saved; raises RecurraError where the file is none."""
+    """Return a policy that was saved; raises RecurraError where the file is none."""
     try:
         weights, words = safetensors_file.read(path)
         given: dict[str, Any] = json.loads(words["actions"])
         about: dict[str, Any] = json.loads(words.get("about", "{}"))
-    except RecurraError as error:
-        raise RecurraError(f"{path} is no policy", facts=error.facts) from None
-    except KeyError as error:
-        raise RecurraError(f"{path} is no policy", facts=f"it says nothing of {error}") from None
-    given["factors"] = tuple(given["factors"])
-    actions = Actions(**given)
-    inputs = actions.max_loops * WIDTH + 1
-    if weights["W0"].shape[0] != inputs or weights["Wa"].shape[1] != len(actions.names):
+        given["factors"] = tuple(given["factors"])
+        actions = Actions(**given)
+        inputs, names = actions.max_loops * WIDTH + 1, actions.names
+        policy = Policy(weights, actions, about)
+        fits = len(weights["W0"]) == inputs and weights["Wa"].shape[1] == len(names)
+        if fits:  # whatever else is wrong shows in its first steps
+            values = policy.values(np.zeros((1, inputs), np.float32))
+            if values.shape != (1, len(names)) or not all(
+                np.isfinite(array).all() for array in weights.values()
+            ):
+                raise ValueError("its weights give no values")
+            policy.path(SMALL, most=2)
+    except Exception as error:
+        facts = f"it says nothing of {error}" if isinstance(error, KeyError) else str(error)
+        facts = error.facts if isinstance(error, RecurraError) else facts
+        raise RecurraError(f"{path} is no policy", facts=" ".join(facts.split())) from None
+    if not fits:
         raise RecurraError(
             f"{path} does not fit its actions",
-            facts=f"its first layer takes {weights['W0'].shape[0]} numbers, not {inputs}",
+            facts=f"its first layer takes {len(weights['W0'])} numbers, not {inputs}",
         )
-    return Policy(weights, actions, about)
+    return policy
 
 
 def shipped(on: Target) -> Path | None:
@@ -114,12 +126,14 @@ def shipped(on: Target) -> Path | None:
 
 
 def proposed(problem: Problem, on: Target | None = None) -> Nest:
-    """The nest at which the shipped policy ends, in milliseconds: nothing is measured.
+    """Return the kept nest of a problem, or the one at which the shipped policy ends.
 
-    It was trained on matrix products. Raises RecurraError where there is none for this target, or
-    the problem has more loops than it knows of.
+    Nothing is measured: it takes milliseconds. The policy was trained on matrix products. Raises
+    RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
     on = on or target()
+    if (known := kept.load(problem, on.name)) is not None:
+        return known.nest
     if (path := shipped(on)) is None:
         raise RecurraError(
             f"no policy for {on} comes with the package",

@@ -4,40 +4,59 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from recurra.errors import RecurraError
+from recurra.support.cxx_toolchain import BuildError
+from recurra.support.native_extension import Extension
+from recurra.support.notices import tell_once
 from recurra.window.core import Slot, State, check_size, not_executing
-from recurra.window.native.build import WINDOW, Extension, built
-from recurra.window.task import Task, WindowError
+from recurra.window.native.build import WINDOW, build
+from recurra.window.task import Task
 
 _STATES = (State.PENDING, State.READY, State.EXECUTING)  # as in window.hpp
 
 
+_one = Lock()  # at a time: two modules would have two sets of types
+
+
 def load(folder: Path | None = None, extension: Extension = WINDOW) -> Any:
-    """The compiled module. Raises WindowError, naming the command that builds it, if it is none."""
-    if extension.module in sys.modules:
-        return sys.modules[extension.module]
-    path = built(folder, extension)
-    if path is None:
-        what = "PyTorch without annotations" if extension.package else "the native window"
-        raise WindowError(
-            f"{what} is not built",
-            facts="nothing in the cache fits this Python, processor, version and PyTorch",
-            hint="recurra window build",
-        )
-    spec = importlib.util.spec_from_file_location(extension.module, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules[extension.module] = module  # one module, one set of types
-    return module
+    """Return the compiled module; it is built at its first use.
+
+    Raises BuildError, naming what to install, if it cannot be built or loaded.
+    """
+    with _one:
+        if extension.name not in sys.modules:
+            path = build(folder, extension)
+            spec = importlib.util.spec_from_file_location(extension.name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            try:
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            except ImportError as error:
+                raise BuildError(
+                    f"{extension.what} cannot be loaded",
+                    facts=str(error),
+                    hint=f"remove {path.parent}: it is built again",
+                ) from None
+            sys.modules[extension.name] = module
+    return sys.modules[extension.name]
 
 
+@cache
 def there() -> bool:
-    """Whether the native window is built: what is loaded is not looked for again."""
-    return WINDOW.module in sys.modules or built() is not None
+    """Tell whether there is a native window: it is built, or told of why it cannot be."""
+    try:
+        load()
+    except RecurraError as error:
+        why = ": ".join(filter(None, (error.what, error.facts)))
+        tell_once(f"the window runs in Python, which is slower: {why}; {error.hint}")
+        return False
+    return True
 
 
 class NativeWindow:

@@ -200,7 +200,7 @@ def implemented_in_python() -> list[str]:
 
 
 def check(threads: int, slots: int, folder: Path | None) -> Any:
-    """The native part. Raises WindowError for numbers that cannot be, or if it is not built."""
+    """The native part. Raises WindowError for numbers that cannot be, BuildError without it."""
     if not 1 <= slots <= 64 or threads < 1:
         raise WindowError(
             f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
@@ -349,7 +349,7 @@ def _before_fork() -> None:
 def _in_child() -> None:
     global _lock
     _lock = threading.Lock()  # whoever held it may not be here
-    module = sys.modules.get(TORCH.module)
+    module = sys.modules.get(TORCH.name)
     if module is not None:
         module.forked()
     _native.clear()

@@ -47,7 +47,7 @@ class Table:
 
 
 def table(folder: Path | None = None) -> Table:
-    """The rule for every operator. Raises WindowError where the native part is not built."""
+    """The rule for every operator. Raises BuildError where the native part cannot be built."""
     ways = tuple(WAYS)
     found = load(folder, TORCH).table()
     return Table({name: Entry(ways[way], why) for name, (way, why) in sorted(found.items())})

@@ -35,8 +35,9 @@ def backend(
     """For `torch.compile(.., backend=..)`: operators of both graphs run on `threads` threads.
 
     Values and gradients are equal to eager ones to the last bit. Takes what `concurrent` takes, and
-    raises as it does: WindowError at once for numbers that cannot be, or where the native part is
-    not built; KernelError where an operator fails. What all graphs did is added up in `block`.
+    raises as it does: WindowError at once for numbers that cannot be, BuildError where the native
+    part cannot be built; KernelError where an operator fails. What all graphs did is added up in
+    `block`.
     """
     check(threads, slots, folder)
     counts: dict[str, float] = {} if block is None else block.counts

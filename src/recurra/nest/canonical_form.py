@@ -1,0 +1,107 @@
+"""Canonical form: one problem stands for all that differ in letters, names and order of words.
+
+    C[i,k] = sum(A[i,j] * B[j,k])    for i<8 j<4 k<6
+    C[m,n] = sum(A[k,n] * B[m,k])    for k<4 n<6 m<8
+        →  C[a,b] = sum(A[c,b] * B[a,c])    for a<8 b<6 c<4
+
+A schedule depends on where the elements are in memory, and on nothing else: axes are ordered by
+their strides, indices are lettered as the output and then the inputs mention them, inputs are
+ordered by their layouts. What is found for one of the problems is renamed for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.nest.einsum import INPUTS, OUTPUT
+from recurra.nest.loops import Loop, Nest
+from recurra.nest.problem import Access, Affine, Problem
+
+
+@dataclass(frozen=True)
+class CanonicalForm:
+    """A problem, its canonical form, and the names there of its indices and inputs."""
+
+    given: Problem
+    problem: Problem
+    indices: Mapping[str, str]
+    inputs: Mapping[str, str]
+
+    def to_canonical(self, nest: Nest) -> Nest:
+        """Return the nest of the given problem as one of its canonical form."""
+        return _renamed(nest, self.problem, self.indices, self.inputs)
+
+    def to_given(self, nest: Nest) -> Nest:
+        """Return the nest of the canonical form as one of the given problem."""
+        indices, inputs = (
+            {new: old for old, new in x.items()} for x in (self.indices, self.inputs)
+        )
+        return _renamed(nest, self.given, indices, inputs)
+
+
+def canonical_form(p: Problem) -> CanonicalForm:
+    """Return the canonical form of a problem; two that are alike but for names have the same."""
+    output, *inputs = (_by_stride(t) for t in (p.output, *p.inputs))
+    letters: dict[str, str] = {}
+    _add_letters(letters, output, p.extents)
+    inputs.sort(key=lambda t: _layout(t, letters, p.extents))
+    for t in inputs:
+        _add_letters(letters, t, p.extents)
+    names = dict(zip((t.name for t in inputs), INPUTS, strict=False))
+    return CanonicalForm(
+        p,
+        replace(
+            p,
+            sizes=tuple(sorted((letters[i], n) for i, n in p.sizes)),
+            output=_lettered(output, OUTPUT, letters),
+            inputs=tuple(_lettered(t, names[t.name], letters) for t in inputs),
+        ),
+        letters,
+        names,
+    )
+
+
+def _by_stride(t: Access) -> Access:
+    """Order the axes by stride, those of one element first, of which the stride says nothing."""
+    axes = [
+        (n > 1, -abs(stride) if n > 1 else 0, n, stride if n > 1 else 1, at)
+        for n, stride, at in zip(t.shape, t.strides, t.at, strict=True)
+    ]
+    axes.sort(key=lambda axis: axis[:3])
+    shape, strides, at = (tuple(axis[k] for axis in axes) for k in (2, 3, 4))
+    return replace(t, shape=shape, strides=strides, at=at)
+
+
+def _add_letters(letters: dict[str, str], t: Access, extents: Mapping[str, int]) -> None:
+    """Give a letter to every new index of a tensor; in a sum, the largest step comes first."""
+    for axis in t.at:
+        for index, _ in sorted(axis.terms, key=lambda term: (-term[1], -extents[term[0]])):
+            letters.setdefault(index, chr(ord("a") + len(letters)))
+
+
+def _layout(t: Access, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
+    """Return what tells inputs apart: their memory, and where indices of the output lead in it."""
+    at = [
+        (axis.offset, sorted((letters.get(i, ""), extents[i], c) for i, c in axis.terms))
+        for axis in t.at
+    ]
+    return t.dtype, t.shape, t.strides, at
+
+
+def _lettered(t: Access, name: str, letters: Mapping[str, str]) -> Access:
+    at = [Affine(tuple(sorted((letters[i], c) for i, c in x.terms)), x.offset) for x in t.at]
+    return replace(t, name=name, at=tuple(at))
+
+
+def _renamed(
+    nest: Nest, problem: Problem, indices: Mapping[str, str], inputs: Mapping[str, str]
+) -> Nest:
+    def loops(part: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        return tuple(replace(loop, index=indices[loop.index]) for loop in part)
+
+    packs = tuple(replace(pack, tensor=inputs[pack.tensor]) for pack in nest.packs)
+    return replace(
+        nest, problem=problem, compute=loops(nest.compute), write=loops(nest.write), packs=packs
+    )

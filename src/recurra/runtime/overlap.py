@@ -1,0 +1,150 @@
+"""overlap: launches that the next host call does not wait for run beside it, in another thread.
+
+    for t:  step = step_call(..)     the environment, in Python
+            act(..)                  the next call waits for it: it runs here
+            learn(..)                beside the next call, where a launch ends when it returns
+
+Nothing else runs beside them: whoever launches, or reads an array, waits until they have ended. So
+arrays change hands in the order of the program, and may be given away as in any other run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recurra.program.backend_protocol import Reading
+from recurra.program.execute import Execution
+from recurra.program.host_program import HostItem, HostLoop, Launch, Program
+
+
+def beside(program: Program) -> dict[str, int]:
+    """The regions that may run beside a host call, and how many results a launch of each has."""
+    launches = list(_launches(program.items))
+    others = {x.region.name for x in launches if not x.beside}
+    regions = [x.region for x in launches if x.beside and x.region.name not in others]
+    return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.asks}
+
+
+def _launches(items: tuple[HostItem, ...]) -> Iterator[Launch]:
+    for it in items:
+        if isinstance(it, Launch):
+            yield it
+        elif isinstance(it, HostLoop):
+            yield from _launches(it.body)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Result:
+    """One of the results of a launch in the other thread; whoever reads it waits."""
+
+    launch: Future[tuple[Any, ...]]
+    k: int
+
+    def read(self) -> Any:
+        return self.launch.result()[self.k]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.read().shape
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read()[key]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.read(), dtype=dtype)
+
+
+def read(x: Any) -> Any:
+    """What a launch gave, when it is there."""
+    if isinstance(x, tuple | list):
+        return type(x)(map(read, x))
+    return x.read() if isinstance(x, Result) else x
+
+
+@dataclass
+class Waiting:
+    """A backend whose arrays may be results to come. Everything else it has of `inner`."""
+
+    inner: Any
+    settle: Callable[[], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def array(self, x: Any) -> Any:
+        return self.inner.array(read(x))
+
+    def wait(self, x: Any) -> Any:
+        return self.inner.wait(read(x))
+
+    def numpy(self, x: Any) -> Any:
+        return self.inner.numpy(read(x))
+
+    def result(self, x: Any) -> Any:
+        return self.inner.result(read(x))
+
+    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
+        found = self.inner.reading(reading)
+        return lambda times, *stores: found(times, *map(read, stores))
+
+
+@dataclass
+class Overlap:
+    """The launches of one run that have been given to the other thread, and have not been waited
+    for."""
+
+    pool: ThreadPoolExecutor
+    results: dict[str, int]  # of the regions whose launches go there
+    pending: list[Future[Any]] = field(default_factory=list[Future[Any]])
+
+    def drain(self) -> None:
+        """Return when all of them have ended; raises what one of them raised."""
+        pending, self.pending = self.pending, []
+        for launch in pending:
+            launch.result()
+
+    def wrapped(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A launch of a region: in the other thread, or here when that has ended."""
+        count = self.results.get(name)
+        if count is None:
+
+            def here(*given: Any) -> Any:
+                self.drain()
+                return run(*map(read, given))
+
+            return here
+
+        def there(*given: Any) -> tuple[Result, ...]:
+            launch = self.pool.submit(lambda: run(*map(read, given)))
+            self.pending.append(launch)
+            return tuple(Result(launch, k) for k in range(count))
+
+        return there
+
+
+@contextmanager
+def overlapping(execution: Execution) -> Generator[Execution]:
+    """The execution, with launches beside host calls if there are any, for one run."""
+    program, inner = execution.program, execution.backend
+    ends_at_return = getattr(inner, "ends_at_return", False) and execution.shards is None
+    results = beside(program) if ends_at_return and program.swap is None else {}
+    if not results:
+        yield execution
+        return
+    with ThreadPoolExecutor(1, "recurra launches") as pool:
+        overlap = Overlap(pool, results)
+
+        def settle() -> None:
+            with_errors = [x for x in overlap.pending if x.exception() is not None]
+            overlap.pending = with_errors  # told by whoever waits next
+            inner.settle()
+
+        backend: Any = Waiting(inner, settle)
+        yield execution.using(launches=overlap.wrapped, backend=backend)
+        overlap.drain()
