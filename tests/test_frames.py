@@ -106,3 +106,31 @@ def test_an_observation_is_stored_once(learn: bool, slots: int):
     assert others < 3 * frame
     (name,) = ctx.tracer.logs
     np.testing.assert_allclose(compiled.run()[name], evaluate(ctx, BOUNDS)[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("with_starts", [False, True])
+def test_sampled_frames_are_stored_once(with_starts: bool):
+    """They are stacked of samples: as those of all stacks, which take four times as much."""
+    found: list[tuple[Any, int]] = []
+    for stacked_first in (True, False):
+        ctx = rc.Context(dims="b i n t")
+        with ctx as ((b, B), (i, I), (n, N), (t, T)):
+            noise = rc.uniform((b, i, t), (2, 8, 8))
+            o = rc.like(noise.type, domain=(b, i, t), name="o")
+            o[b, i, 0] = noise[b, i, 0]
+            o[b, i, t + 1] = 0.5 * o + noise[b, i, t + 1]
+            starts = None
+            if with_starts:
+                starts = rc.like(rc.boolean, domain=(b, i, t), name="starts")
+                starts[b, i, t] = rc.uniform((b, i, t)) < 0.3
+            x = rc.rl.frames(o, 4, starts)
+            if stacked_first:
+                x = x * 1.0  # a computation: it is done before
+            k = rc.permutation(B * T, at=n, domain=(i,))
+            rc.output(y=rc.rl.rows(x.detach(), k, over=(b, t)))
+        program = ctx.compile({B: 3, I: 2, T: 9, N: 27}, backend="numpy")
+        kept = [r for r in program.store_rows if r["store"] != "y" and r["class"] != "output"]
+        found.append((program.run(seed=4)["y"], sum(r["bytes"] for r in kept)))
+    (want, much), (got, little) = found
+    np.testing.assert_array_equal(got, want)
+    assert little < much / 2

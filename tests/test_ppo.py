@@ -212,7 +212,7 @@ def test_many_minibatches_keep_the_parameters_in_place() -> None:
 
 
 def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
-    with pytest.raises(rc.errors.RecurraError, match="3 minibatches do not divide 512 samples"):
+    with pytest.raises(rc.errors.RecurraError, match="--minibatches 3 does not divide 512 samples"):
         Ppo(minibatches=3).program()
     ctx, bounds = Ppo(iterations=2, rows=2, steps=6, minibatches=2, epochs=2, hidden=(4,)).program()
     got = ctx.compile(bounds, backend="numpy").run(seed=1)

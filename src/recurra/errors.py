@@ -46,11 +46,13 @@ def here() -> Loc | None:
 
 
 def users_frame() -> FrameType | None:
-    """The innermost frame that is neither ours nor an array library's."""
+    """The innermost frame that is neither ours nor an array library's; none of a command's own."""
     frame = inspect.currentframe()
     while frame is not None:
-        file = frame.f_code.co_filename
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        file, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if module == "recurra.cli":  # who calls that is a shell
+            return None
         if not file.startswith(_PASSED) and package not in _LIBRARIES:
             return frame
         frame = frame.f_back

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class Made:
     element: tuple[int, ...]
     value: float
     operands: tuple[Array, ...]
+    result: int = 0  # which one of a call
 
 
 @dataclass
@@ -57,7 +58,13 @@ class Watch:
     last: Made | None = None  # the last one let through
 
     def mend(
-        self, node: Statement, env: Mapping[str, int], y: Array, made: Array, xs: Any
+        self,
+        node: Statement,
+        env: Mapping[str, int],
+        y: Array,
+        made: Array,
+        xs: Any = (),
+        result: int = 0,
     ) -> Array:
         """The result with what is not let through replaced."""
         spots = np.argwhere(made)
@@ -65,7 +72,7 @@ class Watch:
         room = min(left, len(spots))
         if room and self.count + room == self.through:
             at = tuple(map(int, spots[room - 1]))
-            self.last = Made(node, dict(env), at, float(y[at]), tuple(xs))
+            self.last = Made(node, dict(env), at, float(y[at]), tuple(xs), result)
         self.count += len(spots)
         if room < len(spots):
             y = np.array(y, copy=True)
@@ -110,13 +117,21 @@ class Watched(Walk):
             return np.isnan(y)
 
         def again(bad: Callable[[Array], Array]) -> Array:
-            clean = [np.where(bad(x), 1, x).astype(x.dtype) for x in map(np.asarray, xs)]
+            clean = [_without(bad, x) for x in xs]
             if node.accumulates:
                 return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
             return np.asarray(node.op.run(np, env, *clean))
 
         nan = np.isnan(y) & np.isnan(again(_nan))
         return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
+
+
+def _without(bad: Callable[[Array], Array], x: Any) -> Any:
+    """An operand, or the results of a call that are one, with 1 for its bad elements."""
+    if isinstance(x, tuple):
+        return tuple(_without(bad, y) for y in cast("tuple[Any, ...]", x))
+    x = np.asarray(x)
+    return np.where(bad(x), 1, x).astype(x.dtype)
 
 
 def _nan(x: Array) -> Array:
@@ -221,16 +236,21 @@ class Check:
     def replay(self, through: int | None) -> tuple[Watch, dict[str, Any]]:
         """The launch again: what was made, and its results."""
         watch, answers = Watch(through), iter(self.answers)
+        backend: Any = _Watching(watch)
+        plan = self.program.plan
+        walk, paths = Walk(plan, backend.machine), plan.schedule.paths()
 
         def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
-            node = self.program.plan.statements[statement]
+            node = plan.statements[statement]
+            loops = [x for _, x in paths[statement] if x is not None]
 
-            def answered(*_: Any) -> tuple[Array, ...]:
-                return tuple(_answer(watch, node, y) for y in next(answers))
+            def answered(times: tuple[int, ...], *_: Any) -> tuple[Array, ...]:
+                state = State({}, {}, {}, tuple(zip(loops, times, strict=True)))
+                env = walk.point(statement, state)
+                return tuple(_answer(watch, node, env, y, k) for k, y in enumerate(next(answers)))
 
             return answered if self.answers_are_kept(statement) else call
 
-        backend: Any = _Watching(watch)
         execution = Execution(self.program, backend).using(calls=wrap)
         steps = execution.steps(self.seed, inputs=self.inputs, resume=self.resume)
         results: dict[str, Any] = {}
@@ -259,21 +279,37 @@ class Check:
         )
 
     def refusal(self, m: Made, result: str, shown: Any, where: str) -> NotFiniteError:
+        led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
         dims, element = self.point(m)
-        at = ", ".join(f"{d}={p}" for d, p in dims.items())
-        inside = f", element {list(element)}" if element else ""
+        places = [f"{d}={p}" for d, p in dims.items()]
+        places += [f"element {list(element)}"] if element else []
+        at = f" at {', '.join(places)}" if dims else "".join(f", {x}" for x in places)
         takes = [
             f"{a.name} is {_near(x, m, k)}"
             for k, (a, x) in enumerate(zip(m.node.args, m.operands, strict=False))
         ]
-        if isinstance(m.node.op, (Call, Input)):
+        if isinstance(m.node.op, Call):
+            return self.answer_refusal(m, m.node.op, at, led)
+        if isinstance(m.node.op, Input):
             takes = ["it comes from outside of the program"]
-        led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
         return NotFiniteError(
-            f"{m.node.op.name} makes {_text(m.value)}" + (f" at {at}" if at else "") + inside,
+            f"{m.node.op.name} makes {_text(m.value)}{at}",
             facts=f"{m.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
             hint=f"keep what {m.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
             "a smaller learning rate)",
+            loc=m.node.loc,
+        )
+
+    def answer_refusal(self, m: Made, op: Call, at: str, led: str) -> NotFiniteError:
+        """What the host gave, such as the reward of one row of an environment."""
+        words = op.fn.results
+        what = f" as {words[m.result]}" if m.result < len(words) else ""
+        row = f" of row {m.element[0]}" if op.batch_dims and m.element else ""
+        return NotFiniteError(
+            f"{op.fn.key} gives {_text(m.value)}{what}{row}{at}",
+            facts=f"{m.node.name}: it comes from outside of the program\n  it reaches {led}",
+            hint=f"mend {op.fn.key}, or leave out what is not finite where the program reads it: "
+            "rc.where(x == x, x, 0.0)",
             loc=m.node.loc,
         )
 
@@ -282,7 +318,8 @@ class Check:
         graph = self.program.plan.graph
         dims = {d: int(m.env[d]) for d in m.node.domain.dims if d in m.env}
         left: list[int] = []
-        shape: Sequence[Any] = () if isinstance(m.node.type, Tuple) else m.node.type.shape
+        type_ = m.node.type.items[m.result] if isinstance(m.node.type, Tuple) else m.node.type
+        shape: Sequence[Any] = type_.shape
         for k, size in zip(m.element, shape, strict=False):
             mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
@@ -308,12 +345,11 @@ def _hands_on_variables(program: Program) -> bool:
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 
 
-def _answer(watch: Watch, node: Statement, y: Array) -> Array:
-    """A result of the host, watched like one of an op; a copy, which a launch may destroy."""
+def _answer(watch: Watch, node: Statement, env: Mapping[str, int], y: Array, k: int) -> Array:
+    """Result `k` of the host, watched like one of an op; a copy, which a launch may destroy."""
     y = np.array(y, copy=True)
-    if y.dtype.kind != "f" or not np.isnan(y).any():
-        return y
-    return watch.mend(node, {}, y, np.isnan(y), ())
+    made = _not_finite(y)
+    return watch.mend(node, env, y, made, result=k) if made.any() else y
 
 
 def bad_names(results: Mapping[str, Any]) -> set[str]:

@@ -59,6 +59,50 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path):
     assert made(Generator(tmp_path, backend="numpy"), rows) == want
 
 
+@pytest.mark.parametrize("mix", ["causal", "window:4", "sinks:2+3", "prefix:5"])
+def test_one_token_is_the_first_of_two(folder: Path, mix: str):
+    """By the same program, which reads the prompt at once."""
+    g = Generator(folder, backend="numpy", attention=mix)
+    rows = prompts(9, 4)
+    two = g.generate(rows, new=2, eos=(), logprobs=True)
+    one = g.generate(rows, new=1, eos=(), logprobs=True)
+    assert len(g.programs) == 1
+    for a, b in zip(one, two, strict=True):
+        assert (a.tokens, a.logprobs, a.end) == (b.tokens[:1], (b.logprobs or ())[:1], "length")
+
+
+@pytest.mark.parametrize("unrolled", [True, False])
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "dynamic", "factor": 3.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12},
+        {"rope_type": "linear", "factor": 4.0},
+    ],
+)
+def test_positions_past_those_that_were_trained(
+    tmp_path: Path, rope: dict[str, Any], unrolled: bool
+):
+    """Prompts that end before the last position and behind it, each alone in transformers."""
+    more = {"rope_parameters": {**rope, "rope_theta": 1e4}, "max_position_embeddings": 12}
+    model, rows = models.make("llama", tmp_path, **TWO, **more), prompts(9, 20, 30)
+    want = [of_transformers(model, [row])[0] for row in rows]
+    assert made(Generator(tmp_path, backend="numpy", unrolled=unrolled), rows) == want
+    plain = models.make("llama", tmp_path / "plain", **TWO, max_position_embeddings=64)
+    assert [of_transformers(plain, [row])[0] for row in rows] != want
+
+
+def test_positions_past_the_stretched_ones_are_refused(tmp_path: Path):
+    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 12}
+    more = {"rope_parameters": {**rope, "rope_theta": 1e4}, "max_position_embeddings": 12}
+    models.make("llama", tmp_path, **TWO, **more)
+    g = Generator(tmp_path, backend="numpy")
+    with pytest.raises(RecurraError) as e:
+        g.generate(prompts(20), new=5)
+    assert "max_position_embeddings 12, stretched to 24" in str(e.value)
+    assert "hint: --max-new-tokens 4" in str(e.value)
+
+
 def test_the_same_by_jax_with_layers_as_a_dim(tmp_path: Path):
     model, rows = models.make("llama", tmp_path, **TWO), prompts(6, 4)
     g = Generator(tmp_path, unrolled=False)

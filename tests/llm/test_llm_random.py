@@ -87,7 +87,8 @@ def check_generation(seed: int) -> None:
         follows = follows[: ends[0] + 1] if ends else follows
         assert len(follows) == new or ends
         whole = np.array([row + follows])
-        logits = oracle.logits(of_prompt(c, len(row)), named, whole)[0, len(row) - 1 : -1]
+        logits = oracle.logits(of_prompt(c, len(row)), named, whole, given=len(row))
+        logits = logits[0, len(row) - 1 : -1]
         chosen = logits[np.arange(len(follows)), follows]
         assert (chosen >= logits.max(-1) - 1e-4 * np.abs(logits).max()).all()
 

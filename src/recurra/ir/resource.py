@@ -57,9 +57,13 @@ class ArrayResource(Resource[np.ndarray]):
 
 @dataclass(frozen=True, repr=False)
 class HostFunction(Resource[Any]):
-    """A function that the host calls; `parts` is called for a group of its rows, if it can be."""
+    """A function that the host calls; `parts` is called for a group of its rows, if it can be.
+
+    `results` are words for what it gives.
+    """
 
     parts: HostFunction | None = field(default=None, compare=False)
+    results: tuple[str, ...] = field(default=(), compare=False)
 
 
 def by_key(resources: Iterable[Resource[Any]]) -> dict[str, Resource[Any]]:

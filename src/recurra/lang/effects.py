@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from recurra.errors import Loc
 from recurra.ir.expr import Expr
@@ -24,3 +25,25 @@ class Checkpoint:
     def renamed(self, name: Callable[[str], str]) -> Checkpoint:
         """The effect after equations have got other names."""
         return replace(self, params=tuple((key, name(p)) for key, p in self.params))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a program: the equations whose values at the end of a run belong to it, arrays and
+    what is told of it, as JSON."""
+
+    values: Sequence[str]
+    arrays: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file of a run's folder with a part of the program, to be used without the program.
+
+    `cut` finds the part, for given bounds; it raises RecurraError where there is none.
+    """
+
+    file: str
+    format: str
+    cut: Callable[[Mapping[str, int]], Part]

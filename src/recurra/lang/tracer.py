@@ -18,7 +18,7 @@ from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_sy
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
 from recurra.ir.types import AnyType, Domain, Range, Type
-from recurra.lang.effects import Checkpoint
+from recurra.lang.effects import Checkpoint, Export
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.sets import isl
@@ -37,6 +37,15 @@ class Branch:
     folded: bool = False  # Python made True of one of its conditions: i % n == 0 where n is 1
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A tensor that was drawn of a distribution, and what it was drawn by."""
+
+    sample: Any
+    kind: str
+    params: tuple[Any, ...]
+
+
 @dataclass
 class Tracer:
     """Equations so far. The innermost active one is `current()`."""
@@ -49,6 +58,8 @@ class Tracer:
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
+    exports: list[Export] = field(default_factory=list[Export])
+    drawn: list[Drawn] = field(default_factory=list[Drawn])
     renamed: list[Mapping[str, str]] = field(default_factory=list)  # old to new, as it happened
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     # what is done to the finished graph, each once and in this order

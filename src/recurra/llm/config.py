@@ -90,6 +90,11 @@ class Config:
         )
 
     @property
+    def reach(self) -> float:
+        """The positions that a row may have, stretched ones included."""
+        return min(layer.rope.reach(self.max_positions) for layer in self.layers)
+
+    @property
     def embedding_scale(self) -> float:
         return self.hidden_size**0.5 if self.one_plus else 1.0
 

@@ -28,6 +28,9 @@ from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights, free_bytes
 
 TURNS = 12  # of layers, up to which they are compiled once for all rounds
+# A program of one new token has no loop that its prompt could be taken out of, all at once: it is
+# that of two tokens, of which the second is not waited for.
+LEAST_NEW = 2
 UNROLLED = 16  # layers, up to which they are equations of their own
 
 
@@ -234,15 +237,20 @@ class Generator:
             if strange or not row:
                 said = f"has a token {strange[0]}" if strange else "has no tokens"
                 raise RecurraError(
-                    f"{name} {said}", facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}"
+                    f"{name} {said}",
+                    facts=f"those of {self.folder} are 0 to {c.vocab_size - 1}",
+                    hint="give tokens of the model's"
+                    if strange
+                    else "give it a word to go on with",
                 )
         longest = max(map(len, rows))
-        if longest + ask.new > c.max_positions:
-            fits = c.max_positions - longest
+        if longest + ask.new > c.reach:
+            fits = int(c.reach) - longest
+            more = f", stretched to {int(c.reach)}" if c.reach > c.max_positions else ""
             name = named[[len(row) for row in rows].index(longest)]
             raise RecurraError(
                 f"{name} has {longest} tokens, and with {ask.new} new ones {longest + ask.new}",
-                facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}",
+                facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}{more}",
                 hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
             )
         for count, what in ((longest, "a prompt of {} tokens"), (ask.new, "{} new tokens")):
@@ -272,7 +280,7 @@ class Generator:
         form = Form(
             len(rows),
             places,
-            places + self.places(ask.new) - 1,
+            places + self.places(max(ask.new, LEAST_NEW)) - 1,
             kind,
             ragged=self.lengths is not None or len(set(map(len, rows))) > 1,
             logprobs=ask.logprobs,

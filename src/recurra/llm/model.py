@@ -37,7 +37,7 @@ class Model:
     `dims` are (b, l, t), or (b, t) where layers are unrolled; `place` is t, or less where rows have
     places that are not there (`ragged`). Where positions are all given, t is below `end`. With
     `dtype` bf16, keys and values are kept in 16 bits, too. `kept` are those of this model, by the
-    names of their stores.
+    names of their stores. `given` is how many positions of a row come at once, as its prompt.
     """
 
     config: Config
@@ -46,6 +46,7 @@ class Model:
     ragged: bool = False
     dtype: str = "f32"
     end: Any = None
+    given: Tensor | None = None
     before: Model | None = None  # of the positions t < before.end, over a dim of their own
     inputs: dict[str, tuple[str, int | None]] = field(default_factory=dict[str, Any])
     weights: dict[str, Tensor] = field(default_factory=dict[str, Any])
@@ -53,7 +54,7 @@ class Model:
 
     def after(self, config: Config, dims: tuple[Any, ...], place: Tensor) -> Model:
         """The same model over other positions, whose past is that of this one."""
-        out = Model(config, dims, place, self.ragged, self.dtype, before=self)
+        out = Model(config, dims, place, self.ragged, self.dtype, None, self.given, self)
         out.inputs, out.weights = self.inputs, self.weights
         return out
 
@@ -158,18 +159,22 @@ class Model:
 
     def angles(self, rope: Rope, at: int | None) -> tuple[Tensor, Tensor]:
         """Cosines and sines [HD / 2] at a place."""
-        size, place = self.config.head_dim, self.place.cast("f32")
-        if at is None and len({layer.rope for layer in self.config.layers}) > 1:
-            every = [layer.rope for layer in self.config.layers]
-            frequency = rc.constant(np.stack([r.frequencies(size) for r in every]), "f32")
-            angle = place * frequency.index(self.dims[1])
-            scale = rc.constant(np.array([r.scale for r in every]), "f32").index(self.dims[1])
-            return angle.cos() * scale, angle.sin() * scale
-        if rope.type == "dynamic":
-            angle = place * grown(rope, size, place)
-        else:
-            angle = place * rc.constant(rope.frequencies(size), "f32")
-        return angle.cos() * rope.scale, angle.sin() * rope.scale
+        place, every = self.place.cast("f32"), [layer.rope for layer in self.config.layers]
+        if at is not None or len(set(every)) == 1:
+            angle = place * self.frequencies(rope)
+            return angle.cos() * rope.scale, angle.sin() * rope.scale
+        angle = place * rc.stack([self.frequencies(r) for r in every]).index(self.dims[1])
+        scale = rc.constant(np.array([r.scale for r in every]), "f32").index(self.dims[1])
+        return angle.cos() * scale, angle.sin() * scale
+
+    def frequencies(self, rope: Rope) -> Tensor:
+        """Radians per position [HD / 2]; of `dynamic`, those of a text that ends here."""
+        size = self.config.head_dim
+        if rope.type != "dynamic":
+            return rc.constant(rope.frequencies(size), "f32")
+        end = self.place.cast("f32") + 1.0
+        end = end if self.given is None else rc.maximum(end, self.given.cast("f32"))
+        return grown(rope, size, end)
 
     def weight(self, name: str, at: int | None = None) -> Tensor:
         """An input: a weight of all, of layer `at`, or of every point of l."""
@@ -224,9 +229,9 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return rc.concat([a * cos - b * sin, b * cos + a * sin], axis=1)
 
 
-def grown(rope: Rope, size: int, place: Tensor) -> Tensor:
+def grown(rope: Rope, size: int, end: Tensor) -> Tensor:
     """Frequencies that fall once a row is longer than the model was trained for (dynamic NTK)."""
-    stretch = rc.maximum(place + 1.0, float(rope.length)) * (rope.factor / rope.length)
+    stretch = rc.maximum(end, float(rope.length)) * (rope.factor / rope.length)
     log = (stretch - (rope.factor - 1.0)).log() * (size / (size - 2)) + float(np.log(rope.theta))
     return (log * rc.constant(-np.arange(0, size, 2) / size, "f32")).exp()
 

@@ -19,24 +19,27 @@ Array = np.ndarray
 Tensors = Mapping[str, Array]
 
 
-def logits(c: Config, tensors: Tensors, tokens: Array, pad: Array | None = None) -> Array:
-    """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it."""
+def logits(
+    c: Config, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
+) -> Array:
+    """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it, and the
+    first `given` tokens are given at once."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     rows, length = tokens.shape
     place = np.arange(length)[None, :] - (np.zeros(rows, int) if pad is None else pad)[:, None]
     x = t["model.embed_tokens.weight"][tokens] * c.embedding_scale
     for layer in range(len(c.layers)):
-        x = block(c, t, layer, x, place)
+        x = block(c, t, layer, x, place, given)
     x = norm(c, x, t["model.norm.weight"])
     out = x @ t["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
     return cap(out, c.logit_cap)
 
 
-def block(c: Config, t: Tensors, layer: int, x: Array, place: Array) -> Array:
+def block(c: Config, t: Tensors, layer: int, x: Array, place: Array, given: int = 0) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
     name = f"model.layers.{layer}.{{}}".format
     after = "post_attention_layernorm.weight"
-    a = attention(c, t, layer, norm(c, x, t[name("input_layernorm.weight")]), place)
+    a = attention(c, t, layer, norm(c, x, t[name("input_layernorm.weight")]), place, given)
     x = x + (norm(c, a, t[name(after)]) if c.sandwich else a)
     before = "pre_feedforward_layernorm.weight" if c.sandwich else after
     y = mlp(c, t, name("mlp."), norm(c, x, t[name(before)]))
@@ -65,7 +68,7 @@ def mlp(c: Config, t: Tensors, name: str, x: Array) -> Array:
     return linear(t, f"{name}down_proj", gate * linear(t, f"{name}up_proj", x))
 
 
-def attention(c: Config, t: Tensors, layer: int, x: Array, place: Array) -> Array:
+def attention(c: Config, t: Tensors, layer: int, x: Array, place: Array, given: int) -> Array:
     name, rows, length = f"model.layers.{layer}.self_attn.", *x.shape[:2]
 
     def heads(which: str, count: int) -> Array:
@@ -74,8 +77,8 @@ def attention(c: Config, t: Tensors, layer: int, x: Array, place: Array) -> Arra
 
     normed = c.heads_normed
     kind = c.layers[layer]
-    q = turned(heads("q", c.heads), place, kind.rope)
-    k = turned(heads("k", c.kv_heads), place, kind.rope)
+    q = turned(heads("q", c.heads), place, kind.rope, given)
+    k = turned(heads("k", c.kv_heads), place, kind.rope, given)
     k, v = (np.repeat(y, c.heads // c.kv_heads, axis=2) for y in (k, heads("v", c.kv_heads)))
     seen = np.stack([of_places(kind.pattern, row) for row in place])[:, None]
     if isinstance(kind.pattern, Linear):
@@ -136,10 +139,12 @@ def _(pattern: Prefix, i: Array, j: Array) -> Array:
     return (j <= i) | (j < pattern.length)
 
 
-def turned(x: Array, place: Array, r: Rope) -> Array:
+def turned(x: Array, place: Array, r: Rope, given: int = 0) -> Array:
     """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
     half = x.shape[-1] // 2
-    angle = place[..., None, None] * frequencies(r, x.shape[-1], np.maximum(place, 0))
+    angle = place[..., None, None] * frequencies(
+        r, x.shape[-1], np.maximum(place, max(given - 1, 0))
+    )
     cos, sin = np.cos(angle) * longer(r), np.sin(angle) * longer(r)
     a, b = x[..., :half], x[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

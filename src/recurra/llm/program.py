@@ -142,7 +142,7 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         P = axes["p"][1] if apart else rc.bound("P")
         prompt = rc.input(rc.i32, (b, axes["p"][0] if apart else t), name="prompt")
         tok = rc.like(rc.i32, domain=(b, t), name="tok")
-        model, place, logits, every = decoder(c, form, dtype, axes, prompt, tok)
+        model, place, logits, every = decoder(c, form, dtype, axes, prompt, tok, P)
         settings = Settings(form.kind, b)
         u = None
         if form.kind.drawn:  # by the place in a row: what its neighbours have changes no draw
@@ -175,6 +175,7 @@ def decoder(
     axes: Mapping[str, tuple[Any, Any]],
     prompt: Tensor,
     tok: Tensor,
+    P: Any,
 ) -> tuple[Model, Tensor, Tensor, Tensor]:
     """The model over (b, t), the places of tokens in their rows, the logits, those of all of T.
 
@@ -185,12 +186,13 @@ def decoder(
     pad = rc.input(rc.i32, (b,), name="pad") if form.ragged else None
     place = place_of(t, pad)
     dims = (b, t) if form.unrolled else (b, axes["l"][0], t)
+    given = place_of(P, pad)
     if "p" not in axes:
-        model = Model(c, dims, place, form.ragged, dtype)
+        model = Model(c, dims, place, form.ragged, dtype, None, given)
         logits = model.logits(tok)
         return model, place, logits, logits
-    p, P = axes["p"]
-    early = Model(c, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P)
+    p = axes["p"][0]
+    early = Model(c, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P, given)
     first = early.logits(prompt)
     late = tuple(
         replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in c.layers

@@ -54,6 +54,12 @@ class Rope:
             return _mscale(self.factor, self.mscale) / _mscale(self.factor, self.mscale_all_dim)
         return _mscale(self.factor, 1.0)
 
+    def reach(self, positions: int) -> float:
+        """How many positions there may be in a model that says it has so many."""
+        if self.type == "dynamic":
+            return math.inf
+        return max(positions, self.length * self.factor if self.type in ("linear", "yarn") else 0)
+
     def frequencies(self, size: int) -> np.ndarray:
         """Radians per position, f64 [size / 2]; of `dynamic`, those of up to `length` positions."""
         plain = self.theta ** -(np.arange(0, size, 2) / size)

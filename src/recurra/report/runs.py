@@ -29,6 +29,7 @@ Row = dict[str, Any]
 Curve = list[tuple[float, float]]
 
 SHOWN = 4  # files named in a message
+POLICY = "policy.safetensors"  # who acts in the environment, to be used without the program
 
 # Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -77,7 +78,7 @@ class RunFolder:
 
     def holds(self) -> list[str]:
         """The files of a run that are here, checkpoints among them."""
-        known = [x.name for x in (self.config, self.metrics) if x.exists()]
+        known = [x.name for x in (self.config, self.metrics, self.path / POLICY) if x.exists()]
         return [
             *known,
             *(str(x.relative_to(self.path)) for x in self.saved()),
@@ -261,13 +262,16 @@ def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
 
 
 def curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """Rows → tag → [(step, value)], in order of first appearance."""
+    """Rows → tag → [(step, value)], in the order of the fullest row, others after them."""
+    rows = list(rows)
+    order = list(max(rows, key=len, default={}))
     found: dict[str, Curve] = {}
     for row in rows:
         for tag, value in row.items():
-            if tag not in ("step", "time") and isinstance(value, int | float):
+            if tag not in ("step", "time", "global_step") and isinstance(value, int | float):
                 found.setdefault(tag, []).append((row["step"], float(value)))
-    return found
+    known = [tag for tag in order if tag in found]
+    return {tag: found[tag] for tag in dict.fromkeys([*known, *found])}
 
 
 def _ends(values: list[float]) -> dict[str, Any]:

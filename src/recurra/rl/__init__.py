@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
-    from recurra.rl.returns import episodic, normalise, rows
+    from recurra.rl.policy import Policy, load
+    from recurra.rl.returns import episodic, explained_variance, normalise, rows
     from recurra.rl.stacking import frames
 
 
@@ -18,8 +19,10 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "episodic" | "normalise" | "rows":
+        case "episodic" | "explained_variance" | "normalise" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
+        case "Policy" | "load":
+            return getattr(importlib.import_module("recurra.rl.policy"), name)
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
@@ -27,4 +30,15 @@ def __getattr__(name: str) -> Any:
             importlib.import_module("recurra.lang.words").only("recurra.rl", __all__)(name)
 
 
-__all__ = ["ActorCritic", "env", "episodic", "frames", "normalise", "rows", "train"]
+__all__ = [
+    "ActorCritic",
+    "Policy",
+    "env",
+    "episodic",
+    "explained_variance",
+    "frames",
+    "load",
+    "normalise",
+    "rows",
+    "train",
+]

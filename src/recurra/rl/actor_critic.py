@@ -6,35 +6,33 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from recurra.errors import RecurraError, here
 from recurra.lang.nn import initialise
-from recurra.lang.nn.distributions import Categorical
-from recurra.lang.nn.modules import Linear, Module, Sequential, Tanh
+from recurra.lang.nn.modules import Linear, Module, Parameter, Sequential, Tanh
+from recurra.lang.nn.spaces import Spaces
 from recurra.lang.tensor import RecurrentTensor
 
 
 class ActorCritic(Module):
-    """pi, v = net(o): a categorical policy and a value [], of a flat observation.
+    """pi, v = net(o): a distribution over the actions of an environment, and a value [].
 
     Layers of `hidden` tanh, orthogonal weights: √2 inside, 0.01 for the policy, 1 for the value.
-    Raises RecurraError for an environment with other spaces.
+    What is observed is seen as one vector. Raises RecurraError for actions that no distribution of
+    ours gives.
     """
 
     def __init__(self, env: Any, hidden: Sequence[int], domain: Sequence[Any]):
-        seen, actions = env.observation_space.type, env.actions
-        if seen.rank != 1 or not isinstance(actions, int):
-            raise RecurraError(
-                "an actor and critic need a flat observation and discrete actions",
-                facts=f"the observation is {seen}, the action space {env.action_space}",
-                hint="build them of rc.nn.Linear, and a head for its actions",
-                loc=here(),
-            )
-        sizes = [*seen.shape, *hidden]
-        self.actor = layers([*sizes, actions], domain, 0.01, "a")
+        self.spaces = Spaces(env)
+        sizes = [self.spaces.width, *hidden]
+        self.actor = layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
         self.critic = layers([*sizes, 1], domain, 1.0, "c")
+        if self.spaces.deviations:
+            zeros = initialise.zeros()((self.spaces.deviations,))
+            self.log_std = Parameter(zeros, domain, "log_std")
 
-    def forward(self, o: RecurrentTensor) -> tuple[Categorical, RecurrentTensor]:
-        return Categorical(self.actor(o)), self.critic(o).index(0)
+    def forward(self, o: Any) -> tuple[Any, RecurrentTensor]:
+        x = self.spaces.seen(o)
+        pi = self.spaces.distribution(self.actor(x), getattr(self, "log_std", None))
+        return pi, self.critic(x).index(0)
 
 
 def layers(sizes: Sequence[int], domain: Sequence[Any], last_gain: float, label: str) -> Sequential:

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Ref
-from recurra.ir.types import Domain, Type
+from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.lang.dims import Index
 from recurra.lang.functions import dims_of, uniform, where
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
-from recurra.rl.space import AnySpace, Space
+from recurra.rl.acting import Exchange
+from recurra.rl.space import AnySpace, Space, leaves, tensors_of
 from recurra.session import jax_fn
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
@@ -157,7 +158,30 @@ class TraceableEnv:
         follow(alive, t, going)
         reward, ended = (alive * self.reward).detach(), going == 0.0
         self.last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
+        start = [self._start]
+        plain_exchange("a traceable environment", t, self, [a], start, self.last).note(current())
         return after, reward, ended
+
+
+def plain_exchange(
+    name: str,
+    t: str,
+    env: Any,
+    actions: Sequence[RecurrentTensor],
+    resets: Sequence[RecurrentTensor],
+    last: Transition,
+) -> Exchange:
+    """What an environment is given and gives that has arrays as the program has them."""
+    spaces = {
+        key: [
+            {"path": path, "dtype": NUMPY_NAME[s.type.dtype], "start": 0, "classes": None}
+            for path, s in leaves(space)
+        ]
+        for key, space in (("seen", env.observation_space), ("taken", env.action_space))
+    }
+    ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
+    steps = tensors_of(env.observation_space, last.next_o)
+    return Exchange(name, t, actions, resets, steps, ended, others, spaces)
 
 
 def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:

@@ -49,6 +49,15 @@ class Episodes:
         """The types of what `step` gives, less the token."""
         return [*self.observed, Type("f32"), *[Type("bool")] * 4]
 
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """What `reset` and `step` give, in words."""
+        keys = ["".join(f"[{k!r}]" for k in p.path) for p in self.seen.parts]
+        seen = [f"the observation{key}" for key in keys]
+        last = [f"the last observation{key} of an episode" for key in keys]
+        given = [*seen, *(last if self.carried else []), "the reward"]
+        return {"reset": tuple(seen), "step": tuple(given)}
+
     def another(self) -> Self:
         """The same, with an environment of its own."""
         new = copy(self)

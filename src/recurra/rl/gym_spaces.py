@@ -65,6 +65,15 @@ class Part:
         action = action.astype(self.space.dtype)
         return action + self.start if self.starts else action
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """How the environment has it, as JSON: type, first value, number of classes."""
+        counts = isinstance(self.space, (Discrete, MultiDiscrete))
+        classes = int(self.space.n) if isinstance(self.space, Discrete) else None
+        start = np.asarray(self.space.start).tolist() if counts else 0
+        dtype = np.dtype(self.space.dtype).name
+        return {"path": self.path, "dtype": dtype, "start": start, "classes": classes}
+
 
 class Values:
     """The values of a space, many rows at a time: nested as Gymnasium has them, or a flat list."""
@@ -101,7 +110,8 @@ def spaces(spec: Any, kind: str, space: Any) -> AnySpace:
             type_ = Type("f32", (n,)) if kind == "observation" else Type("i32")
             return Space(type_, n)
         case MultiDiscrete():
-            return Space(Type("i32", tuple(space.shape)))
+            counts = tuple(int(n) for n in space.nvec.flat)
+            return Space(Type("i32", tuple(space.shape)), counts=counts)
         case MultiBinary():
             return Space(Type("bool", tuple(space.shape)))
         case Tuple() if len(space.spaces):

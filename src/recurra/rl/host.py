@@ -25,6 +25,7 @@ from recurra.lang.hosted import first_token, in_order
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import Tracer, current
 from recurra.ops.control import Call, Item
+from recurra.rl.acting import Exchange
 from recurra.rl.env import Stepped, Transition, follow, recurrence, stepped_domain
 from recurra.rl.episodes import Episodes, InGroups, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
@@ -68,10 +69,10 @@ class HostEnv:
         if self.episodes.carried:
             starts = (compare("==", r.sym, r.lo) for r in outer.ranges[-1:])
             given.append(as_tensor(Index(both(*starts))))
-        *first, self._start = self._call(
+        *self._first, self._start = self._call(
             "reset", self.episodes.observed, given, self._box, self._order
         )
-        return tree_of(self.observation_space, first)
+        return tree_of(self.observation_space, self._first)
 
     def _goes_along(self, outer: Domain, written: Sequence[str]) -> None:
         """Raises RecurraError if episodes cannot go on along the last dim that is written."""
@@ -109,9 +110,23 @@ class HostEnv:
         follow(token, t, after)
         in_order(self._order, after, outer.without(t))
         self.last = self._transition(results)
+        self._exchange(t, actions, results).note(current())
         if self.episodes.has_unreal_steps and self.episodes.carried:
             current().checks.append(self._live_is_read)
         return self.last.next_o, self.last.reward, self.last.done
+
+    def _exchange(
+        self, t: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
+    ) -> Exchange:
+        n = len(self.episodes.observed)
+        reward, done, term, trunc, live = results[-5:]
+        spaces = {
+            "seen": [p.told for p in self.episodes.seen.parts],
+            "taken": [p.told for p in self.episodes.taken.parts],
+        }
+        ended, others = [done, term], [*results[n:-5], reward, trunc, live]
+        name = str(self.episodes.spec)
+        return Exchange(name, t, actions, self._first, results[:n], ended, others, spaces)
 
     def _transition(self, results: Sequence[RecurrentTensor]) -> Transition:
         n, space = len(self.episodes.observed), self.observation_space
@@ -187,8 +202,14 @@ def held(episodes: Episodes) -> dict[str, HostFunction]:
         k += 1
         name = f"{spec} {k}"
     calls = {"reset": (episodes.reset, groups.reset), "step": (episodes.step, groups.step)}
+    words = episodes.words
     made = {
-        what: HostFunction(f"{name}.{what}", whole, HostFunction(f"{name} in groups.{what}", parts))
+        what: HostFunction(
+            f"{name}.{what}",
+            whole,
+            HostFunction(f"{name} in groups.{what}", parts, results=words[what]),
+            words[what],
+        )
         for what, (whole, parts) in calls.items()
     }
     tracer.resources.update({fn.key: fn for fn in made.values()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ class Recipe:
     """What all of them ask."""
 
     env: str = "CartPole-v1"
-    """A Gymnasium id, with a flat observation and discrete actions."""
+    """A Gymnasium id; what it shows is seen as one vector."""
     seed: int = 1
     """Decides the parameters, the actions and the environments."""
     iterations: int = 100
@@ -58,6 +59,11 @@ class Recipe:
 
     config: Annotated[Mapping[str, Any] | None, Suppress] = None
     """The config.json of the run that is gone on with, if other settings are as in there."""
+
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """What the bounds of the program are, in words of the command."""
+        return {"B": "--rows", "I": "--iterations", "T": "--steps"}
 
     @property
     def name(self) -> str:
@@ -172,6 +178,12 @@ class Ppo(Recipe):
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers, of actor and critic each."""
 
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """What the bounds of the program are, in words of the command."""
+        own = {"E": "--epochs", "M": "--minibatches", "N": "the samples of a minibatch"}
+        return {**super().bounds, **own}
+
     def program(self) -> tuple[Context, dict[Any, int]]:
         """The program, and the bounds to compile it for."""
         import recurra as rc
@@ -179,9 +191,9 @@ class Ppo(Recipe):
         samples = self.rows * self.steps
         if samples % self.minibatches:
             raise RecurraError(
-                f"{self.minibatches} minibatches do not divide {samples} samples",
-                facts=f"{self.rows} rows of {self.steps} steps are {samples}",
-                hint=f"take a number that divides {samples}",
+                f"--minibatches {self.minibatches} does not divide {samples} samples",
+                facts=f"--rows {self.rows} of --steps {self.steps} are {samples}",
+                hint=f"take a number that divides them: --minibatches {gcd(4, samples)}",
             )
         ctx = rc.Context(dims="b i e m n t")
         with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
@@ -227,10 +239,22 @@ class Ppo(Recipe):
             rc.optim.clip_grad_norm(learner.params, self.max_norm)
             rate = self.lr * (1.0 - rc.value(i, "f32") / float(self.iterations))
             rc.optim.Adam(learner.params, lr=rate, eps=1e-5).step()
-            mean_return = rc.rl.episodic(r * live, step.done & step.live, over=(b, t))
-            rc.log(mean_return=mean_return, length=live[0:B, i, 0:T].sum(axis=1).mean())
-            last = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            ended = step.done & step.live
+            rc.log(
+                mean_return=rc.rl.episodic(r * live, ended, over=(b, t)),
+                length=rc.rl.episodic(live, ended, over=(b, t)),
+                episodes=ended.cast("f32")[0:B, i, 0:T].sum(),
+                explained_variance=rc.rl.explained_variance(v, adv + v, (b, t), where=live),
+            )
+            last = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy,
+                "approx_kl": (ratio - 1.0) - (new.log_prob(new_a) - logp),
+            }
             rc.log(**{name: mean(x)[i, E - 1, M - 1] for name, x in last.items()})
+            clipped = mean(((ratio - 1.0).abs() > self.clip).cast("f32"))
+            rc.log(clipfrac=clipped[i, 0:E, 0:M].mean())
         return ctx, {
             B: self.rows,
             I: self.iterations,

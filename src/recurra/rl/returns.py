@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import inf, prod
 from typing import Any
 
 from recurra.ir.expr import compare, mul
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.types import WIDTH, Domain, Range
 from recurra.lang.dims import Index, wrap
-from recurra.lang.functions import maximum
+from recurra.lang.functions import maximum, value
 from recurra.lang.functions import where as choose
 from recurra.lang.tensor import RecurrentTensor
+from recurra.ops.elementwise import Cast, Detach, Where
+from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.rl.env import declared
+from recurra.rl.space import Tree
 
 
 def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
@@ -35,17 +41,102 @@ def normalise(
     return (x - mean) / (std + eps)
 
 
-def rows(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
+def explained_variance(
+    predicted: RecurrentTensor,
+    target: RecurrentTensor,
+    over: Sequence[Index],
+    where: RecurrentTensor | None = None,
+) -> RecurrentTensor:
+    """1 - var(target - predicted) / var(target) over dims; with `where`, over live points only.
+
+    It is 0 where the targets are all alike: there is nothing to explain.
+    """
+    w: Any = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
+    n = total(w, over)
+
+    def variance(x: RecurrentTensor) -> RecurrentTensor:
+        return total(w * (x - total(w * x, over) / n).square(), over) / n
+
+    spread = variance(target)
+    varies = spread > 0.0
+    ratio = variance(target - predicted) / choose(varies, spread, 1.0)
+    return choose(varies, 1.0 - ratio, 0.0)
+
+
+def rows(x: Any, k: RecurrentTensor, over: Sequence[Index]) -> Any:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
-    With k = rc.permutation(B * T, ..) these are the samples of a minibatch.
+    With k = rc.permutation(B * T, ..) these are the samples of a minibatch. Of a tree of tensors
+    it is the tree of theirs. What is larger than what it is put together of, as stacked frames
+    are, is put together of samples, so that every frame is stored once.
     """
-    names = {str(d) for d in over}
-    ranges = [r for r in x.domain if r.dim in names]
+    if isinstance(x, Tree):
+        return x.map(lambda part: rows(part, k, over))
+    ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
+    if is_put_together(x, ranges) and sum(parts(x, ranges).values()) < size(x):
+        return put_together(x, k, over)
     index = tuple(slice(None) if r in ranges else Index(r.sym) for r in x.domain)
     count = reduce(mul, (r.hi - r.lo for r in ranges))
     every = x[index]
     return every.reshape(wrap(count), *every.shape[len(ranges) :]).take(k)
+
+
+# What puts together or moves numbers, and computes none.
+MOVES = (Concat, Cut, Expand, Reshape, Transpose, Where, Detach, Cast)
+
+
+def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
+    """Is it made of single points, of the same point of all dims but some?"""
+    node, along = x.graph[x.name], {r.dim for r in ranges}
+
+    def is_point(a: Ref) -> bool:
+        pairs = zip(x.graph[a.name].domain, a.index, strict=True)
+        return all(not isinstance(e, Slice) and (r.dim in along or e == r.sym) for r, e in pairs)
+
+    return isinstance(node.op, MOVES) and all(map(is_point, (x.ref, *node.args)))
+
+
+def put_together(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
+    """The samples of what is put together, of samples of its parts."""
+    ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
+    node, whole = x.graph[x.name], RecurrentTensor(x.tracer, x.graph.read(x.name))
+    if not ranges:
+        return x
+    if (at := place(x, ranges)) is not None:
+        return put_together(whole, rows(at, k, over), over)
+    if not is_put_together(x, ranges):
+        return rows(x, k, over)
+    args = [put_together(RecurrentTensor(x.tracer, a), k, over) for a in node.args]
+    return args[0].apply(node.op, *args)
+
+
+def place(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None:
+    """The number of the point that is read of x, among those of some dims; None: its own."""
+    pairs = list(zip(x.graph[x.name].domain, x.ref.index, strict=True))
+    dims = {r.dim for r in ranges}
+    mine: list[Any] = [(r, e) for r, e in pairs if r.dim in dims]
+    if all(e == r.sym and r in ranges for r, e in mine):
+        return None
+    at: Any = 0
+    for r, e in mine:
+        at = at * (r.hi - r.lo) + (e - r.lo)
+    return value(Index(at), "i32")
+
+
+def parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
+    """What a tensor is put together of that varies along some dims, in bytes of one point."""
+    node, along = x.graph[x.name], {r.dim for r in ranges}
+    if not is_put_together(x, ranges):
+        return {x.name: size(x)} if along & set(node.domain.dims) else {}
+    read = (RecurrentTensor(x.tracer, a) for a in node.args)
+    return {name: n for y in read for name, n in parts(y, ranges).items()}
+
+
+def size(x: RecurrentTensor) -> float:
+    """Bytes of one point; of shapes that vary, as much as there may be."""
+    type_ = x.graph[x.name].type
+    known = [n for n in type_.shape if isinstance(n, int)]
+    return WIDTH[type_.dtype] * prod(known) if len(known) == len(type_.shape) else inf
 
 
 def episodic(
@@ -54,15 +145,16 @@ def episodic(
     """The mean return of the episodes that end within an iteration; else what it was before.
 
     reward f32 and done bool over (b, i, t); `over` = (b, t) counts rows and steps. Episodes go on
-    from iteration to iteration.
+    from iteration to iteration, along the last of the other dims; any before it, such as one of
+    seeds, have episodes of their own.
     """
     rows_, steps = map(str, over)
-    (i,) = (r for r in done.domain if r.dim not in (rows_, steps))
-    b, t = done.domain[rows_], done.domain[steps]
+    *_, i = (r for r in done.domain if r.dim not in (rows_, steps))
+    t = done.domain[steps]
 
-    def at(i_: Any, t_: Any) -> tuple[Any, ...]:
-        by = {b.dim: b.sym, i.dim: i_, t.dim: t_}
-        return tuple(wrap(by[d]) for d in done.domain.dims)
+    def at(i_: Any, t_: Any = t.sym, domain: Domain = done.domain) -> tuple[Any, ...]:
+        by = {**{r.dim: r.sym for r in domain}, i.dim: i_, t.dim: t_}
+        return tuple(wrap(by[d]) for d in domain.dims)
 
     so_far = declared("so_far", done.domain, reward.type)
     kept = choose(done, 0.0, so_far)
@@ -72,6 +164,7 @@ def episodic(
     count = total(done.cast(reward.dtype), over)
     mean = total(choose(done, so_far, 0.0), over) / maximum(count, 1.0)
     out = declared("mean_return", count.domain, mean.type)
-    out[i.lo] = mean
-    out[wrap(i.sym)] = choose(count > 0.0, mean, out[wrap(i.sym - 1)])
+    now, before = (at(x, domain=count.domain) for x in (i.sym, i.sym - 1))
+    out[at(i.lo, domain=count.domain)] = mean
+    out[now] = choose(count > 0.0, mean, out[before])
     return out

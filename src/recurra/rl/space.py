@@ -20,10 +20,24 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Space:
-    """One tensor; `actions` counts its values where they are 0, 1, .. actions - 1."""
+    """One tensor; `actions` counts its values where they are 0, 1, .. actions - 1, and `counts`
+    those of each of its elements."""
 
     type: Type
     actions: int | None = None
+    counts: tuple[int, ...] = ()
+
+    def leaves(self) -> list[Space]:
+        """Every tensor of it."""
+        return [self]
+
+    def tensors(self, value: Any) -> list[RecurrentTensor]:
+        """The tensors of a value of this space."""
+        return tensors_of(self, value)
+
+    def tree(self, tensors: Sequence[Any]) -> Any:
+        """The value that has these tensors."""
+        return tree_of(self, tensors)
 
     def __str__(self) -> str:
         return str(self.type)
@@ -47,6 +61,18 @@ class Parts:
     @property
     def actions(self) -> None:
         return None
+
+    def leaves(self) -> list[Space]:
+        """Every tensor of it."""
+        return [s for _, s in leaves(self)]
+
+    def tensors(self, value: Any) -> list[RecurrentTensor]:
+        """The tensors of a value of this space, in the order of `leaves`."""
+        return tensors_of(self, value)
+
+    def tree(self, tensors: Sequence[Any]) -> Any:
+        """The value that has these tensors."""
+        return tree_of(self, tensors)
 
     def like(self, domain: Sequence[Any], name: str | None = None) -> Tree:
         """A tree of tensors yet to be defined: what rc.like gives for this space."""
@@ -100,6 +126,10 @@ class Tree:
         if isinstance(self.parts, tuple):
             return Tree(tuple(map(f, self.parts)))
         return Tree({k: f(x) for k, x in self.parts.items()})
+
+    def detach(self) -> Tree:
+        """The same values; no gradient passes."""
+        return self.map(lambda x: x.detach())
 
     def __repr__(self) -> str:
         return f"Tree({self.parts!r})"

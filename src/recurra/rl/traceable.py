@@ -18,7 +18,16 @@ from recurra.ir.types import Domain, Type
 from recurra.lang.dims import Index, unwrap
 from recurra.lang.functions import dims_of, uniform, where
 from recurra.lang.tensor import RecurrentTensor, as_tensor
-from recurra.rl.env import Stepped, Transition, declared, follow, recurrence, stepped_domain
+from recurra.lang.tracer import current
+from recurra.rl.env import (
+    Stepped,
+    Transition,
+    declared,
+    follow,
+    plain_exchange,
+    recurrence,
+    stepped_domain,
+)
 from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
 from recurra.session import jax_fn
 
@@ -99,6 +108,7 @@ class StatefulEnv:
             self.last = self._into_the_next(domain, now, moved, reward, ended, t)
         else:
             self.last = self._to_the_end(domain, now, moved, reward, ended, t)
+        plain_exchange(self.name, t, self, actions, self._begin[n:], self.last).note(current())
         return self.last.next_o, self.last.reward, self.last.done
 
     def _to_the_end(

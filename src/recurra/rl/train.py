@@ -26,6 +26,7 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder
+from recurra.rl.flags import expect_sound, flag, in_flags
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,10 @@ TAGS = {
     "clipfrac": "losses/clipfrac",
     "explained_variance": "losses/explained_variance",
 }
+
+
+OF_EPISODES = ("mean_return", "length")
+SHOWN = ("charts/episodic_return",)  # by the progress
 
 
 class Step(Protocol):
@@ -119,11 +124,15 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     if folder is not None:
         settings = resumed(settings, settings.config or folder.read_config())
         expect_more(folder, settings)
-    ctx, bounds = settings.program()
+    expect_sound(settings)
     given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
-    with compiling(workers=settings.workers, **asked):
-        program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+    try:
+        ctx, bounds = settings.program()
+        with compiling(workers=settings.workers, **asked):
+            program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+    except RecurraError as error:
+        raise in_flags(settings, error) from None
     newest = None if folder is None else _newest(folder, program)
     if folder is None:
         run = RunFolder.create(
@@ -159,20 +168,36 @@ class Recorder:
     def __init__(self, run: RunFolder, settings: Recipe, progress: Progress, program: Program):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
-        self.since = time.monotonic()
         self.next = 0
+        rows = run.rows()  # of a run that is gone on with
+        self.lived = self.before = rows[-1].get("global_step", 0) if rows else 0
+        self.since = time.monotonic()
 
     def step(self, first: int, metrics: Metrics) -> None:
-        """The metrics [k] of iterations first..first+k-1."""
-        now = time.monotonic()
-        lived = float(metrics["length"].sum()) * self.settings.rows if "length" in metrics else 0.0
-        speed = {"charts/SPS": lived / max(now - self.since, 1e-9)}
-        self.since = now
-        tagged = {TAGS.get(name, name): values for name, values in metrics.items()}
-        for k, row in enumerate(zip(*tagged.values(), strict=True)):
-            self.run.log(first + k + 1, **dict(zip(tagged, row, strict=True)), **speed)
-        for tag, values in list(tagged.items())[:1]:
-            self.progress.update(first + len(values), **{tag: values[-1]})
+        """Log the metrics [k] of iterations first..first+k-1.
+
+        An iteration in which no episode has ended, as `episodes` tells, has no row entries about
+        episodes. SPS counts, as CleanRL's does, from the start of the process.
+        """
+        rows: list[dict[str, Any]] = []
+        for values in zip(*metrics.values(), strict=True):
+            row = dict(zip(metrics, values, strict=True))
+            self.lived += self.environment_steps(row)
+            if row.pop("episodes", 1) == 0:
+                row = {k: v for k, v in row.items() if k not in OF_EPISODES}
+            tagged = {TAGS.get(name, name): value for name, value in row.items()}
+            rows.append({**tagged, "global_step": self.lived})
+        speed = (self.lived - self.before) / max(time.monotonic() - self.since, 1e-9)
+        for k, row in enumerate(rows):
+            self.run.log(first + k + 1, **row, **{"charts/SPS": speed})
+            shown = {tag: row[tag] for tag in SHOWN if tag in row}
+            self.progress.update(first + k + 1, **shown)
+
+    def environment_steps(self, row: Mapping[str, Any]) -> int:
+        """Count the steps of all rows in an iteration; an absorbed episode is not stepped."""
+        if "episodes" in row or "length" not in row:
+            return self.settings.rows * self.settings.steps
+        return round(float(row["length"]) * self.settings.rows)
 
     def state(self, step: Step) -> None:
         """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
@@ -205,8 +230,8 @@ def resumed(settings: R, config: Mapping[str, Any]) -> R:
         given, theirs = getattr(settings, name), getattr(own, name)
         if given not in (getattr(default, name), theirs):
             raise RecurraError(
-                f"a resumed run keeps its settings, but {name}={given!r} was given",
-                facts=f"the run in {settings.resume} has {name}={theirs!r}",
+                f"a resumed run keeps its settings, but {flag(name, given)} was given",
+                facts=f"the run in {settings.resume} has {flag(name, theirs)}",
                 hint="leave it out, or start a new run",
             )
     if settings.iterations != default.iterations:

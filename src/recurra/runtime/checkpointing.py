@@ -15,8 +15,9 @@ it start anew. What cannot be saved raises Unsaved.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
@@ -29,18 +30,19 @@ from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
 from recurra.interp import Oracle
 from recurra.ir.expr import evaluate, symbols
-from recurra.ir.graph import Graph
+from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Type
 from recurra.ir.values import fitted
-from recurra.lang.effects import Checkpoint
+from recurra.lang.effects import Checkpoint, Export, Part
 from recurra.memory.store import store_key
-from recurra.ops.control import Call
+from recurra.ops.control import Call, Merge
 from recurra.program.execute import Resume, Step
 from recurra.program.host_program import Program
-from recurra.report import checkpoint
+from recurra.report import atomic, checkpoint
 from recurra.report.behind import Behind
 from recurra.report.checkpoint import graph_hash
 from recurra.report.runs import differs, expect_no_run
+from recurra.support import safetensors_file
 
 STATE, HOST = "state/", "host/"
 
@@ -100,12 +102,18 @@ class Saver:
     backend: str
     decisions: tuple[str, ...]
     workers: int = 1  # each has its own state: arrays are [workers, ..]
+    exports: Sequence[Export] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     @cached_property
     def hash(self) -> str:
         return graph_hash(str(self.source))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The bounds."""
+        return self.program.plan.sizes
 
     @cached_property
     def numbers(self) -> list[str]:
@@ -138,22 +146,72 @@ class Saver:
             elif names and (own or resume is None):
                 expect_no_run(folder.parent, names, own)
 
-    def state(self, step: Step, seed: int, behind: Behind) -> None:
-        """Called after a launch: `step.hi` is the iteration about to begin."""
-        now = [(e, folder) for e, folder, due in self.due if step.hi in due]
-        if not now:
+    def state(self, step: Step, seed: int, behind: Behind, folder: Path | None = None) -> None:
+        """Called after a launch: `step.hi` is the iteration about to begin.
+
+        In the end, exported parts of the program are left in `folder`, too.
+        """
+        now = [(e, place) for e, place, due in self.due if step.hi in due] if self.effects else []
+        places = [place.parent for _, place in now]
+        if self.exports and self.is_last(step):
+            every = [Path(e.path) for e in self.effects]
+            places += [x for x in (*every, folder) if x is not None]
+        if not places:
             return
         behind.wait()  # for the last step's
         variables = {name: step.variables[name] for name in step.variables}
-        for e, folder in now:
+        for e, place in now:
             params = {name: self.parameter(p, variables, seed) for name, p in e.params}
             arrays, meta = self.snapshot(step, variables, seed, params)
-            behind.submit(checkpoint.save, folder, arrays, meta, number=step.hi)
+            behind.submit(checkpoint.save, place, arrays, meta, number=step.hi)
+        for place in {x.resolve(): x for x in places}.values():
+            for file, packed in self.exported(place, variables, seed):
+                behind.submit(_write, file, packed)
+
+    def is_last(self, step: Step) -> bool:
+        """Is nothing left to do after this step of the outermost loop?"""
+        plan, main = self.program.plan, self.program.main
+        return main is not None and step.hi == plan.graph.declared[main.loop.dim].range.size(
+            plan.sizes
+        )
 
     def save(self, folder: Path, step: Step, seed: int) -> Path:
         """All that is needed to go on at iteration `step.hi`, which is the number of the file."""
         arrays, meta = self.snapshot(step, step.variables, seed, {})
-        return checkpoint.save(folder, arrays, meta, number=step.hi)
+        path = checkpoint.save(folder, arrays, meta, number=step.hi)
+        self.export(folder.parent, step.variables, seed)
+        return path
+
+    @cached_property
+    def parts(self) -> list[tuple[Export, Part | RecurraError]]:
+        """What is exported of the program, or why it is not."""
+        found: list[tuple[Export, Part | RecurraError]] = []
+        for e in self.exports:
+            try:
+                found.append((e, e.cut(self.sizes)))
+            except RecurraError as why:
+                found.append((e, why))
+        return found
+
+    def export(self, folder: Path, variables: Mapping[str, Any], seed: int) -> None:
+        """Write the exported parts of a program, with the values of now, into a folder."""
+        for file, packed in self.exported(folder, variables, seed):
+            _write(file, packed)
+
+    def exported(
+        self, folder: Path, variables: Mapping[str, Any], seed: int
+    ) -> Iterator[tuple[Path, list[bytes]]]:
+        """The files of the exported parts; where one cannot be had, the file says why."""
+        for e, part in self.parts:
+            try:
+                if isinstance(part, RecurraError):
+                    raise part
+                arrays = {name: self.parameter(name, variables, seed) for name in part.values}
+                arrays |= {f"constant/{name}": x for name, x in part.arrays.items()}
+                told = {"told": json.dumps(part.told)}
+            except RecurraError as why:
+                arrays, told = {}, {"refused": str(why)}
+            yield folder / e.file, safetensors_file.pack(arrays, {"format": e.format, **told})
 
     def snapshot(
         self, step: Step, variables: Mapping[str, Any], seed: int, params: Mapping[str, Any]
@@ -350,10 +408,10 @@ class Saver:
             return self.of_one(variables[node.args[1].name])
         plan = self.program.plan
         written = self.source[name]
-        if len(written.args) > 1:
-            found = variables.get(name)
-            if found is not None:
-                return self.of_one(found)
+        if isinstance(written.op, Merge) and len(written.args) > 1:
+            for known in (name, self.handed_on(written)):
+                if known in variables:
+                    return self.of_one(variables[known])
             raise RecurraError(
                 f"{name} cannot be saved",
                 facts="its newest value is not at hand between iterations: it is read otherwise "
@@ -364,11 +422,31 @@ class Saver:
         point = tuple(evaluate(r.lo, plan.sizes) for r in written.domain)
         return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
 
+    def handed_on(self, n: Node) -> str:
+        """What a merge reads in the first point of the second iteration: of the one before."""
+        assert isinstance(n.op, Merge)
+        assert self.program.main is not None
+        at = {r.dim: evaluate(r.lo, self.sizes) for r in n.domain}
+        at |= {d: x + 1 for d, x in at.items() if d == self.program.main.loop.dim}
+        return n.args[n.op.arm({**self.sizes, **at})].name
+
 
 _CONSEQUENCE = (
     "  resumed, {name} starts new episodes there: metrics will not be those of a run that "
     "was not interrupted"
 )
+
+
+def _write(file: Path, packed: list[bytes]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic.replace(file, packed)
+    except OSError as error:
+        raise RecurraError(
+            f"{file} could not be written",
+            facts=str(error.strerror or error),
+            hint="free some space or choose another directory",
+        ) from error
 
 
 def _owner(op: Call) -> Any:

@@ -18,7 +18,7 @@ from recurra.config import config
 from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
-from recurra.lang.effects import Checkpoint
+from recurra.lang.effects import Checkpoint, Export
 from recurra.lang.tracer import Tracer
 from recurra.program.backend_protocol import Backend
 from recurra.program.given import inputs_read
@@ -40,6 +40,7 @@ class Compilation:
     written: Bounded
     inputs: Mapping[str, ProgramInput]
     effects: tuple[Checkpoint, ...]
+    exports: tuple[Export, ...]
     check: str
     backend: Backend
     target: Target
@@ -119,7 +120,16 @@ def compile_program(
     inputs = program_inputs(tracer.nodes.values(), written.most, read)
     may_be_single = options.tuning.single and options.tuning.chunk is None
     return Compilation(
-        written, inputs, effects, check, backend, target, kept, compiled, may_be_single
+        written,
+        inputs,
+        effects,
+        tuple(tracer.exports),
+        check,
+        backend,
+        target,
+        kept,
+        compiled,
+        may_be_single,
     )
 
 

@@ -66,7 +66,7 @@ def _recorded(
                 request.on_step(first, metrics)
 
         try:
-            results = runner.run_by(seen, replace(request, on_step=step))
+            results = runner.run_by(seen, replace(request, on_step=step, folder=run.path))
         finally:
             kernels = keep_contractions(run, program)
             spans = ran(launches) if how else watch.spans(seen)

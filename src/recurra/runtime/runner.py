@@ -51,6 +51,8 @@ class RunRequest:
     """A new run takes the place of one that lies where this one saves and records."""
     window: Any = None
     """The threads that run launches side by side, or an executor; None: one after the other."""
+    folder: Path | None = None
+    """Where exported parts of the program are left at the end, beside what its effects save."""
 
     @property
     def is_watched(self) -> bool:
@@ -100,7 +102,7 @@ class Runner:
             )
         decisions = tuple(c.compiled.stages.decisions)
         program, source = c.compiled.program, c.written.graph
-        return Saver(program, source, c.effects, c.backend.name, decisions, c.workers)
+        return Saver(program, source, c.effects, c.backend.name, decisions, c.workers, c.exports)
 
     def run(self, request: RunRequest) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape]."""
@@ -166,8 +168,8 @@ class Runner:
                 self.expect_indices(made.outputs, made)
                 if watch is not None:
                     watch.step(made)
-                if c.effects and (made.variables or not saver.border):
-                    saver.state(made, seed, behind)
+                if made.variables or not saver.border:
+                    saver.state(made, seed, behind, request.folder)
                 if request.on_state is not None and made.variables:
                     request.on_state(made)
         self.expect_indices(made)

@@ -14,6 +14,7 @@ from recurra.ir.types import Domain
 from recurra.lang.dims import wrap
 from recurra.lang.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.lang.tensor import RecurrentTensor
+from recurra.lang.tracer import Drawn, current
 
 
 def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
@@ -38,6 +39,12 @@ def _drawn_over(domain: Sequence[Any] | None, x: RecurrentTensor) -> Domain:
     return x.domain if domain is None else dims_of(domain)
 
 
+def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
+    """The sample, of which the program knows what it was drawn by."""
+    current().drawn.append(Drawn(sample, kind, params))
+    return sample
+
+
 class Categorical:
     """Over {0..A-1}, by logits [A]"""
 
@@ -53,7 +60,8 @@ class Categorical:
 
         The draws differ at every point of `domain`, by default that of the logits.
         """
-        return class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
+        a = class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
+        return _noted(a, "categorical", self.logits)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
@@ -96,7 +104,7 @@ class Gaussian:
         spread = self.log_std.exp()
         over = _drawn_over(domain, self.mean + spread)
         draws = normal(over, sizes, self.mean.dtype)
-        return self.mean + spread * draws
+        return _noted(self.mean + spread * draws, "gaussian", self.mean, self.log_std)
 
     def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """f32[A]"""

@@ -10,13 +10,14 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import TRUE, Expr, symbols
-from recurra.ir.types import Domain, Range, Type, is_float
+from recurra.ir.types import Domain, Range
 from recurra.lang.dims import Index, condition, wrap
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of, named
 from recurra.lang.nn import initialise
 from recurra.lang.nn.distributions import Categorical, Gaussian
 from recurra.lang.nn.initialise import Initialiser
+from recurra.lang.nn.spaces import Spaces
 from recurra.lang.operators import expecting
 from recurra.lang.tensor import RecurrentTensor, as_tensor
 from recurra.lang.tracer import current
@@ -396,34 +397,42 @@ class GaussianPolicy(Module):
         return Gaussian(self.body(x), self.log_std)
 
 
+class SpacePolicy(Module):
+    """A network from the observations of an environment to a distribution over its actions"""
+
+    def __init__(self, body: Module, spaces: Spaces, domain: Sequence[Any]):
+        self.body, self.spaces = body, spaces
+        if spaces.deviations:
+            zeros = initialise.zeros()((spaces.deviations,))
+            self.log_std = Parameter(zeros, domain, "log_std")
+
+    def forward(self, x: Any) -> Any:
+        y = self.body(self.spaces.seen(x))
+        return self.spaces.distribution(y, getattr(self, "log_std", None))
+
+
 class DNNBuilder:
     """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: a policy."""
 
     def __init__(self, domain: Sequence[Any]):
-        self.domain, self.sizes, self.discrete = domain, list[int](), True
+        self.domain, self.hidden = domain, list[int]()
+        self.spaces: Spaces | None = None
 
     def from_env(self, env: Any, hidden: Sequence[int]) -> DNNBuilder:
-        """Sizes from the environment's spaces: a flat observation; a discrete action, or numbers.
+        """Sizes from the environment's spaces; what is observed is seen as one vector.
 
-        Raises RecurraError where they are others.
+        Raises RecurraError for actions that no distribution of ours gives.
         """
-        obs: Type = env.observation_space.type
-        found: Type = env.action_space.type
-        self.discrete = isinstance(env.actions, int)
-        outputs = (env.actions,) if self.discrete else found.shape
-        if obs.rank != 1 or len(outputs) != 1 or not (self.discrete or is_float(found.dtype)):
-            raise RecurraError(
-                "this network needs a flat observation, and a discrete action or a vector",
-                facts=f"the observation is {obs}, the action space {env.action_space}",
-                hint="build it of rc.nn.Linear, and a head for its actions",
-                loc=here(),
-            )
-        (width,), (last,) = obs.shape, outputs
-        assert isinstance(width, int)
-        assert isinstance(last, int)
-        self.sizes = [width, *hidden, last]
+        self.spaces, self.hidden = Spaces(env), list(hidden)
         return self
 
-    def build(self) -> Policy | GaussianPolicy:
-        body = MLP(self.sizes, self.domain, last_gain=0.01)
-        return Policy(body) if self.discrete else GaussianPolicy(body, self.sizes[-1], self.domain)
+    def build(self) -> SpacePolicy:
+        """The policy, of tanh layers."""
+        if self.spaces is None:
+            raise RecurraError(
+                "this network has no sizes yet",
+                hint="DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()",
+                loc=here(),
+            )
+        sizes = [self.spaces.width, *self.hidden, self.spaces.outputs]
+        return SpacePolicy(MLP(sizes, self.domain, last_gain=0.01), self.spaces, self.domain)

@@ -1,0 +1,301 @@
+"""Acting as a graph of its own: what leads from an observation to an action, cut out of a program.
+
+    o[b<B,i<I,t<T] = merge(reset_0, step_0[b,i,t-1], ..)   →   o[b<B] = input()
+    W1[i<I] = merge(mul_4, W1_next[i-1], ..)                   W1 = input()
+    h[b<B,i<I,t<T] = merge(h0, h_next[b,i,t-1], ..)            h_next_1[b<B] = input()
+                                                               h[b<B] = where(first, h0, h_next_1)
+    pi[b<B,i<I,t<T] = add(..)                                  pi[b<B] = add(..)
+    a[b<B,i<I,t<T] = .. drawn of a distribution by pi          a[b<B] = input()
+
+The graph is about one step of rows b: neither the iteration nor the time is left in it. What a step
+reads of earlier steps is an input, whose next value is an output. What varies with neither rows nor
+time, such as a parameter, is an input that keeps its value. What a distribution gives is an input,
+too: who acts draws it, or takes what is most likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from recurra.errors import RecurraError
+from recurra.ir.dims import Dim
+from recurra.ir.expr import Expr, Sym, evaluate, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import LETTERS
+from recurra.ir.resource import ArrayResource
+from recurra.ir.types import Domain, Range, Type
+from recurra.lang.effects import Export, Part
+from recurra.lang.tensor import RecurrentTensor
+from recurra.lang.tracer import Tracer
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Where
+from recurra.ops.source import Input, Uniform
+from recurra.report.runs import POLICY
+
+FORMAT = "recurra-policy-1"
+ROW = Domain((Range("row", Sym("rows")),))
+FIRST = "episode begins"  # the input that tells where one does
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a program gives its environment in a step, and is given: tensors as it has them."""
+
+    env: str
+    time: str
+    actions: Sequence[RecurrentTensor]
+    resets: Sequence[RecurrentTensor]  # observations after a reset
+    steps: Sequence[RecurrentTensor]  # and after a step
+    ended: Sequence[RecurrentTensor]  # where an episode is over after a step
+    others: Sequence[RecurrentTensor]  # what else a step gives
+    spaces: Mapping[str, Any]  # how an environment has them, as JSON
+
+    def note(self, tracer: Tracer) -> None:
+        """Let runs of the program save who acts; of several environments that of the first."""
+        if not tracer.exports:
+            tracer.exports.append(Export(POLICY, FORMAT, partial(self.cut, tracer)))
+
+    def cut(self, tracer: Tracer, sizes: Mapping[str, int]) -> Part:
+        """Cut acting out of the program; raises RecurraError if it is more than a step can be."""
+        mine = (*self.actions, *self.resets, *self.steps, *self.ended, *self.others)
+        drawn = (x for d in tracer.drawn for x in (d.sample, *d.params))
+        names = dict.fromkeys(x.name for x in (*mine, *drawn))
+        return Cut(self, tracer, tracer.graph([*names]), sizes).part()
+
+
+class Cut:
+    """See the module. An equation is asked for as it is now, or as it was `ago` steps ago."""
+
+    def __init__(
+        self, exchange: Exchange, tracer: Tracer, graph: Graph, sizes: Mapping[str, int]
+    ) -> None:
+        self.exchange, self.graph, self.sizes = exchange, graph, sizes
+        self.clocks = tracer.clocks
+        self.drawn = {d.sample.name: d for d in tracer.drawn}
+        self.steps = {x.name: k for k, x in enumerate(exchange.steps)}
+        self.observed = {**{x.name: k for k, x in enumerate(exchange.resets)}, **self.steps}
+        self.ended = {x.name for x in exchange.ended}
+        self.others = {x.name for x in exchange.others}
+        self.nodes: dict[str, Node] = {}
+        self.made: dict[tuple[str, int], str] = {}
+        self.news: dict[str, bool] = {}
+        self.seen: dict[str, int] = {}  # inputs that are observations
+        self.values: list[str] = []  # inputs that keep their value
+        self.earlier: dict[str, tuple[str, int]] = {}  # inputs, and what they are in the next step
+        self.draws: dict[str, dict[str, Any]] = {}
+
+    def part(self) -> Part:
+        actions = [self.build(x.name, 0) for x in self.exchange.actions]
+        state: dict[str, str] = {}
+        while left := [x for x in self.earlier if x not in state]:
+            for x in left:
+                state[x] = self.build(*self.earlier[x])
+        params = (p for d in self.draws.values() for p in d["params"])
+        outputs = tuple(dict.fromkeys([*actions, *state.values(), *params]))
+        graph = Graph(self.nodes, outputs, (Dim(ROW.ranges[0]),))
+        held = graph.resources()
+        strange = [x.key for x in held if not isinstance(x, ArrayResource)]
+        if strange:
+            raise self.refusal(f"it calls {strange[0]}, which is Python of the program's")
+        told = {
+            "env": self.exchange.env,
+            "spaces": self.exchange.spaces,
+            "graph": str(graph),
+            "seen": self.seen,
+            "actions": actions,
+            "state": state,
+            "draws": self.draws,
+            "constants": [x.key for x in held],
+        }
+        return Part(self.values, {x.key: x.get() for x in held}, told)
+
+    def refusal(self, why: str, node: Node | None = None) -> RecurraError:
+        return RecurraError(
+            f"the policy that acts in {self.exchange.env} is not saved",
+            facts=why,
+            hint="let it read observations, parameters and its own past, step by step",
+            loc=None if node is None else node.loc,
+        )
+
+    # ---- equations
+
+    def build(self, name: str, ago: int) -> str:
+        """The equation of the new graph that is another of the program's, some steps ago."""
+        key = (name, ago)
+        if key not in self.made:
+            self.made[key] = self.built(self.graph[name], ago)
+        return self.made[key]
+
+    def built(self, n: Node, ago: int) -> str:
+        observation = self.observation(n)
+        if not self.is_acting(n):
+            return self.kept(n)
+        if observation is not None and (not ago or (n.name in self.steps and ago == 1)):
+            return self.observe(n, observation)
+        if n.name in self.ended and ago == 1:
+            return self.given(FIRST, Type("bool"))
+        if n.name in self.steps | dict.fromkeys((*self.ended, *self.others), 0) and ago <= 1:
+            raise self.refusal(f"it reads {n.name}, which the environment gives after the step", n)
+        if ago and not (ago == 1 and self.is_news(n)):
+            return self.remembered(n, ago)
+        if n.name in self.drawn:
+            return self.draw(n)
+        if isinstance(n.op, Uniform):
+            self.draws[n.name] = {"kind": "uniform", "params": []}
+            return self.given(n.name, n.type)
+        return self.merged(n, ago) if isinstance(n.op, Merge) else self.same(n, ago)
+
+    def is_acting(self, n: Node) -> bool:
+        """Does it vary with what goes on in an episode?"""
+        return self.exchange.time in n.domain or self.observation(n) is not None
+
+    def is_news(self, n: Node) -> bool:
+        """Is it made of what the environment gives after the same step?"""
+        if n.name not in self.news:
+            given = n.name in {*self.steps, *self.ended, *self.others}
+            self.news[n.name] = given
+            if not given and self.is_acting(n) and self.observation(n) is None:
+                reads = [self.arm(n, 1)] if isinstance(n.op, Merge) else n.args
+                now = [a.name for a in reads if self.steps_back(n, a)[0] == 0]
+                self.news[n.name] = any(self.is_news(self.graph[x]) for x in now)
+        return self.news[n.name]
+
+    def observation(self, n: Node) -> int | None:
+        """Which array of the observation it is, if it is one."""
+        names = [n.name, *(a.name for a in n.args if isinstance(n.op, Merge))]
+        return next((self.observed[x] for x in names if x in self.observed), None)
+
+    def observe(self, n: Node, k: int) -> str:
+        known = next((x for x, j in self.seen.items() if j == k), None)
+        if known is None:
+            known = self.given(n.name, n.type)
+            self.seen[known] = k
+        return known
+
+    def kept(self, n: Node) -> str:
+        """What is the same in all steps: made of constants, or as it was at the end of the run."""
+        if not isinstance(n.op, (Merge, Uniform, Input)):
+            return self.same(n, 0)
+        apart = set(n.domain.dims) - set(self.clocks.get(n.name, n.domain.dims[-1:]))
+        if apart:
+            raise self.refusal(f"{n.name} is another at every {', '.join(sorted(apart))}", n)
+        self.values.append(n.name)
+        return self.given(n.name, n.type, Domain(()))
+
+    def given(self, name: str, type_: Any, domain: Domain = ROW) -> str:
+        if name not in self.nodes:
+            op = Input(dtype=type_.dtype, shape=type_.shape)
+            self.nodes[name] = Node(name, op, (), domain, type_)
+        return name
+
+    def remembered(self, n: Node, ago: int) -> str:
+        """What it was in an earlier step, as that step has left it."""
+        name = self.graph.fresh(f"{n.name}_{ago}", self.nodes)
+        self.earlier[name] = (n.name, ago - 1)
+        return self.given(name, n.type)
+
+    def draw(self, n: Node) -> str:
+        d = self.drawn[n.name]
+        params = [self.build(x.name, 0) for x in d.params]
+        self.draws[n.name] = {"kind": d.kind, "params": params}
+        return self.given(n.name, n.type)
+
+    def merged(self, n: Node, ago: int) -> str:
+        """In the first step of an episode one branch, in the others another."""
+        begin, later = (self.arm(n, t) for t in (0, 1))
+        after = self.read(n, later, ago)
+        if begin == later:
+            return after
+        return self.choose(n.name, self.read(n, begin, ago, begins=True), after, ago)
+
+    def choose(self, name: str, a: str, b: str, ago: int) -> str:
+        type_ = self.nodes[b].type
+        letters = LETTERS[: type_.rank]  # pyright: ignore[reportAttributeAccessIssue]
+        labels = f",{letters},{letters}->{letters}" if letters else ""
+        first = self.given(FIRST, Type("bool"))
+        if ago:  # where it began so many steps ago
+            first = self.began(ago)
+        return self.added(name, Where(labels=labels), (first, a, b), type_)
+
+    def began(self, ago: int) -> str:
+        name = f"{FIRST}_{ago}"
+        before = FIRST if ago == 1 else self.began(ago - 1)
+        self.given(name, Type("bool"))
+        self.given(FIRST, Type("bool"))
+        self.made[FIRST, ago - 1] = before
+        self.earlier[name] = (FIRST, ago - 1)
+        return name
+
+    def arm(self, n: Node, t: int) -> Ref:
+        """The branch that holds at a point of time; of the first iteration, if it is the start."""
+        assert isinstance(n.op, Merge)
+        at = {r.dim: t if r.dim == self.exchange.time else min(t, 1) for r in n.domain}
+        far: Any = dict.fromkeys(symbols_of(n.op.when) - at.keys(), 1 << 20)
+        return n.args[n.op.arm({**far, **self.sizes, **at})]
+
+    def read(self, n: Node, a: Ref, ago: int, begins: bool = False) -> str:
+        """The operand of an equation: now, or earlier where it reads the past."""
+        back, stays = self.steps_back(n, a)
+        source = self.graph[a.name]
+        if back is None:
+            return self.build(a.name, 0)
+        if begins:  # the branch of the first step, which has no past
+            back = 0
+        if source.name in self.observed and source.name not in self.steps:
+            return self.observe(source, self.observed[source.name])
+        past = self.build(a.name, ago + back)
+        if not stays or not back:
+            return past
+        for k in range(1, back + 1):  # x[max(t - k, 0)]: no earlier than the first
+            newer = self.build(a.name, ago + back - k)
+            past = self.choose(f"{a.name}_from_{back - k}", newer, past, ago + back - k)
+        return past
+
+    def steps_back(self, n: Node, a: Ref) -> tuple[int | None, bool]:
+        """How many steps ago an operand is read, None if it has no time, and if no earlier than
+        the first step."""
+        source = self.graph[a.name]
+        if any(isinstance(e, Slice) for e in a.index) and self.is_acting(source):
+            raise self.refusal(f"it reads {a}, many points at once", n)
+        if self.exchange.time not in source.domain:
+            return (0, False) if self.is_acting(source) else (None, False)
+        index: Any = a.index[source.domain.dims.index(self.exchange.time)]
+        at = [self.place(index, t) for t in (0, 500, 1000)]
+        back = 1000 - at[2]
+        if at[1] != 500 - back or back < 0 or at[0] not in (-back, 0):
+            raise self.refusal(f"it reads {a}", n)
+        return back, bool(back) and at[0] == 0
+
+    def place(self, index: Expr | int, t: int) -> int:
+        far: Any = dict.fromkeys(symbols(index), 1 << 20)
+        return int(evaluate(index, {**far, **self.sizes, self.exchange.time: t}))
+
+    def same(self, n: Node, ago: int) -> str:
+        """The equation as it is, of operands of one step."""
+        last = {
+            r.dim: int(evaluate(r.hi, self.sizes)) - 1
+            for r in n.domain
+            if r.dim != self.exchange.time and not symbols(r.hi) - self.sizes.keys()
+        }
+        op = n.op.at({k: last[k] for k in n.op.mentions() & last.keys()})
+        op = op.at({k: v for k, v in self.sizes.items() if k in op.mentions()})
+        if op.mentions() & set(n.domain.dims) or not op.pure:
+            raise self.refusal(f"it needs {n.name}, which varies with the time", n)
+        args = tuple(self.read(n, a, ago) for a in n.args)
+        return self.added(n.name, op, args, n.type)
+
+    def added(self, name: str, op: Any, args: Sequence[str], type_: Any) -> str:
+        """A new equation, over rows if one of its operands is."""
+        over = any(len(self.nodes[x].domain) for x in args)
+        name = self.graph.fresh(name, self.nodes) if name in self.nodes else name
+        refs = tuple(Ref(x, self.nodes[x].domain.identity) for x in args)
+        type_ = type_.at(self.sizes)
+        self.nodes[name] = Node(name, op, refs, ROW if over else Domain(()), type_)
+        return name
+
+
+def symbols_of(conditions: Sequence[Expr]) -> set[str]:
+    return set().union(*map(symbols, conditions))

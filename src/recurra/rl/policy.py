@@ -1,0 +1,392 @@
+"""A policy by itself: what a run has learnt, for acting in plain NumPy.
+
+    policy = rc.rl.load("runs/x")
+    action = policy.act(observation)
+
+Who acts is a graph of one step (`acting.py`), beside its parameters in the run's folder. For a
+number of rows it becomes one Python function that calls NumPy:
+
+    def act(o, h_1):
+        einsum = o.dot(W1)
+        ..
+        return (draw(add_4), tanh_2)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurra.backend.numpy_source.code import text_of
+from recurra.backend.numpy_source.machine import Names
+from recurra.backend.numpy_source.stand_in import StandIn
+from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.errors import RecurraError, here
+from recurra.ir.graph import Graph, Node
+from recurra.ir.order import topological
+from recurra.ir.resource import ArrayResource
+from recurra.ir.text import parse
+from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ops.source import Input
+from recurra.report.runs import POLICY
+from recurra.rewrite.vectorise import vectorise, with_axis
+from recurra.rl.acting import FIRST, FORMAT, ROW
+from recurra.support import safetensors_file
+
+Array = Any
+(ROWS,) = ROW.ranges
+FEW = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # any number will do where none is left in the code
+
+
+def load(path: str | Path, seed: int = 0) -> Policy:
+    """The policy of a run, by its folder, as it was when it was saved last; `seed` is of its draws.
+
+    It is saved with every checkpoint, and when the run ends. Raises RecurraError where there is
+    none, or the program acts in a way that cannot be cut out of it.
+    """
+    file = Path(path) / POLICY if Path(path).is_dir() else Path(path)
+    if not file.exists():
+        raise RecurraError(
+            f"there is no policy at {path}",
+            facts=f"{file} is written with the checkpoints of a run and at its end",
+            hint="train with `recurra train`, program.run(folder=..) or module.checkpoint(folder)",
+            loc=here(),
+        )
+    arrays, words = safetensors_file.read(file)
+    if words.get("format") != FORMAT or not safetensors_file.is_whole(file):
+        raise RecurraError(
+            f"{file} is damaged, or no policy of this version",
+            facts=f"its format is {words.get('format')!r}, to be {FORMAT!r}",
+            hint="train again, or resume the run: it is written at the next checkpoint",
+            loc=here(),
+        )
+    if "refused" in words:
+        raise RecurraError(
+            f"{file} holds no policy", facts=words["refused"], hint="act in the program", loc=here()
+        )
+    return Policy(arrays, json.loads(words["told"]), seed)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a space: the way to it, its first value, and how many classes it counts."""
+
+    path: tuple[Any, ...]
+    dtype: str
+    start: Any
+    classes: int | None
+    shape: tuple[int, ...]  # of one row, as the environment has it
+    wanted: str  # its type in the program
+
+    def show(self, raw: Any) -> Array:
+        """An observation as the program sees it."""
+        for key in self.path:
+            raw = raw[key]
+        if self.classes is not None:
+            return np.eye(self.classes, dtype=np.float32)[np.asarray(raw) - self.start]
+        if self.start != 0:
+            raw = np.asarray(raw) - np.asarray(self.start)
+        return np.asarray(raw, self.wanted)
+
+
+class Policy:
+    """Acts as the program did when it was saved; see the module.
+
+    What a step hands on to the next, such as the state of an LSTM, is carried from call to call,
+    for every row of a batch, until `reset()`.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], told: Mapping[str, Any], seed: int = 0) -> None:
+        keys = told["constants"]
+        held = [ArrayResource(key, arrays[f"constant/{key}"]) for key in keys]
+        self.graph = parse(told["graph"], held)
+        self.env: str = told["env"]
+        self.values = {k: x for k, x in arrays.items() if k in self.graph.nodes}
+        self.actions: Sequence[str] = told["actions"]
+        self.links: Mapping[str, str] = told["state"]  # input → what it is in the next step
+        self.draws: Mapping[str, Mapping[str, Any]] = told["draws"]
+        self.random = np.random.default_rng(seed)
+        names = sorted(told["seen"], key=lambda n: told["seen"][n])
+        self.seen = {n: self._leaf(told["spaces"]["seen"][told["seen"][n]], n) for n in names}
+        self.taken = [
+            self._leaf(x, n) for x, n in zip(told["spaces"]["taken"], self.actions, strict=True)
+        ]
+        self.state: list[Array] | None = None
+        self.rows: int | None = None
+        self.begins = FIRST in self.graph.nodes
+        self.functions: dict[tuple[int | None, bool], Callable[..., Any]] = {}
+
+    def _leaf(self, x: Mapping[str, Any], name: str) -> Leaf:
+        shape, wanted = self._like(name)
+        shape = () if x["classes"] is not None else shape
+        path = tuple(x["path"])
+        return Leaf(path, x["dtype"], x["start"], x["classes"], shape, wanted)
+
+    def _like(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Shape and type of an equation in one row."""
+        type_ = self.graph[name].type
+        assert isinstance(type_, Type)
+        return type_.sizes({}), NUMPY_NAME[type_.dtype]
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Does a step read what earlier steps have left?"""
+        return bool(self.links)
+
+    def reset(self) -> None:
+        """Forget what earlier steps have left: the next call begins an episode in every row."""
+        self.state = None
+
+    def act(self, obs: Any, *, greedy: bool = False, begins: Any = None) -> Any:
+        """The action for an observation, or for a batch of them along a first axis.
+
+        It is drawn, or with `greedy` what is most likely. `begins` tells of each row of a recurrent
+        policy that it begins an episode with this observation.
+        """
+        given = [leaf.show(obs) for leaf in self.seen.values()]
+        rows = self._rows(given)
+        act = self.functions.get((rows, greedy))
+        if act is None:
+            act = self.functions[rows, greedy] = self._compiled(rows, greedy)
+        if self.begins or self.links:
+            made = act(*given, *self._past(rows, begins))
+            self.state = list(made[len(self.actions) :])
+        else:
+            made = act(*given)
+        if self.is_plain:
+            return made[0]
+        return self._nested(made[: len(self.actions)])
+
+    def _rows(self, given: Sequence[Array]) -> int | None:
+        """How many rows the arrays of an observation have; None: it is a single one."""
+        found: set[int | None] = set()
+        for x, leaf in zip(given, self.seen.values(), strict=True):
+            shape = leaf.shape if leaf.classes is None else (leaf.classes,)
+            lead = x.ndim - len(shape)
+            if lead not in (0, 1) or x.shape[lead:] != shape:
+                at = "".join(f"[{k!r}]" for k in leaf.path)
+                raise RecurraError(
+                    f"the observation{at} has the shape {list(x.shape)}",
+                    facts=f"{self.env} shows {list(shape)}, in a batch [rows, ..]",
+                    hint="give it as the environment does: policy.act(observation)",
+                    loc=here(),
+                )
+            found.add(x.shape[0] if lead else None)
+        (rows, *others) = found or {None}
+        if others:
+            raise RecurraError(
+                "the parts of an observation differ in their rows",
+                facts=f"they have {', '.join(str(n) for n in found)}",
+                hint="give a batch in all of them, or in none",
+                loc=here(),
+            )
+        return rows
+
+    # ---- what goes on from step to step
+
+    def _past(self, rows: int | None, begins: Any) -> list[Array]:
+        lead = () if rows is None else (rows,)
+        if self.state is None or rows != self.rows:
+            if self.state is not None and begins is None:
+                raise RecurraError(
+                    f"a step of {rows or 'one'} rows follows one of {self.rows or 'one'}",
+                    facts="what the policy remembers is of other rows",
+                    hint="policy.reset() begins episodes in all rows",
+                    loc=here(),
+                )
+            likes = [self._like(x) for x in self.links]
+            self.state = [np.zeros((*lead, *shape), dtype) for shape, dtype in likes]
+            self.rows, begins = rows, True
+        begins = np.broadcast_to(np.asarray(bool(0) if begins is None else begins, bool), lead)
+        return [*([begins] if self.begins else []), *self.state]
+
+    # ---- the function
+
+    def _compiled(self, rows: int | None, greedy: bool) -> Callable[..., Any]:
+        with np.errstate(all="ignore"):
+            text, scope = self.source(rows, greedy)
+        names: dict[str, Any] = {"np": np, **scope}
+        exec(compile(text, f"<policy of {self.env}>", "exec"), names)
+        return np.errstate(all="ignore")(names["act"])  # 1 / 0 is inf, as in a program
+
+    def source(self, rows: int | None = None, greedy: bool = False) -> tuple[str, dict[str, Any]]:
+        """The function for so many rows (None: a single observation), and what it calls by name."""
+        graph, lead = self.graph, () if rows is None else (rows,)
+        if rows is not None:
+            graph = self._batched()
+        w = Writer()
+        xp, env = Dots(w), {str(ROWS.hi): rows or 1}
+        made: dict[str, Any] = {}
+        takes: list[str] = []
+        begins = [FIRST] if self.begins else []
+        for name in (*self.seen, *begins, *self.links):
+            shape, dtype = self._like(name)
+            takes.append(w.named(name))
+            made[name] = StandIn(w, takes[-1], _like((*lead, *shape), dtype))
+        inputs = {x.name for x in made.values()}
+        for n in topological([*graph.nodes.values()], lambda n: self._before(graph, n)):
+            if n.name in made:
+                continue
+            args = [made[a.name] for a in n.args]
+            if n.name in self.values:
+                x = self.values[n.name]
+                made[n.name] = StandIn(w, w.bound(x, w.named(n.name)), x)
+            elif n.name in self.draws:
+                made[n.name] = self._drawn(w, n.name, made, lead, greedy)
+            else:
+                made[n.name] = self._run(w, xp, env, n, args)
+        gives = [
+            self._given(w, leaf, made[n]) for n, leaf in zip(self.actions, self.taken, strict=True)
+        ]
+        gives += [
+            f"{x}.copy()" if x in inputs else x
+            for x in (w.show(made[n]) for n in self.links.values())
+        ]
+        head = f"def act({', '.join(takes)}):"
+        return text_of(head, w.items, in_tuple(", ".join(gives), len(gives))), w.scope
+
+    def _before(self, graph: Graph, n: Node) -> list[Node]:
+        params = self.draws[n.name]["params"] if n.name in self.draws else ()
+        return [graph[x] for x in (*(a.name for a in n.args), *params)]
+
+    def _batched(self) -> Graph:
+        """The graph with rows as the first axis of all that varies with them."""
+        cut, members = with_axis(self.graph, ROWS.dim, FEW)
+        graph = vectorise(cut, ROWS.dim, members, FEW)
+        left = [n for n in graph.nodes.values() if len(n.domain) and not isinstance(n.op, Input)]
+        if left:
+            raise RecurraError(
+                f"the policy of {self.env} acts for one row at a time",
+                facts=f"{left[0].name} cannot be computed for many at once",
+                hint="call policy.act(observation) row by row",
+                loc=here(),
+            )
+        return graph
+
+    def _run(self, w: Writer, xp: Any, env: Mapping[str, Any], n: Node, args: Sequence[Any]) -> Any:
+        before, scope = len(w.items), set(w.scope)
+        try:
+            return n.op.run(xp, env, *args)
+        except TypeError:  # it asks for numbers: it is called as it is
+            del w.items[before:]
+            for name in w.scope.keys() - scope:
+                del w.scope[name]
+        op = n.op
+
+        def run(*xs: Any) -> Any:
+            return op.run(np, env, *xs)
+
+        type_: Any = n.type
+        text = f"{w.bound(run, w.named(op.name))}({', '.join(map(w.show, args))})"
+        return w.assign(text, _like(type_.sizes(env), NUMPY_NAME[type_.dtype]), moves=False)
+
+    def _drawn(
+        self, w: Writer, name: str, made: Mapping[str, Any], lead: tuple[int, ...], greedy: bool
+    ) -> Any:
+        shape, dtype = self._like(name)
+        kind, params = (self.draws[name][k] for k in ("kind", "params"))
+        draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
+        text = f"{w.bound(draw, w.named(kind))}({', '.join(w.show(made[p]) for p in params)})"
+        return w.assign(text, _like((*lead, *shape), dtype), moves=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Is an action one array, not a dict or tuple of such?"""
+        return len(self.taken) == 1 and not self.taken[0].path
+
+    def _given(self, w: Writer, leaf: Leaf, x: Any) -> str:
+        """An action as the environment takes it."""
+        text = w.show(x)
+        if np.any(np.asarray(leaf.start) != 0):
+            text = f"({text} + {w.show(np.asarray(leaf.start))})"
+        return (
+            text if leaf.wanted == leaf.dtype else f"{text}.astype({w.show(np.dtype(leaf.dtype))})"
+        )
+
+    def _nested(self, made: Sequence[Array]) -> Any:
+        """The arrays of an action as its space has them: tuples and dicts."""
+        return nested([(leaf.path, x) for leaf, x in zip(self.taken, made, strict=True)])
+
+    def __repr__(self) -> str:
+        kind = "recurrent policy" if self.is_recurrent else "policy"
+        count = sum(x.size for x in self.values.values())
+        return f"{kind} of {self.env}, {count:,} parameters"
+
+
+class Dots(Names):
+    """NumPy for operators that are written down; products of matrices go to BLAS."""
+
+    def einsum(self, labels: str, *xs: Any) -> Any:
+        ins, _, out = labels.partition("->")
+        for (a, x), (b, y) in permutations(zip(ins.split(","), xs, strict=True), 2):
+            if len(xs) == 2 and len(b) <= 2 and a[-1:] == b[:1] and out == a[:-1] + b[1:]:
+                return x.dot(y)
+        return np.einsum(labels, *xs)
+
+
+def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:
+    """Arrays under the names and positions that lead to them."""
+    if len(parts) == 1 and not parts[0][0]:
+        return parts[0][1]
+    keys = list(dict.fromkeys(path[0] for path, _ in parts))
+    inner = {k: nested([(p[1:], x) for p, x in parts if p[0] == k]) for k in keys}
+    return tuple(inner.values()) if all(isinstance(k, int) for k in keys) else inner
+
+
+def _like(shape: tuple[int, ...], dtype: str) -> Array:
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+# ---- distributions, by kind: (generator, shape of the draw) → draw(*parameters)
+
+Draw = Callable[..., Array]
+
+
+def _sample_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    """The largest of logits plus Gumbel noise is drawn as their softmax says."""
+    gumbel = random.gumbel
+
+    def draw(logits: Array) -> Array:
+        return (logits + gumbel(size=logits.shape)).argmax(-1).astype(np.int32)
+
+    return draw
+
+
+def _likely_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    return lambda logits: logits.argmax(-1).astype(np.int32)
+
+
+def _sample_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    normal = random.standard_normal
+
+    def draw(mean: Array, log_std: Array) -> Array:
+        return mean + np.exp(log_std) * normal(shape, np.float32)
+
+    return draw
+
+
+def _likely_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    return lambda mean, _: mean if mean.shape == shape else np.broadcast_to(mean, shape)
+
+
+def _sample_uniform(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    return lambda: random.random(shape, np.float32)
+
+
+def _no_mode(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
+    raise RecurraError(
+        "this policy has no most likely action",
+        facts="it draws numbers by rc.uniform or rc.normal, of no distribution",
+        hint="leave greedy out, or write it with rc.nn.Categorical or rc.nn.Gaussian",
+        loc=here(),
+    )
+
+
+SAMPLES = {"categorical": _sample_class, "gaussian": _sample_normal, "uniform": _sample_uniform}
+MODES = {"categorical": _likely_class, "gaussian": _likely_normal, "uniform": _no_mode}

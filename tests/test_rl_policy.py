@@ -1,0 +1,266 @@
+"""rc.rl.load: a policy acts by itself as it did in the program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.cli import main
+from recurra.errors import RecurraError
+from recurra.report import checkpoint
+
+B, I, T = 3, 2, 12
+
+
+class Walk(gym.Env[Any, Any]):
+    """A point on a line, pushed by its action; an episode has four to seven steps."""
+
+    def __init__(self, kind: str = "flat"):
+        box = gym.spaces.Box(-9.0, 9.0, (2,), np.float64)
+        self.kind = kind
+        self.observation_space = {
+            "flat": box,
+            "dict": gym.spaces.Dict({"at": box, "turn": gym.spaces.Discrete(3, start=1)}),
+        }[kind]
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def seen(self) -> Any:
+        at = np.array([self.x, self.steps / 7])
+        return at if self.kind == "flat" else {"at": at, "turn": 1 + self.steps % 3}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.x, self.steps = float(self.np_random.normal()), 0
+        self.length = int(self.np_random.integers(4, 8))
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.x, self.steps = 0.9 * self.x + float(action[0]), self.steps + 1
+        return self.seen(), -abs(self.x), self.steps == self.length, False, {}
+
+
+for _kind in ("flat", "dict"):
+    gym.register(f"PolicyWalk-{_kind}-v0", entry_point=f"{__name__}:Walk", kwargs={"kind": _kind})
+
+Dims = tuple[Any, Any, Any]
+Acting = Callable[[Any, Dims, Any], Any]
+
+
+def by_lstm(o: Any, dims: Dims, T_: Any) -> Any:
+    h = rc.nn.LSTM(2, 5, domain=(dims[1],))(o)
+    return rc.nn.Linear(5, 1, domain=(dims[1],))(h).tanh()
+
+
+def by_frames(o: Any, dims: Dims, T_: Any) -> Any:
+    x = rc.rl.frames(o, 3)
+    return rc.nn.Linear(6, 1, domain=(dims[1],))(x.reshape(6)).tanh()
+
+
+def by_the_last_action(o: Any, dims: Dims, T_: Any) -> Any:
+    b, i, t = dims
+    before = rc.like(rc.f32[1], domain=dims, name="before")
+    before[b, i, 0] = rc.constant([0.5])
+    a = rc.nn.Linear(3, 1, domain=(i,))(rc.concat([o, before])).tanh()
+    before[b, i, t + 1] = a
+    return a
+
+
+def acted(folder: Path, acting: Acting, episodes: str, kind: str = "flat") -> Any:
+    """What a program sees and does that learns nothing, and its policy."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B_), (i, I_), (t, T_)):
+        env = rc.rl.env.make(f"PolicyWalk-{kind}-v0", episodes=episodes, vectorization_mode="sync")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = acting(o, (b, i, t), T_)
+        o[b, i, t + 1], r, d = env.step(a)
+        parts = {"o": o} if kind == "flat" else {k: o[k] for k in ("at", "turn")}
+        rc.output(a=a, d=d, **parts)
+        rc.log(r=r[0:B_, i, 0:T_].sum())
+    program = ctx.compile({B_: B, I_: I, T_: T}, backend="numpy")
+    return program.run(seed=3, folder=folder), rc.rl.load(folder)
+
+
+@pytest.mark.parametrize("acting", [by_lstm, by_frames, by_the_last_action])
+def test_what_is_remembered_is_carried(tmp_path: Path, acting: Acting):
+    """In a batch, and for each row alone."""
+    got, policy = acted(tmp_path / "run", acting, "absorbing")
+    assert policy.is_recurrent
+    for i in range(I):
+        policy.reset()
+        for t in range(T):
+            np.testing.assert_allclose(policy.act(got["o"][:, i, t]), got["a"][:, i, t], atol=1e-6)
+    for b in range(B):
+        policy.reset()
+        for t in range(T):
+            np.testing.assert_allclose(policy.act(got["o"][b, 0, t]), got["a"][b, 0, t], atol=1e-6)
+
+
+def test_an_episode_begins_in_some_rows(tmp_path: Path):
+    """With autoreset, where the program forgets at the end of an episode."""
+
+    def forgetful(o: Any, dims: Dims, T_: Any) -> Any:
+        b, i, t = dims
+        cell = rc.nn.GRUCell(2, 4, domain=(i,))
+        h = rc.like(rc.f32[4], domain=dims, name="h")
+        h[b, 0, 0] = np.zeros(4, np.float32)
+        new = cell(o, h)
+        env_done = rc.like(rc.boolean, domain=dims, name="over")
+        carried = rc.where(env_done, 0.0, new)
+        h[b, i, 0] = carried[b, i - 1, T_ - 1]
+        h[b, i, t + 1] = carried
+        forgetful.over = env_done  # type: ignore[attr-defined]
+        return rc.nn.Linear(4, 1, domain=(i,))(h).tanh()
+
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B_), (i, I_), (t, T_)):
+        env = rc.rl.env.make("PolicyWalk-flat-v0", episodes="autoreset", vectorization_mode="sync")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = forgetful(o, (b, i, t), T_)
+        o[b, i, t + 1], r, d = env.step(a)
+        forgetful.over[b, i, t] = d  # type: ignore[attr-defined]
+        rc.output(a=a, o=o, d=d)
+        rc.log(r=r[0:B_, i, 0:T_].sum())
+    got = ctx.run({B_: B, I_: I, T_: T}, backend="numpy", folder=tmp_path / "run")
+    policy = rc.rl.load(tmp_path / "run")
+    begins = np.ones(B, bool)
+    for i in range(I):
+        for t in range(T):
+            made = policy.act(got["o"][:, i, t], begins=begins)
+            np.testing.assert_allclose(made, got["a"][:, i, t], atol=1e-6)
+            begins = got["d"][:, i, t]
+    assert got["d"].any()
+
+
+def test_observations_of_several_parts(tmp_path: Path):
+    """They are given as the environment has them: f64, and classes counted from 1."""
+
+    def acting(o: Any, dims: Dims, T_: Any) -> Any:
+        at, turn = (rc.nn.Linear(n, 1, domain=(dims[1],)) for n in (2, 3))
+        return (at(o["at"]) + turn(o["turn"])).tanh()
+
+    got, policy = acted(tmp_path / "run", acting, "absorbing", "dict")
+    assert not policy.is_recurrent
+    at, turn = got["at"], 1 + got["turn"].argmax(-1)
+    for t in range(T):
+        seen = {"at": at[:, 0, t].astype(np.float64), "turn": turn[:, 0, t]}
+        np.testing.assert_allclose(policy.act(seen), got["a"][:, 0, t], atol=1e-6)
+        one = {"at": seen["at"][1], "turn": int(seen["turn"][1])}
+        np.testing.assert_allclose(policy.act(one), got["a"][1, 0, t], atol=1e-6)
+
+
+def trained(out: Path, *options: str) -> Path:
+    small = ["--rows", "2", "--steps", "8", "--iterations", "3", "--backend", "numpy"]
+    assert main(["train", *options, *small, "--out", str(out)]) == 0
+    (folder,) = out.iterdir()
+    return folder
+
+
+@pytest.mark.parametrize("algo", ["ppo", "reinforce"])
+def test_what_training_has_learnt(tmp_path: Path, algo: str):
+    """The parameters are the last ones, and draws come as often as the softmax says."""
+    folder = trained(tmp_path, algo, "--hidden", "8", "--lr", "0.1")
+    policy = rc.rl.load(folder, seed=5)
+    state = checkpoint.load(folder / "checkpoints").arrays
+    mark = "a" if algo == "ppo" else ""
+    w1, b1, w2, b2 = (state[f"state/{p}{mark}{k}_next"] for k in (1, 2) for p in "Wb")
+    o = np.array([[0.1, -0.5, 0.02, 0.3], [0.0, 0.7, -0.1, -0.9]], np.float32)
+    logits = np.tanh(o @ w1 + b1) @ w2 + b2
+    assert np.abs(logits[:, 0] - logits[:, 1]).min() > 0.01
+    np.testing.assert_array_equal(policy.act(o, greedy=True), logits.argmax(-1))
+    assert policy.act(o[0], greedy=True) == logits[0].argmax()
+    p = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+    drawn = np.array([policy.act(o) for _ in range(4000)])
+    np.testing.assert_allclose(drawn.mean(0), p, atol=4 * 0.5 / 4000**0.5)
+    alone = np.mean([policy.act(o[1]) for _ in range(4000)])
+    assert alone == pytest.approx(p[1], abs=4 * 0.5 / 4000**0.5)
+    again = rc.rl.load(folder, seed=5)
+    assert len({tuple(int(again.act(o[0])) for _ in range(32)) for _ in range(4)}) == 4
+    assert again.act(o[0]).dtype == np.int64  # as CartPole takes it
+    assert "CartPole-v1" in repr(again)
+
+
+def test_normals_are_drawn_with_their_deviation(tmp_path: Path):
+    folder = trained(tmp_path, "reinforce", "--env", "Pendulum-v1", "--hidden", "8")
+    policy = rc.rl.load(folder)
+    o = np.array([1.0, 0.0, 0.5], np.float32)
+    mean = policy.act(o, greedy=True)
+    assert mean.shape == (1,)
+    assert mean.dtype == np.float32
+    drawn = np.array([policy.act(o) for _ in range(4000)])
+    std = np.exp(checkpoint.load(folder / "checkpoints").arrays["state/log_std_next"])
+    np.testing.assert_allclose(drawn.mean(0), mean, atol=4 * std[0] / 4000**0.5)
+    np.testing.assert_allclose(drawn.std(0), std, rtol=0.1)
+    assert drawn.dtype == np.float32
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_an_action_takes_microseconds(tmp_path: Path, greedy: bool):
+    """At most 20 µs for two layers of 64, in the fastest of several tries."""
+    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "64", "64"))
+    o, best = np.zeros(4, np.float32), 1.0
+    for _ in range(20):
+        since = time.perf_counter()
+        for _ in range(200):
+            policy.act(o, greedy=greedy)
+        best = min(best, (time.perf_counter() - since) / 200)
+    assert best < 20e-6
+
+
+def refused(f: Callable[[], Any]) -> str:
+    with pytest.raises(RecurraError) as e:
+        f()
+    return str(e.value)
+
+
+def test_what_has_no_policy(tmp_path: Path):
+    assert "there is no policy at" in refused(lambda: rc.rl.load(tmp_path))
+
+    def all_of_the_past(o: Any, dims: Dims, T_: Any) -> Any:
+        b, i, t = dims
+        return rc.nn.Linear(2, 1, domain=(i,))(o[b, i, 0 : t + 1].mean(axis=0)).tanh()
+
+    why = refused(lambda: acted(tmp_path / "run", all_of_the_past, "absorbing"))
+    assert "holds no policy" in why
+    assert "many points at once" in why
+
+
+def test_observations_that_do_not_fit(tmp_path: Path):
+    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "4"))
+    why = refused(lambda: policy.act(np.zeros(3)))
+    assert "has the shape [3]" in why
+    assert "shows [4]" in why
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_program_that_saves_its_module_saves_its_policy(tmp_path: Path, backend: str):
+    """At its end, too: with the parameters of the next iteration, which is not there."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B_), (i, I_), (t, T_)):
+        env = rc.rl.env.make("CartPole-v1")
+        net = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi = net(o)
+        a = pi.sample()
+        o[b, i, t + 1], r, _ = env.step(a)
+        (-r * pi.log_prob(a))[0:B_, i, 0:T_].mean().backward()
+        rc.optim.SGD(net.params, lr=0.5).step()
+        net[i == 2].checkpoint(tmp_path / "run")
+        bias = net.params[-1]
+        rc.output(bias=bias.next)
+    got = ctx.run({B_: 2, I_: 4, T_: 5}, backend=backend, seed=1)
+    policy = rc.rl.load(tmp_path / "run")
+    assert [x.name for x in checkpoint.saved(tmp_path / "run" / "checkpoints")] == [
+        "00000002.safetensors"
+    ]
+    (last,) = (x for x in policy.values.values() if x.shape == (2,))
+    np.testing.assert_array_equal(last, got["bias"][-1])

@@ -1,0 +1,76 @@
+"""Mistakes in the settings of `recurra train` are told by the flag that was given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recurra.cli import main
+
+TINY = ["--rows", "2", "--steps", "4", "--iterations", "2", "--hidden", "4", "--backend", "numpy"]
+
+
+def told(capsys: pytest.CaptureFixture[str], out: Path, *options: str) -> str:
+    """What is said of options, which make no folder."""
+    assert main(["train", options[0], *TINY, "--out", str(out), *options[1:]]) == 2
+    assert not out.exists()
+    said = capsys.readouterr().err
+    assert "-->" not in said
+    assert "bound" not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ("ppo --rows 0", "--rows cannot be 0"),
+        ("reinforce --steps -2", "--steps cannot be -2"),
+        ("reinforce --iterations 0", "--iterations cannot be 0"),
+        ("ppo --epochs 0", "--epochs cannot be 0"),
+        ("ppo --minibatches 0", "--minibatches cannot be 0"),
+        ("ppo --minibatches 3", "--minibatches 3 does not divide 8 samples"),
+        ("ppo --hidden 4 0", "--hidden cannot be 0"),
+        ("ppo --checkpoint-every 0", "--checkpoint-every cannot be 0"),
+        ("reinforce --workers 0", "--workers cannot be 0"),
+        ("reinforce --seed -1", "--seed cannot be -1"),
+        ("reinforce --gamma 1.5", "--gamma cannot be 1.5"),
+        ("reinforce --lr nan", "--lr cannot be nan"),
+        ("reinforce --lr -1", "--lr cannot be -1.0"),
+    ],
+)
+def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, first: str):
+    said = told(capsys, tmp_path / "runs", *options.split())
+    assert said.splitlines()[0] == first
+    assert "hint: " in said
+    assert options.split()[1] in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ("reinforce --memory 3x", "--memory 3x"),
+        ("reinforce --backend abacus", "--backend abacus"),
+        ("reinforce --placement nowhere", "--placement nowhere"),
+        ("reinforce --env Nope-v0", "--env Nope-v0"),
+        ("ppo --workers 3", "B is --rows; "),
+    ],
+)
+def test_what_the_compiler_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, given: str
+):
+    said = told(capsys, tmp_path / "runs", *options.split())
+    assert given in said
+    assert "='" not in said  # as Python spells it
+
+
+def test_no_line_of_the_console_script_is_shown(tmp_path: Path):
+    script = tmp_path / "recurra"
+    script.write_text("import sys\nfrom recurra.cli import main\nsys.exit(main())\n")
+    options = ["train", "reinforce", "--env", "Nope-v0", "--out", str(tmp_path / "runs")]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Gymnasium cannot make Nope-v0" in done.stderr
+    assert "sys.exit" not in done.stderr
