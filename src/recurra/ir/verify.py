@@ -54,6 +54,11 @@ def _verify_domain(node: Node, every: Set[str]) -> None:
                 hint=f"dims {', '.join([*every, str(r)])}",
                 loc=node.loc,
             )
+    before = set[str]()
+    for r in node.domain:
+        stray = (r.mentions() & every) - before
+        assert not stray, f"{node.name}{node.domain} is as long in {r.dim} as {stray} says"
+        before.add(r.dim)
 
 
 def _verify_reads(graph: Graph, node: Node, every: Set[str]) -> None:

@@ -54,7 +54,7 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     rank = len(a.slices)
     if not set(range(rank)) <= set(n.op.axes):
         return None
-    domain = _read(a, source.domain)
+    domain = _read(n, a, source.domain)
     if not streams(n, a, replace(source, domain=domain), g.sizes):
         return None
     rest = tuple(k - rank for k in n.op.axes if k >= rank)
@@ -68,9 +68,9 @@ def stream(n: Node, g: Rewriting) -> Node | None:
     return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))
 
 
-def _read(a: Ref, domain: Domain) -> Domain:
+def _read(n: Node, a: Ref, domain: Domain) -> Domain:
     """A domain without the points that a range of bounds leaves out."""
-    dims = set(domain.dims)
+    dims = {*n.domain.dims, *domain.dims}
     return Domain(
         tuple(
             Range(r.dim, e.hi, e.lo)
