@@ -53,7 +53,7 @@ def test_backends(backend: Any, past: str, ragged: bool) -> None:
 def test_one_row_on_torch() -> None:
     """Without a batch the kernel still gets its four axes; lengths are those that there are."""
     backend = TorchBackend()
-    program = attention(11, 1, backend=backend, attention=True)
+    program = attention(11, 1, backend=backend, attention=True, single=False)
     got = program.run(inputs=data(1, False))["y"]
     np.testing.assert_allclose(got, by_hand(11, data(1, False)), rtol=2e-4, atol=2e-5)
     source = "".join(backend.sources.values())

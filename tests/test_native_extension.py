@@ -315,10 +315,12 @@ def test_what_is_damaged_is_built_again(
 
 
 BUILDER = """
+import signal
 import sys
 from pathlib import Path
 from recurra.support.native_extension import Extension, build
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
 source, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
     import resource

@@ -153,6 +153,8 @@ class NumpyArrays:
 class NumpyBackend(NumpyArrays):
     """A region is source that calls NumPy, made at its first launch."""
 
+    compiles_whole = True
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
 

@@ -387,8 +387,8 @@ def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
 
 
 def symbols(e: Any) -> frozenset[str]:
-    """The dims and bounds that occur in an expression or integer."""
-    return NONE if isinstance(e, int) else e.symbols
+    """The dims and bounds that occur in an expression; none in anything else."""
+    return e.symbols if isinstance(e, Expr) else NONE
 
 
 def walk(e: Expr | int) -> Iterator[Expr | int]:

@@ -160,6 +160,7 @@ class JaxBackend:
     name = "jax"
 
     donates = True
+    compiles_whole = True
 
     @property
     def ends_at_return(self) -> bool:

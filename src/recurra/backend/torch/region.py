@@ -38,6 +38,7 @@ from recurra.ops.control import Foreign
 from recurra.program.backend_protocol import Reading
 from recurra.program.ended import endings
 from recurra.program.function import arguments, function, times, with_local_stores, zeros
+from recurra.program.given import row_by_row
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram, single_launch
@@ -118,8 +119,15 @@ class TorchBackend:
         run = single_launch(plan, region, self.compile(plan, region), self.machine, finish)
         return lambda seed, inputs: run(self.array(seed), inputs)
 
+    @property
+    def compiles_whole(self) -> bool:
+        """Not where loops are recorded: a loop around them would be, and anew in every run."""
+        return not self.graphs
+
     def argument(self, x: Any) -> Tensor:
-        return x if isinstance(x, Tensor) and x.device.type == self.device else self.borrow(x)
+        if isinstance(x, Tensor) and x.device.type == self.device:
+            return x
+        return self.borrow(x) if row_by_row(x) else self.array(x)
 
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines."""
