@@ -18,19 +18,13 @@ from recurra.program.backend_protocol import Reading
 from recurra.window import Executor, Segment
 
 
-@dataclass(eq=False, slots=True)
-class Handle:
-    """An array of a run, there or to come; whoever reads it waits. `once`: what is there stays."""
+class ToCome:
+    """An array that is there, or will be; whoever reads it waits."""
 
-    run: Executor
-    segment: Segment
-    value: Any = None
-    once: bool = False
+    __slots__ = ()
 
     def read(self) -> Any:
-        if not self.once or self.value is None:
-            self.run.wait(self.segment)
-        return self.value
+        raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,14 +37,61 @@ class Handle:
         return np.asarray(self.read(), dtype=dtype)
 
 
+def read(x: Any) -> Any:
+    """What is to come, when it is there."""
+    if isinstance(x, tuple | list):
+        return type(x)(map(read, x))
+    return x.read() if isinstance(x, ToCome) else x
+
+
+@dataclass
+class Waiting:
+    """A backend that waits for arrays to come. Everything else it has of `inner`."""
+
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def array(self, x: Any) -> Any:
+        return self.inner.array(read(x))
+
+    def wait(self, x: Any) -> Any:
+        return self.inner.wait(read(x))
+
+    def numpy(self, x: Any) -> Any:
+        return self.inner.numpy(read(x))
+
+    def result(self, x: Any) -> Any:
+        return self.inner.result(read(x))
+
+    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
+        found = self.inner.reading(reading)
+        return lambda times, *stores: found(times, *map(read, stores))
+
+
+@dataclass(eq=False, slots=True)
+class Handle(ToCome):
+    """An array of a run, there or to come; whoever reads it waits. `once`: what is there stays."""
+
+    run: Executor
+    segment: Segment
+    value: Any = None
+    once: bool = False
+
+    def read(self) -> Any:
+        if not self.once or self.value is None:
+            self.run.wait(self.segment)
+        return self.value
+
+
 _runs = count()  # each has addresses of its own: an executor may outlive it, and what failed there
 
 
 @dataclass
-class Handles:
-    """A backend whose arrays are handles. Everything else it has of `inner`."""
+class Handles(Waiting):
+    """A backend whose arrays are handles."""
 
-    inner: Any
     run: Executor
     free: int = field(default_factory=lambda: (next(_runs) % 2**16) << 48)  # the first
     there: Segment = field(init=False)  # of handles whose arrays are there from the beginning
@@ -58,16 +99,13 @@ class Handles:
     def __post_init__(self) -> None:
         self.there = self.fresh(1)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
     def fresh(self, size: int) -> Segment:
         """Addresses that nothing else has."""
         at, self.free = self.free, self.free + size
         return Segment(at, size)
 
     def array(self, x: Any) -> Any:
-        return self.handles(self.inner.array(read(x)))
+        return self.handles(super().array(x))
 
     def made(self, x: np.ndarray) -> Any:
         return self.handles(self.inner.made(x))
@@ -87,19 +125,6 @@ class Handles:
             return tuple(map(self.handles, x))
         return Handle(self.run, self.fresh(int(x.nbytes)), x)
 
-    def wait(self, x: Any) -> Any:
-        return self.inner.wait(read(x))
-
-    def numpy(self, x: Any) -> Any:
-        return self.inner.numpy(read(x))
-
-    def result(self, x: Any) -> Any:
-        return self.inner.result(read(x))
-
-    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
-        found = self.inner.reading(reading)
-        return lambda times, *stores: found(times, *map(read, stores))
-
 
 def among(x: Any) -> list[Handle]:
     """The handles in what a launch is given."""
@@ -113,10 +138,3 @@ def there(x: Any) -> Any:
     if isinstance(x, tuple):
         return tuple(map(there, x))
     return x.value if isinstance(x, Handle) else x
-
-
-def read(x: Any) -> Any:
-    """What a handle is of, when it is there."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(read, x))
-    return x.read() if isinstance(x, Handle) else x

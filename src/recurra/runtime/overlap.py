@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from recurra.program.backend_protocol import Reading
 from recurra.program.execute import Execution
 from recurra.program.host_program import HostItem, HostLoop, Launch, Program
+from recurra.runtime.async_arrays import ToCome, Waiting, read
 
 
 def beside(program: Program) -> dict[str, int]:
@@ -40,8 +38,8 @@ def _launches(items: tuple[HostItem, ...]) -> Iterator[Launch]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Result:
-    """One of the results of a launch in the other thread; whoever reads it waits."""
+class Result(ToCome):
+    """One of the results of a launch in the other thread."""
 
     launch: Future[tuple[Any, ...]]
     k: int
@@ -49,49 +47,17 @@ class Result:
     def read(self) -> Any:
         return self.launch.result()[self.k]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.read().shape
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.read()[key]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.read(), dtype=dtype)
-
-
-def read(x: Any) -> Any:
-    """What a launch gave, when it is there."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(read, x))
-    return x.read() if isinstance(x, Result) else x
-
 
 @dataclass
-class Waiting:
-    """A backend whose arrays may be results to come. Everything else it has of `inner`."""
+class Settling(Waiting):
+    """Waits for results, and for all launches in the other thread before it settles."""
 
-    inner: Any
-    settle: Callable[[], None]
+    overlap: Overlap
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def array(self, x: Any) -> Any:
-        return self.inner.array(read(x))
-
-    def wait(self, x: Any) -> Any:
-        return self.inner.wait(read(x))
-
-    def numpy(self, x: Any) -> Any:
-        return self.inner.numpy(read(x))
-
-    def result(self, x: Any) -> Any:
-        return self.inner.result(read(x))
-
-    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
-        found = self.inner.reading(reading)
-        return lambda times, *stores: found(times, *map(read, stores))
+    def settle(self) -> None:
+        failed = [x for x in self.overlap.pending if x.exception() is not None]
+        self.overlap.pending = failed  # told by whoever waits next
+        self.inner.settle()
 
 
 @dataclass
@@ -139,12 +105,6 @@ def overlapping(execution: Execution) -> Generator[Execution]:
         return
     with ThreadPoolExecutor(1, "recurra launches") as pool:
         overlap = Overlap(pool, results)
-
-        def settle() -> None:
-            with_errors = [x for x in overlap.pending if x.exception() is not None]
-            overlap.pending = with_errors  # told by whoever waits next
-            inner.settle()
-
-        backend: Any = Waiting(inner, settle)
+        backend: Any = Settling(inner, overlap)
         yield execution.using(launches=overlap.wrapped, backend=backend)
         overlap.drain()
