@@ -1,0 +1,34 @@
+"""Points past the end of all rows: what they hold depends on the dim that is past it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recurra as rc
+
+X = np.array([[0.8, 0.6, 0.5, 0.5, 0.9, 0.9], [0.9, 0.5, 0.7, 0.8, 0.6, 0.5]])
+LENGTHS = 4, 3  # the sums of rows top 2
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_rows_that_go_back_from_their_ends_have_gradients(backend: str) -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f64, (b, t), name="x")
+        h = rc.like(rc.f64, (b, t))
+        h[b, 0] = x
+        h[b, t] = h[b, t - 1] * 0.5 + x
+        back = rc.like(rc.f64, (b, t))
+        back[b, T - 1] = h[b, T - 1]  # its gradient goes from the last point of `back` to that of h
+        back[b, t] = back[b, t + 1] * 0.25 + h
+        back[0:B, 0].sum().backward(wrt=[x])
+        assert x.grad is not None
+        rc.output(slope=x.grad)
+        ends = rc.until(x[b, 0 : t + 1].sum() > 2.0, max=6)
+    want = np.zeros(X.shape)
+    for row, length in zip(want, LENGTHS, strict=True):
+        for t in range(length):  # x[t] is in h[s] by 2 ** (t - s), and h[s] in the sum by 4 ** -s
+            row[t] = sum(0.25**s * 0.5 ** (s - t) for s in range(t, length))
+    found = ctx.compile({B: 2, T: ends}, backend=backend).run(inputs={"x": X})["slope"]
+    np.testing.assert_allclose(found, want, rtol=1e-9)
