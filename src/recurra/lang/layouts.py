@@ -113,9 +113,9 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 @operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
 def roll(x: Tensor, shift: Any, axis: Axes = None) -> Tensor:
     """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
-    if axis is None:
+    if axis is None and len(x.shape) != 1:
         return roll(x.reshape(-1), shift, 0).reshape(x.shape)
-    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
     for a, s in zip(axes, shifts, strict=True):
         x = _rolled(x, s, axis_of(x, a))
