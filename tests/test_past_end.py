@@ -32,3 +32,20 @@ def test_rows_that_go_back_from_their_ends_have_gradients(backend: str) -> None:
             row[t] = sum(0.25**s * 0.5 ** (s - t) for s in range(t, length))
     found = ctx.compile({B: 2, T: ends}, backend=backend).run(inputs={"x": X})["slope"]
     np.testing.assert_allclose(found, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_branches_that_are_statements_of_their_own(backend: str) -> None:
+    """Their stores are filled past the end as one array."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f64, (b, t), name="x")
+        y = rc.like(rc.f64, (b, t))
+        y[b, 0] = x
+        y[b, t] = y[b, rc.max(t - 2, 0)] * 0.5
+        ends = rc.until(y < 0.3, max=6)
+        rc.output(y=y, rest=y[b, t:T].sum())
+    found = ctx.compile({B: 2, T: ends}, backend=backend).run(inputs={"x": X})
+    y = np.array([[0.8, 0.4, 0.4, 0.2, 0, 0], [0.9, 0.45, 0.45, 0.225, 0, 0]])
+    np.testing.assert_allclose(found["y"], y, rtol=1e-9)
+    np.testing.assert_allclose(found["rest"], y[:, ::-1].cumsum(axis=1)[:, ::-1], rtol=1e-9)

@@ -300,7 +300,8 @@ class Walk:
         """A store with one point of a loop filled, for all points of the loops in it."""
         store = self.plan.stores[n]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
-        env = {**self.point(n, state), loop.dim: point}
+        writer = next(s for s in members(loop.body) if self.statements[s].array == n)
+        env = {**self.point(writer, state), loop.dim: point}
         starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
         value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
         if isinstance(value, Kept):
