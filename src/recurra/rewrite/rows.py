@@ -202,10 +202,11 @@ class Rows:
 
     def plain(self, c: Expr) -> Expr:
         """A condition where T is compared alone, without what holds, or fails, at every point."""
-        if not self.ended(c):
-            return c
+        return self._decided(c) if self.ended(c) else c
+
+    def _decided(self, c: Expr) -> Expr:
         if isinstance(c, Logic):
-            parts = [self.plain(a) for a in c.args]
+            parts = [self._decided(a) for a in c.args]
             if c.op == "~":
                 return negate(parts[0])
             return both(*parts) if c.op == "&" else either(*parts)
@@ -214,7 +215,7 @@ class Rows:
             return TRUE
         if isl.always(negate(c), self.n.domain):
             return FALSE
-        return c if (cases := _cases(c, self.bound)) is None else self.plain(cases)
+        return c if (cases := _cases(c, self.bound)) is None else self._decided(cases)
 
     def condition(self, c: Expr) -> Ref:
         """A condition on dims and T, as data."""
