@@ -240,7 +240,7 @@ class Policy:
             elif n.name in self.draws:
                 made[n.name] = self._drawn(w, n.name, made, lead, greedy)
             else:
-                made[n.name] = self._run(w, xp, env, n, args)
+                made[n.name] = n.op.run(xp, env, *args)
         gives = [
             self._given(w, leaf, made[n]) for n, leaf in zip(self.actions, self.taken, strict=True)
         ]
@@ -268,23 +268,6 @@ class Policy:
                 loc=here(),
             )
         return graph
-
-    def _run(self, w: Writer, xp: Any, env: Mapping[str, Any], n: Node, args: Sequence[Any]) -> Any:
-        before, scope = len(w.items), set(w.scope)
-        try:
-            return n.op.run(xp, env, *args)
-        except TypeError:  # it asks for numbers: it is called as it is
-            del w.items[before:]
-            for name in w.scope.keys() - scope:
-                del w.scope[name]
-        op = n.op
-
-        def run(*xs: Any) -> Any:
-            return op.run(np, env, *xs)
-
-        type_: Any = n.type
-        text = f"{w.bound(run, w.named(op.name))}({', '.join(map(w.show, args))})"
-        return w.assign(text, _like(type_.sizes(env), NUMPY_NAME[type_.dtype]), moves=False)
 
     def _drawn(
         self, w: Writer, name: str, made: Mapping[str, Any], lead: tuple[int, ...], greedy: bool
@@ -327,7 +310,7 @@ class Dots(Names):
         for (a, x), (b, y) in permutations(zip(ins.split(","), xs, strict=True), 2):
             if len(xs) == 2 and len(b) <= 2 and a[-1:] == b[:1] and out == a[:-1] + b[1:]:
                 return x.dot(y)
-        return np.einsum(labels, *xs)
+        return super().einsum(labels, *xs)
 
 
 def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:

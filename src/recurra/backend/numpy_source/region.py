@@ -8,8 +8,8 @@
             h_ = tanh
 
 What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
-run time (times, ends of rows) are `Count`s. An operator that wants numbers of an array is called as
-it is. The calls are those that the walk would make, so that the answer is the same to the last bit.
+run time (times, ends of rows) are `Count`s. A function of another library is called as it is. The
+calls are those that the walk would make, so that the answer is the same to the last bit.
 
 A program that is one region is such a function of its seed and inputs:
 
@@ -44,7 +44,7 @@ from recurra.schedule.tree import Loop
 def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     """The source of a region, and what it calls by name."""
     w = Writer()
-    machine = WritingMachine(w, plan)
+    machine = WritingMachine(w, plan.sizes)
     c = region.chunk
     span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
     times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
@@ -76,7 +76,7 @@ def written_whole(
 ) -> tuple[str, dict[str, Any]]:
     """The source of a program that is one region, for inputs like these, and what it calls."""
     w = Writer()
-    machine = WritingMachine(w, plan)
+    machine = WritingMachine(w, plan.sizes)
     seed, dictionary = w.named("seed"), w.named("inputs")
     given = dict[str, StandIn]()
     for name, x in inputs.items():

@@ -70,8 +70,7 @@ class StandIn(NDArrayOperatorsMixin):
         return call
 
     def __getitem__(self, key: Any) -> Any:
-        text = self.writer.key(key)
-        return self.writer.made(f"{self.name}[{text}]", np.ndarray.__getitem__, (self, key), {})
+        return self.writer.item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise Unwritten("an array is changed")

@@ -98,6 +98,11 @@ class Writer:
         given = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
         return self.made(f"{name}({', '.join(given)})", func, (*mine, *args), options)
 
+    def item(self, x: Any, key: Any) -> Any:
+        """A part of an array."""
+        text = f"{self.show(x)}[{self.key(key)}]"
+        return self.made(text, np.ndarray.__getitem__, (x, key), {})
+
     def made(
         self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
