@@ -11,6 +11,7 @@ from hypothesis import given
 import recurra as rc
 from program_checks import Case
 from random_programs import programs
+from recurra.backend.count import ANY
 from recurra.backend.numpy import NumpyBackend, WalkedNumpy
 from recurra.backend.numpy_source.code import text_of
 from recurra.backend.numpy_source.machine import WritingMachine
@@ -91,14 +92,16 @@ def test_a_function_of_another_library_is_called_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("sample", [x for x in SAMPLES if x.name not in OUTSIDE], ids=str)
-@pytest.mark.parametrize("constants", [False, True])
-def test_every_operator_is_written_down(sample: Sample, constants: bool) -> None:
+@pytest.mark.parametrize("constants", [False, True], ids=["given", "constants"])
+@pytest.mark.parametrize("span", [(0, 2), ANY], ids=["few", "any"])
+def test_every_operator_is_written_down(
+    sample: Sample, constants: bool, span: tuple[int, int]
+) -> None:
     """As code of two times and of arrays that are not there yet, or are; with the same numbers."""
     w, xs = Writer(), sample.arrays()
     machine = WritingMachine(w, {k: x for k, x in sample.env.items() if k in ("T", "B")})
-    times = {"t": (0, 4), "b": (0, 2)}
     seed = StandIn(w, w.named("seed"), np.zeros((), np.uint32))
-    env = {**sample.env, **{n: machine.counted(n, span) for n, span in times.items()}, "seed": seed}
+    env = {**sample.env, **{n: machine.counted(n, span) for n in ("t", "b")}, "seed": seed}
     takes = [StandIn(w, w.named("x"), without_memory(x)) for x in xs]
     args = xs if constants else takes
     with np.errstate(all="ignore"):

@@ -25,8 +25,9 @@ import numpy as np
 
 from recurra.backend.numpy_source.code import text_of
 from recurra.backend.numpy_source.machine import Names
-from recurra.backend.numpy_source.stand_in import StandIn
-from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.backend.numpy_source.stand_in import StandIn, blank
+from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import tuple_of
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
 from recurra.ir.order import topological
@@ -228,7 +229,7 @@ class Policy:
         for name in (*self.seen, *begins, *self.links):
             shape, dtype = self._like(name)
             takes.append(w.named(name))
-            made[name] = StandIn(w, takes[-1], _like((*lead, *shape), dtype))
+            made[name] = StandIn(w, takes[-1], blank((*lead, *shape), dtype))
         inputs = {x.name for x in made.values()}
         for n in topological([*graph.nodes.values()], lambda n: self._before(graph, n)):
             if n.name in made:
@@ -249,7 +250,7 @@ class Policy:
             for x in (w.show(made[n]) for n in self.links.values())
         ]
         head = f"def act({', '.join(takes)}):"
-        return text_of(head, w.items, in_tuple(", ".join(gives), len(gives))), w.scope
+        return text_of(head, w.items, tuple_of(gives)), w.scope
 
     def _before(self, graph: Graph, n: Node) -> list[Node]:
         params = self.draws[n.name]["params"] if n.name in self.draws else ()
@@ -276,7 +277,7 @@ class Policy:
         kind, params = (self.draws[name][k] for k in ("kind", "params"))
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
         text = f"{w.bound(draw, w.named(kind))}({', '.join(w.show(made[p]) for p in params)})"
-        return w.assign(text, _like((*lead, *shape), dtype), moves=False)
+        return w.assign(text, blank((*lead, *shape), dtype), moves=False)
 
     @property
     def is_plain(self) -> bool:
@@ -320,10 +321,6 @@ def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:
     keys = list(dict.fromkeys(path[0] for path, _ in parts))
     inner = {k: nested([(p[1:], x) for p, x in parts if p[0] == k]) for k in keys}
     return tuple(inner.values()) if all(isinstance(k, int) for k in keys) else inner
-
-
-def _like(shape: tuple[int, ...], dtype: str) -> Array:
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 # ---- distributions, by kind: (generator, shape of the draw) → draw(*parameters)

@@ -10,9 +10,9 @@ import numpy as np
 
 from recurra.backend.count import ANY, Count, extreme, range_of
 from recurra.backend.numpy_source.code import Line
-from recurra.backend.numpy_source.stand_in import StandIn, plain, without_memory
+from recurra.backend.numpy_source.stand_in import StandIn, blank, plain, without_memory
 from recurra.backend.numpy_source.writer import Writer
-from recurra.backend.source_text import inside, joined
+from recurra.backend.source_text import inside, joined, moves
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
@@ -157,14 +157,19 @@ class WritingMachine:
 
     def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
         if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
-            part = slice(at, at + evaluate(op.size, env))
-            return self.writer.item(args[0], (*(slice(None),) * op.axis, part))
+            return self.part(args[0], op.axis, at, evaluate(op.size, env))
         return op.run(self.xp, env, *args)
+
+    def part(self, x: Any, axis: int, at: Count, size: int) -> StandIn:
+        """So many places of an axis, whose number does not vary with where they begin."""
+        key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
+        like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
         """A function of another library, which wants arrays with numbers: it is called."""
         w, type_ = self.writer, op.infer()
-        like = np.broadcast_to(np.zeros((), NUMPY_NAME[type_.dtype]), type_.sizes(self.sizes))
+        like = blank(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
         function = w.bound(partial(op.eval, np), w.named(op.name))
         return w.assign(f"{function}({', '.join(map(w.show, args))})", like, moves=False)
 
@@ -184,10 +189,8 @@ class WritingMachine:
     def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
         """The end of a step: what travels is what it made."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
-        moved = [(n, text) for n, text in pairs if n != text]
-        if moved:
-            left, right = zip(*moved, strict=True)
-            self.writer.do(f"{', '.join(left)} = {', '.join(right)}")
+        for line in moves(pairs):
+            self.writer.do(line)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         w, (vals, stores) = self.writer, carry
@@ -247,8 +250,8 @@ class WritingMachine:
         return made
 
     def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
-        like = np.broadcast_to(np.zeros((), store.dtype), shape)
         part = f"[{key}]" if (key := joined(keys)) else ""
+        like = blank(shape, store.dtype)
         return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:

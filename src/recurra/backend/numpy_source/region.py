@@ -30,8 +30,9 @@ import numpy as np
 from recurra.backend.count import ANY
 from recurra.backend.numpy_source.code import Line, text_of
 from recurra.backend.numpy_source.machine import WritingMachine
-from recurra.backend.numpy_source.stand_in import StandIn
-from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.backend.numpy_source.stand_in import StandIn, blank
+from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import tuple_of
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
 from recurra.program.function import arguments, function
@@ -62,11 +63,11 @@ def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     for wanted, known in zip(names, arguments(plan, region), strict=True):
         takes.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
-            given.append(tuple(StandIn(w, f"{name}[{k}]", _empty(*x)) for k, x in enumerate(known)))
+            given.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
         else:
-            given.append(StandIn(w, name, _empty(*known)))
+            given.append(StandIn(w, name, blank(*known)))
     made = function(plan, region, machine, WritingWalk)(
-        StandIn(w, seed, _empty((), "uint32")), *given
+        StandIn(w, seed, blank((), "uint32")), *given
     )
     return finished(w, f"def {region.name}({', '.join(takes)}):", made), w.scope
 
@@ -80,18 +81,17 @@ def written_whole(
     seed, dictionary = w.named("seed"), w.named("inputs")
     given = dict[str, StandIn]()
     for name, x in inputs.items():
-        given[name] = StandIn(w, w.named(name), _empty(x.shape, x.dtype))
+        given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
     launch = function(plan, region, machine, WritingWalk)
     whole = single_launch(plan, region, launch, machine, finish)
-    made = whole(StandIn(w, seed, _empty((), "uint32")), given)
+    made = whole(StandIn(w, seed, blank((), "uint32")), given)
     return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
 
 
 def finished(w: Writer, head: str, made: tuple[Any, ...]) -> str:
     """The function's text: its lines, and what it gives."""
-    gives = ", ".join(map(w.owned, made))
-    return text_of(head, w.items, in_tuple(gives, len(made)))
+    return text_of(head, w.items, tuple_of([*map(w.owned, made)]))
 
 
 class WritingWalk(Walk):
@@ -105,10 +105,6 @@ class WritingWalk(Walk):
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
             super().run(loop, lo, hi, active, state)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:

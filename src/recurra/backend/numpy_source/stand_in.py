@@ -70,7 +70,8 @@ class StandIn(NDArrayOperatorsMixin):
         return call
 
     def __getitem__(self, key: Any) -> Any:
-        return self.writer.item(self, key)
+        text = self.writer.key(key)
+        return self.writer.made(f"{self.name}[{text}]", np.ndarray.__getitem__, (self, key), {})
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise Unwritten("an array is changed")
@@ -96,7 +97,7 @@ def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str,
                for x in few]  # fmt: skip
         made = func(*few)
         shape = np.broadcast_shapes(*shapes)
-        return made if not shape else np.broadcast_to(np.zeros((), made.dtype), shape)
+        return made if not shape else blank(shape, made.dtype)
     return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
 
 
@@ -115,8 +116,11 @@ def plain(x: Any) -> Any:
             return x
 
 
+def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array of a type, without memory: all of its elements are one."""
+    return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
 def without_memory(x: Any) -> Any:
-    """An array of the same type: all of its elements are one."""
-    if not isinstance(x, (np.ndarray, np.generic)):
-        return x
-    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
+    """A blank array of the same type."""
+    return blank(x.shape, x.dtype) if isinstance(x, (np.ndarray, np.generic)) else x
