@@ -12,11 +12,13 @@ is the statement of the schedule, the variable of the program and the row of the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from keyword import iskeyword
+from math import nan
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
@@ -24,7 +26,7 @@ from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
-from recurra.ir.op import Op
+from recurra.ir.op import Op, show
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
 
@@ -229,6 +231,15 @@ class Graph(Declarations):
     def resources(self) -> list[Resource[Any]]:
         """Return the arrays and functions of the user's that its equations hold."""
         return [x for n in self.nodes.values() for x in n.op.resources()]
+
+    def numbers(self) -> list[str]:
+        """The numbers that are no part of its structure, such as learning rates."""
+        return [show(x) for n in self.nodes.values() for x in n.op.numbers().values()]
+
+    def fingerprint(self) -> str:
+        """The hash of its text without these numbers."""
+        bare = {k: replace(n, op=n.op.with_numbers(nan)) for k, n in self.nodes.items()}
+        return hashlib.sha256(str(replace(self, nodes=bare)).encode()).hexdigest()[:16]
 
     def update(self, nodes: Iterable[Node], outputs: tuple[str, ...] | None = None) -> Graph:
         """The graph with `nodes` added or replaced by name, and dead equations dropped."""
