@@ -18,7 +18,7 @@ from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTE
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
-from recurra.ir.order import components, soonest
+from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
@@ -26,7 +26,7 @@ from recurra.rewrite.fuel import fuel
 from recurra.rewrite.gathers import as_they_lie
 from recurra.rewrite.vectorise import vectorise, with_axis
 from recurra.sets.dependence import happens
-from recurra.sets.lag import Lag, lag
+from recurra.sets.lag import Lag, direction, lag
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
 
@@ -115,15 +115,16 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     """The edges that a loop over `dim`, up or down, leaves open; None if no such loop is legal."""
     if not all(dim in graph[n].domain for n in part):
         return None
-    lags = [edge_lag(graph, n, k, dim) for n, k in edges]
-    ends = [(graph[n].args[k].name, n) for n, k in edges]
-    for signed in (lags, [-x for x in lags]):
-        waits = [(*e, x.low) for e, x in zip(ends, signed, strict=True) if x.low is not None]
-        late = soonest(part, waits) if len(waits) == len(edges) else None
-        if late is not None:
-            pairs = zip(edges, waits, strict=True)
-            return [e for e, (source, sink, low) in pairs if low == late[source] - late[sink]]
-    return None
+    lags = [(graph[n].args[k].name, n, edge_lag(graph, n, k, dim)) for n, k in edges]
+    found = direction(part, lags)
+    if found is None:
+        return None
+    sign, late = found
+    return [
+        e
+        for e, (source, sink, x) in zip(edges, lags, strict=True)
+        if (x if sign > 0 else -x).low == late[source] - late[sink]
+    ]
 
 
 def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
