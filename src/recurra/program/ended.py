@@ -200,9 +200,9 @@ class PastEnd:
 
     def keeps(self, n: Node, name: str) -> bool:
         """Is it where(alive, .., name[t-1])?"""
-        return isinstance(n.op, Where) and self.before(n, n.args[2]) == name
+        return isinstance(n.op, Where) and self.before(n.args[2]) == name
 
-    def before(self, n: Node, a: Ref) -> str:
+    def before(self, a: Ref) -> str:
         """What a read takes of the point before."""
         dims = self.graph[a.name].domain.dims
         at = dict(zip(dims, a.index, strict=True)).get(self.ended.time)
@@ -217,7 +217,7 @@ class PastEnd:
         if holds is None or isinstance(holds, Kept):
             x, y = self.of(a.name), self.of(b.name)
             return x if y in (x, _OPEN) else y if x is _OPEN else None
-        if not holds and self.before(n, b):
+        if not holds and self.before(b):
             return Kept(b.name)
         return self.of(a.name if holds else b.name)
 

@@ -164,14 +164,14 @@ def batch_last(
         return False, ""
     work = sum(x.work for x in layers)
     last = 2 * sum(x.work for x in layers if x.last) > work
-    taken = SCATTERED_ELEMENT_NS * sum(_taken(graph, sizes, n, dims) for n in graph.nodes.values())
+    taken = SCATTERED_ELEMENT_NS * sum(_taken(sizes, n, dims) for n in graph.nodes.values())
     if last and taken > MAX_BATCH_LAST_GAIN * work:
         return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
-def _taken(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
+def _taken(sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
     """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
     rows = isinstance(n.op, Take) and n.op.labels[0] == n.op.axis and ",->" in n.op.labels
     every = [r for r in n.domain if not r.mentions() - sizes.keys()]

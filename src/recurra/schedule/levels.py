@@ -254,7 +254,7 @@ class _Levels:
         }
         for k in range(len(parts)):
             if kinds[k] is None:
-                kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
+                kinds[k] = self.prefer(into[k], of, kinds, level, dim)
             level.append(
                 max(
                     (
@@ -329,7 +329,6 @@ class _Levels:
 
     def prefer(
         self,
-        k: int,
         into: list[Dependence],
         of: dict[str, int],
         kinds: list[int | None],
