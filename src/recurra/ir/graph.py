@@ -101,6 +101,12 @@ class Ref(Frozen):
     def slices(self) -> tuple[Slice, ...]:
         return tuple(e for e in self.index if isinstance(e, Slice))
 
+    def parts(self, source: Domain) -> tuple[dict[str, Expr | int], dict[str, Slice]]:
+        """The points that it reads, and the ranges, by the dims of its source."""
+        index = dict(zip(source.dims, self.index, strict=True))
+        points = {d: e for d, e in index.items() if not isinstance(e, Slice)}
+        return points, {d: e for d, e in index.items() if isinstance(e, Slice)}
+
     def at(self, by: Mapping[str, Expr | int]) -> Ref:
         return Ref(self.name, tuple(index_at(e, by) for e in self.index))
 
@@ -127,11 +133,7 @@ class Node:
         """Type of the value that a reference to this equation yields."""
         if not ref.slices and not self.type.mentions():
             return self.type
-        by = {
-            r.dim: e
-            for r, e in zip(self.domain, ref.index, strict=True)
-            if not isinstance(e, Slice)
-        }
+        by, _ = ref.parts(self.domain)
         lead = tuple(s.size for s in ref.slices)
         if isinstance(self.type, Tuple):
             assert not lead, f"{ref} stacks the results of a call"

@@ -241,10 +241,8 @@ def priced(
 def _side_by_side(sizes: Mapping[str, int], f: Found, source: Node) -> int:
     """Points of a source that are read at one step: rows of a batch."""
     moving = symbols(f.range.lo) | symbols(f.range.hi)
-    along = {
-        r.dim for r, e in zip(source.domain, f.args[1].index, strict=True) if isinstance(e, Slice)
-    }
-    free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along]
+    _, along = f.args[1].parts(source.domain)
+    free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along.keys()]
     return prod(r.size({}) for r in free if not r.mentions())
 
 

@@ -87,13 +87,8 @@ class Reads(Rows):
                 index.append(e)
         if isinstance(source.type, Tuple):
             return Operand(Ref(a.name, tuple(index)), (), ())
-        points = {
-            r.dim: e
-            for r, e in zip(source.domain, a.index, strict=True)
-            if not isinstance(e, Slice)
-        }
-        cut = {r.dim for r, e in zip(source.domain, a.index, strict=True) if isinstance(e, Slice)}
-        own = [x and x.at(points, cut) for x in self.axes[a.name]]
+        points, ranges = a.parts(source.domain)
+        own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
             ref = self._at_end(k, source, tuple(index), *last)
