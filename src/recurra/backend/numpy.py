@@ -98,6 +98,7 @@ class NumpyArrays:
 
     name = "numpy"
     target = PLAIN
+    compiles_whole = False
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()
