@@ -54,7 +54,9 @@ NB_MODULE(_recurra_torch, m) {
   recurra::arrive = fetch;
   rule = std::make_unique<Rule>();
   let_pass();
-  m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
+  m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain) {
+    explains = explain;
+    fates.clear();
     if (!engine || !engine->fits(all - 1, slots)) {
       const WithoutPython free;
       auto made = std::make_shared<Engine>(all - 1, slots);
@@ -132,6 +134,14 @@ NB_MODULE(_recurra_torch, m) {
     return before;
   });
   m.def("replaced", [](const std::vector<std::string>& names) { rule->replaced(names); });
+  m.def("fates", [] {
+    nb::list found;
+    for (const auto& [what, fate] : fates) {
+      found.append(nb::make_tuple(std::get<0>(what), std::get<1>(what), std::get<2>(what),
+                                  fate.calls, fate.us));
+    }
+    return found;
+  });
   m.def("table", [] {
     nb::dict d;
     for (const auto& [name, kind] : rule->table()) {

@@ -85,13 +85,39 @@ _native: list[Any] = []  # the module, while a block is open
 
 
 @dataclass(frozen=True)
+class Fate:
+    """What became of an operator's calls for one reason, and what of its caller's time that took.
+
+    `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
+    """
+
+    operator: str
+    what: str
+    why: str
+    calls: int
+    us: float
+
+
+@dataclass(frozen=True)
 class Block:
-    """What a block did: how many operators were deferred, run at once, alone, ..."""
+    """What a block did: how many operators were deferred, run at once, alone, ..
+
+    One with explain=True tells of each operator, too, most of the caller's time first.
+    """
 
     counts: dict[str, float] = field(default_factory=dict[str, float])
+    fates: list[Fate] = field(default_factory=list[Fate])
 
     def __str__(self) -> str:
-        return "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+        counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+        if not self.fates:
+            return counts
+        width = max(len(f.operator) for f in self.fates)
+        lines = [f"{'operator':<{width}}  {'what':<8}  {'calls':>6}  {'ms':>8}  why"]
+        for f in self.fates:
+            row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
+            lines.append(row)
+        return "\n".join([counts, "", *lines])
 
     def _repr_html_(self) -> str:
         return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
@@ -100,7 +126,7 @@ class Block:
 class Concurrent(ContextDecorator):
     """A block to come: see `concurrent`."""
 
-    def __init__(self, site: Site, options: tuple[int, int, bool, Path | None]):
+    def __init__(self, site: Site, options: tuple[int, int, bool, Path | None, bool]):
         self._site, self._options = site, options
         self._open: AbstractContextManager[Block] | None = None
 
@@ -108,7 +134,8 @@ class Concurrent(ContextDecorator):
         return Concurrent(self._site, self._options)
 
     def __enter__(self) -> Block:
-        if self._options[2] and self._site.rests() and not torch.is_grad_enabled():
+        learn, explain = self._options[2], self._options[4]
+        if learn and not explain and self._site.rests() and not torch.is_grad_enabled():
             return Block(dict(self._site.counts))
         self._open = _block(self._site, *self._options)
         return self._open.__enter__()
@@ -124,6 +151,7 @@ def concurrent(
     *,
     policy: Literal["learn", "always"] = "learn",
     folder: Path | None = None,
+    explain: bool = False,
 ) -> Concurrent:
     """Operators of this thread run on `threads` threads, itself included, until the block ends.
 
@@ -133,7 +161,8 @@ def concurrent(
     off while it would gain less than a tenth; "always" defers whatever can be. A block that begins
     while one is open is part of it, on the same thread, or nothing, on another, whose operators
     wait for what is in flight. How many threads one operator uses itself is left to
-    torch.set_num_threads: 1 is best here, but may change last bits against more.
+    torch.set_num_threads: 1 is best here, but may change last bits against more. With `explain`,
+    `print(block)` says of every operator what became of its calls, why, and what that cost.
 
     Raises WindowError for other policies, with gradients on, or without the native part. An
     operator that fails raises what it would have raised, where its result is first needed, and
@@ -141,12 +170,12 @@ def concurrent(
     """
     check_policy(policy, ("learn", "always"))
     site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
-    return Concurrent(site, (threads, slots, policy == "learn", folder))
+    return Concurrent(site, (threads, slots, policy == "learn", folder, explain))
 
 
 @contextmanager
 def _block(
-    site: Site, threads: int, slots: int, learn: bool, folder: Path | None
+    site: Site, threads: int, slots: int, learn: bool, folder: Path | None, explain: bool
 ) -> Generator[Block]:
     module = check(threads, slots, folder)
     if torch.is_grad_enabled():
@@ -168,7 +197,7 @@ def _block(
         undo.enter_context(_higher_order_waits(module))
         undo.enter_context(not_compiled())
         module.replaced(implemented_in_python())
-        module.begin(threads, slots, learn, TINY_US)
+        module.begin(threads, slots, learn, TINY_US, explain)
         _native.append(module)
         module.enter()
         undo.callback(_leave, module)
@@ -176,6 +205,7 @@ def _block(
         module.drain()
         module.account()
         block.counts.update(module.counts())
+        block.fates.extend(sorted((Fate(*told) for told in module.fates()), key=lambda f: -f.us))
         if learn:
             site.ended(block.counts)
         with _told():
@@ -210,10 +240,10 @@ def check(threads: int, slots: int, folder: Path | None) -> Any:
 
 @contextmanager
 def without_gradients(
-    threads: int, slots: int, *, policy: Literal["learn", "always"]
+    threads: int, slots: int, *, policy: Literal["learn", "always"], explain: bool = False
 ) -> Generator[Block]:
     """`concurrent`, with gradients off."""
-    with torch.no_grad(), concurrent(threads, slots, policy=policy) as block:
+    with torch.no_grad(), concurrent(threads, slots, policy=policy, explain=explain) as block:
         yield block
 
 
