@@ -110,8 +110,9 @@ void settle_anywhere() {
 }
 
 // Operators of other threads wait for what is in flight: who called them has no other way to know.
+// Those that a part of a parallel operator calls are parts of it: it may itself be in flight.
 std::unique_ptr<at::ObserverContext> other_threads_wait(const at::RecordFunction&) {
-  if (!is_inside()) settle_anywhere();
+  if (!is_inside() && !at::in_parallel_region()) settle_anywhere();
   return nullptr;
 }
 
@@ -272,7 +273,7 @@ void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& k
     for (const Like& like : learned.outputs) {
       at::Tensor t = promised(like);
       draft->outputs.push_back({t.storage(), &like});
-      if (t.numel()) segments.writes.push_back(segment_of(t));
+      segments.writes.push_back(segment_of(t.storage().unsafeGetStorageImpl(), 0, like.bytes));
       stack->push_back(std::move(t));
     }
   }

@@ -163,17 +163,23 @@ inline void set_float_modes(unsigned modes) {
 #endif
 }
 
-// From the first to the last byte of a tensor, where every storage has numbers of its own: storages
-// lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
-inline Segment segment_of(const at::Tensor& t) {
-  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+// Bytes of a storage, where every storage has numbers of its own: storages lie at least 64 bytes
+// apart, so that there is room for 2^22 numbers between two of them.
+inline Segment segment_of(const c10::StorageImpl* storage, Word low, Word high) {
   const Word base = reinterpret_cast<Word>(storage) << 16;
-  Word low = static_cast<Word>(t.storage_offset()) * t.element_size(), reach = 1;
-  for (int64_t d = 0; d < t.dim(); ++d) reach += static_cast<Word>((t.size(d) - 1) * t.stride(d));
-  Word high = low + reach * t.element_size();
   int shift = 0;
   while ((storage->nbytes() >> shift) > (Word{1} << 20)) ++shift;  // coarser, outwards
   return {base + (low >> shift), base + (high >> shift) + 1};
+}
+
+// From the first to the last byte of a tensor. One without elements is the first byte: kernels ask
+// for its memory, too, and who makes a storage writes that byte.
+inline Segment segment_of(const at::Tensor& t) {
+  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  if (!t.numel()) return segment_of(storage, 0, 0);
+  Word low = static_cast<Word>(t.storage_offset()) * t.element_size(), reach = 1;
+  for (int64_t d = 0; d < t.dim(); ++d) reach += static_cast<Word>((t.size(d) - 1) * t.stride(d));
+  return segment_of(storage, low, low + reach * t.element_size());
 }
 
 using Clock = std::chrono::steady_clock;

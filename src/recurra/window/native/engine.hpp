@@ -65,7 +65,11 @@ class Engine {
   // The results of what is in flight take about so many bytes at most: those of calls since the
   // oldest one that has not ended. So much more memory than in order is asked for, and the results
   // of one call.
-  void allow(std::size_t bytes) { budget_ = bytes; }
+  void allow(std::size_t bytes) {
+    const auto lock = locked();
+    budget_ = bytes;
+    publish();
+  }
 
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
@@ -85,7 +89,7 @@ class Engine {
     while (!within_budget()) help(lock, [this] { return shows(kReady | kRoom); });
     const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
     offered_bytes_ += bytes;
-    if (us < tiny_us && join(upstream, accesses, call, us)) return;
+    if (us < tiny_us && join(upstream, accesses, call, us)) return publish();
     while (window_.crowded()) help(lock, [this] { return shows(kReady | kRoom); });
     const std::size_t slot = index(window_.enter(accesses, upstream));
     auto& bundle = bundles_[slot];
@@ -110,8 +114,10 @@ class Engine {
   // Whether so much has run that forgetting it is worth the locks that it takes.
   bool dusty() const { return ran_.load(std::memory_order_relaxed) >= kForgets; }
 
-  // Waits for a promised value. For who has found a storage without data, on whatever thread.
+  // Waits for a promised value. For who has found a storage without data, on whatever thread; but an
+  // operator in flight cannot wait for itself.
   std::shared_ptr<const Failure> fetch(const c10::StorageImpl* storage) {
+    TORCH_CHECK(!running_, "reads a result that is not there yet, and that its schema does not name");
     drain();
     return told(storage);
   }
@@ -187,6 +193,13 @@ class Engine {
     c10::Storage held;  // its address must not be given to another
     std::shared_ptr<const Failure> why;
   };
+
+  // This thread runs what was in flight.
+  struct Running {
+    Running() { running_ = true; }
+    ~Running() { running_ = false; }
+  };
+  inline static thread_local bool running_ = false;
 
   // Operators that are handed over as one.
   struct Bundle {
@@ -327,6 +340,7 @@ class Engine {
   }
 
   void run_all(Bundle& bundle) {
+    const Running here;
     // The modes of a thread that has none: whoever helps may be inside of autocast, or a transform.
     const c10::impl::ForceDispatchKeyGuard usual(
         c10::default_included_set - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
