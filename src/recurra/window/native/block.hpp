@@ -27,7 +27,7 @@ namespace {
 
 struct Settings {
   double tiny_us = 5;
-  bool learn = true;
+  bool learn = true, check = false;
 };
 
 // How the operators of this block run at present: to learn which program it is, without the window
@@ -35,7 +35,7 @@ struct Settings {
 enum class Mode { meets, aside, window, timed, out };
 
 struct Counts {
-  std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
+  std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0, checked = 0;
   double gain = 0, predicted = 0;
 };
 
@@ -54,6 +54,7 @@ std::atomic<pthread_t> inside{0};  // the thread that is inside a block: all bel
 Settings settings;
 Counts counts;
 Prediction prediction;
+Reference reference;
 std::unordered_map<std::uint64_t, Program> programs;  // by how their blocks begin
 Program* program = nullptr;
 Mode mode = Mode::window;
@@ -246,8 +247,8 @@ double tiny() {
   return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
-void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& kind,
-           Learned& learned) {
+void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack, std::size_t base,
+           const Touched& touched, const Kind& kind, Learned& learned) {
   accesses(touched);
   draft->clear();
   draft->op = &*kind.op;
@@ -278,6 +279,13 @@ void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& k
     }
   }
   ++counts.deferred;
+  if (settings.check) {
+    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    if (engine->idle()) reference.forget();
+    draft->expected = reference.expect(*draft, kind.writes, !kind.mutates,
+                                       [&](Stack* copies) { plainly(op, keys, copies); });
+    counts.checked += draft->expected != nullptr;
+  }
   engine->offer(segments, draft, tiny(), !kind.mutates);
 }
 
@@ -468,7 +476,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return plainly(op, keys, stack);
   }
   const Told told(op, "deferred", kind.why);
-  defer(stack, base, touched, kind, learned);
+  defer(op, keys, stack, base, touched, kind, learned);
 }
 
 }  // namespace

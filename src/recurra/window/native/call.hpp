@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,12 @@ struct Promise {
   const Like* like;
 };
 
+// What eager mode has given for a call, or raised.
+struct Expected {
+  std::vector<at::Tensor> results;
+  std::string error;
+};
+
 // A tensor's storage, to be let go of.
 struct StorageOf : c10::TensorImpl {
   static c10::Storage& of(c10::TensorImpl& tensor) { return tensor.*(&StorageOf::storage_); }
@@ -89,6 +96,7 @@ class Call {
   Place where;                           // the line that called it
   std::atomic<double>* us = nullptr;     // what it took is learned here
   unsigned floats = 0;  // rounding, and what becomes of denormals, where it was called
+  std::unique_ptr<Expected> expected;  // if it is checked
 
   // The call is as it will run.
   void seal() {
@@ -102,6 +110,7 @@ class Call {
   // The memory of its lists is used again.
   void clear() {
     arguments.clear(), outputs.clear(), writes.clear();
+    expected.reset();
     of_python_ = 0;
   }
 

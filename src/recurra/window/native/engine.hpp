@@ -26,6 +26,8 @@
 #include <vector>
 
 #include "call.hpp"
+#include "learned.hpp"
+#include "reference.hpp"
 #include "window.hpp"
 
 namespace recurra {
@@ -383,6 +385,7 @@ class Engine {
       const bool timed = now_and_then();
       const auto begin = timed ? Clock::now() : Clock::time_point();
       call.op->callBoxed(&stack);
+      if (call.expected) compare(*call.expected, stack);
       for (std::size_t k = 0; k < call.outputs.size(); ++k) {
         keep(call.outputs[k], stack.at(k).toTensor());
       }
@@ -392,25 +395,6 @@ class Engine {
       return failure(call, error, error.what_without_backtrace());
     } catch (const std::exception& error) {
       return failure(call, error, error.what());
-    }
-  }
-
-  // The result becomes the promised tensor's data.
-  static void keep(const Promise& promise, const at::Tensor& result) {
-    const Like& like = *promise.like;
-    TORCH_CHECK(result.sizes() == like.sizes && result.strides() == like.strides &&
-                    result.dtype() == like.type && result.storage_offset() == 0,
-                "gives another shape than before: its result depends on data");
-    c10::StorageImpl* to = promise.storage.unsafeGetStorageImpl();
-    c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
-    const bool alone = result.use_count() == 1 && result.storage().use_count() == 1;
-    if (alone && from->nbytes() == to->nbytes()) {
-      to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
-      to->clear_materializer();
-    } else {
-      to->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(to->nbytes()));
-      to->clear_materializer();
-      like.of(promise.storage).copy_(result);
     }
   }
 

@@ -54,7 +54,7 @@ NB_MODULE(_recurra_torch, m) {
   recurra::arrive = fetch;
   rule = std::make_unique<Rule>();
   let_pass();
-  m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain) {
+  m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain, bool check) {
     explains = explain;
     fates.clear();
     if (!engine || !engine->fits(all - 1, slots)) {
@@ -67,8 +67,9 @@ NB_MODULE(_recurra_torch, m) {
     engine->allow(bytes_in_flight());
     engine->by_workers = engine->joined = 0;
     threads = all;
-    settings = {tiny_us, learn};
+    settings = {tiny_us, learn, check};
     counts = {};
+    reference.forget();
     prediction = {};
     exported.clear();
     mode = learn ? Mode::meets : Mode::window;
@@ -156,6 +157,7 @@ NB_MODULE(_recurra_torch, m) {
     d["views and parts"] = counts.views;
     d["alone"] = counts.alone;
     d["learned"] = counts.learned;
+    d["checked"] = counts.checked;
     d["joined to another"] = engine ? engine->joined.load() : 0;
     d["window off"] = counts.off;
     d["by workers"] = engine ? engine->by_workers.load() : 0;
