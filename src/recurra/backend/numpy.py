@@ -142,6 +142,8 @@ class NumpyArrays:
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x)
 
+    operand = seen
+
     def aside(self, x: Any) -> np.ndarray:
         return np.array(x, copy=True)
 

@@ -74,6 +74,10 @@ class Backend(Protocol):
         """An array in the host's memory, lent for so long that a launch may still destroy it."""
         ...
 
+    def operand(self, x: Any) -> np.ndarray:
+        """What a host call is given of an array, which no launch destroys before it returns."""
+        ...
+
     def aside(self, x: Any) -> Any:
         """A copy of an array in the host's memory, where the device's copy engine reaches it."""
         ...

@@ -59,8 +59,8 @@ class Waiting:
     def wait(self, x: Any) -> Any:
         return self.inner.wait(read(x))
 
-    def seen(self, x: Any) -> np.ndarray:
-        return self.inner.seen(read(x))
+    def operand(self, x: Any) -> np.ndarray:
+        return self.inner.operand(read(x))
 
     def numpy(self, x: Any) -> Any:
         return self.inner.numpy(read(x))

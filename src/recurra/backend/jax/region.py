@@ -307,6 +307,9 @@ class JaxBackend:
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
 
+    def operand(self, x: Any) -> np.ndarray:
+        return np.asarray(x)
+
     @property
     def pinned(self) -> bool:
         """Is what is put aside in pinned memory?"""

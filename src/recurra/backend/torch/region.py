@@ -234,6 +234,8 @@ class TorchBackend:
             return x.view(torch.int16).cpu().numpy().view("bfloat16")
         return x.cpu().numpy()
 
+    operand = seen
+
     def aside(self, x: Tensor) -> Tensor:
         """On a GPU in pinned memory, by a stream of its own."""
         if self.device == "cpu":
