@@ -20,6 +20,10 @@ PASTS: dict[str, tuple[Past, Callable[[np.ndarray, np.ndarray, int], float]]] = 
         lambda y, x, t: np.square(y[max(t - 2, 0) : t]).sum(),
     ),
     "largest": (lambda y, x, t: y[0:t].max(), lambda y, x, t: y[:t].max()),
+    "largest of a window": (
+        lambda y, x, t: y[rc.max(t - 3, 0) : t].max() + x * 0.1,
+        lambda y, x, t: y[max(t - 3, 0) : t].max() + x[t] * 0.1,
+    ),
     "softmax": (
         lambda y, x, t: (y[0:t].softmax() * y[0:t]).sum(),
         lambda y, x, t: (np.exp(y[:t]) * y[:t]).sum() / np.exp(y[:t]).sum(),

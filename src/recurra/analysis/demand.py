@@ -25,6 +25,7 @@ from recurra.ir.expr import (
     compare,
     either,
     lin,
+    negate,
     substitute,
     symbols,
     walk,
@@ -197,8 +198,10 @@ class _Demand:
 
 
 def _joined(a: Expr, b: Expr) -> Expr:
-    """a or b, without what is a case of another: x | (x & y) is x."""
+    """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
     parts = [p for c in (a, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))]
+    if any(negate(p) in parts for p in parts):
+        return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
     kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
     return either(*kept)
