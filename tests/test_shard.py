@@ -111,7 +111,7 @@ def test_sums_over_rows_become_sums_over_workers() -> None:
     found = refusal(graph, sizes, "b", 3)
     assert isinstance(found, Shard)
     assert found.sizes(sizes) == {"B": 2, "T": 3, "shards": 3}
-    assert str(shard(graph, found.sizes(sizes), found)) == str(parse(AFTER))
+    assert str(shard(graph, found)) == str(parse(AFTER))
 
 
 REFUSED = {

@@ -87,16 +87,11 @@ class Reads(Rows):
                 index.append(e)
         if isinstance(source.type, Tuple):
             return Operand(Ref(a.name, tuple(index)), (), ())
-        points = {
-            r.dim: e
-            for r, e in zip(source.domain, a.index, strict=True)
-            if not isinstance(e, Slice)
-        }
-        cut = {r.dim for r, e in zip(source.domain, a.index, strict=True) if isinstance(e, Slice)}
-        own = [x and x.at(points, cut) for x in self.axes[a.name]]
+        points, ranges = a.parts(source.domain)
+        own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
-            ref = self._at_end(n, k, source, tuple(index), *last)
+            ref = self._at_end(k, source, tuple(index), *last)
             return Operand(ref, shape, self._whole(shape, (*lead, *own)))
         return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
 
@@ -132,9 +127,7 @@ class Reads(Rows):
                     k,
                 )
 
-    def _at_end(
-        self, n: Node, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr
-    ) -> Ref:
+    def _at_end(self, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr) -> Ref:
         """x[T-c], or x[min(a, T-c)]."""
         r = source.domain.ranges[j]
         late = [x for x in (e.args if isinstance(e, Ext) else (e,)) if self.ended(x)]

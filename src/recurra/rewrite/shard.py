@@ -189,7 +189,7 @@ def _attributes(n: Node, r: Range, bound: str) -> str | None:
     return f"is {n.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
 
 
-def shard(graph: Graph, sizes: Mapping[str, int], s: Shard) -> Graph:
+def shard(graph: Graph, s: Shard) -> Graph:
     """The program of one worker, for its own bounds, `Shard.sizes`."""
     b, B = Sym(s.dim), Sym(s.bound)
     row, rows = mul(Sym(SHARD), B) + b, mul(Sym(SHARDS), B)
@@ -238,7 +238,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     cx.shard = choose(graph, cx.sizes, cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)
-    return shard(graph, cx.sizes, cx.shard)
+    return shard(graph, cx.shard)
 
 
 SPLIT_ROWS = Pass("shard", run, applies)

@@ -28,10 +28,10 @@ from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
-from recurra.schedule.retime import Edge, Infeasible, retime
+from recurra.schedule.retime import retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.sets.extent import varies
-from recurra.sets.lag import Lag, lag
+from recurra.sets.lag import Lag, direction, lag
 
 
 class NoOrder(Exception):
@@ -267,7 +267,7 @@ class _Levels:
         }
         for k in range(len(parts)):
             if kinds[k] is None:
-                kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
+                kinds[k] = self.prefer(into[k], of, kinds, level, dim)
             level.append(
                 max(
                     (
@@ -319,13 +319,9 @@ class _Levels:
             return "illegal"
         if not inner:
             return None
-        for sign in (1, -1):
-            signed = [self.signed(e, dim, sign) for e in inner]
-            if all(x is not None and x.low is not None for x in signed) and self.feasible(
-                part, inner, signed
-            ):
-                return sign
-        return "illegal"
+        lags = {e: x for e in inner if (x := self.lag(e, dim)) is not None}
+        found = direction(part, self.steps(lags)) if lags.keys() >= {*inner} else None
+        return "illegal" if found is None else found[0]
 
     def waits(self, statement: str, left: set[str], dim: str) -> bool:
         """Does its range along a dim depend on another that has no loop yet?"""
@@ -335,27 +331,17 @@ class _Levels:
         x = self.lag(e, dim)
         return None if x is None else x if sign > 0 else -x
 
-    def feasible(self, part: list[str], inner: list[Dependence], signed: list[Lag | None]) -> bool:
-        ends = self.steps(zip(inner, signed, strict=True))
-        try:
-            retime(part, ends, dict.fromkeys(part, 1.0))
-        except Infeasible:
-            return False
-        return all(e.low >= 0 for e in ends if e.source == e.sink)
-
-    def steps(self, lags: Iterable[tuple[Dependence, Lag | None]]) -> list[Edge]:
+    def steps(self, lags: Mapping[Dependence, Lag]) -> list[tuple[str, str, Lag]]:
         """What dependences ask of the shifts; a total is taken in the step that adds it up."""
-        out: list[Edge] = []
-        for e, x in lags:
-            if x is not None and x.low is not None:
-                out.append(Edge(e.source, e.sink, x.low, x.high))
-                if self.graph[e.source].accumulates:
-                    out.append(Edge(e.sink, e.source, 0, 0))
+        out: list[tuple[str, str, Lag]] = []
+        for e, x in lags.items():
+            out.append((e.source, e.sink, x))
+            if self.graph[e.source].accumulates:
+                out.append((e.sink, e.source, Lag(0, 0)))
         return out
 
     def prefer(
         self,
-        k: int,
         into: list[Dependence],
         of: dict[str, int],
         kinds: list[int | None],
@@ -389,7 +375,7 @@ class _Levels:
         if not g.step:
             return self.order(g.members, within, left)
         ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
-        shift = retime(g.members, self.steps(ends.items()), {s: self.weight(s) for s in g.members})
+        shift = retime(g.members, self.steps(ends), {s: self.weight(s) for s in g.members})
         open_: list[Dependence] = []
         for e, x in ends.items():
             assert x.low is not None
