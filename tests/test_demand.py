@@ -41,6 +41,26 @@ def test_points_are_asked_for_by_branches_and_by_indices() -> None:
     }
 
 
+def test_a_range_that_moves_with_a_dim_of_its_source() -> None:
+    text = """dims t<T, s<T
+x[t<T]: f32[] = value(expr=t, dtype='f32')
+p[t<T,s<T]: f32[] = mul(x, x[s])
+q[t<T]: f32[] = sum(p[t,t+1:T], axes=(0,))
+return q"""
+    found = demanded(parse(text), {"T": 9})
+    assert {n: str(c) for n, c in found.items()} == {"p": "s >= t+1"}
+
+
+def test_a_condition_or_its_opposite_is_none() -> None:
+    text = """dims t<T
+p[t<T]: f32[] = value(expr=t, dtype='f32')
+q[t<T]: f32[] = neg(p)
+y[t<T]: f32[] = merge(p, q, when=(t == 0, t != 0))
+z[t<T]: f32[] = merge(q, p, when=(t == 0, t != 0))
+return y, z"""
+    assert not demanded(parse(text), {"T": 9})
+
+
 def test_effects_happen_where_a_branch_takes_them() -> None:
     graph = parse(PROGRAM.replace("e[t-1]", "p[t-1]"))
     assert {n: str(c) for n, c in chosen(graph).items()} == {"e": "t%50 == 0"}

@@ -83,3 +83,24 @@ def test_gradients_through_windows_and_points_near_the_start(backend: str) -> No
     got = ctx.compile({B: 2, T: ends}, backend=backend).run(inputs={"x": X})
     np.testing.assert_allclose(got["near"], near, rtol=1e-9)
     np.testing.assert_allclose(got["slope"], slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_branches_near_the_end_beside_others(backend: str) -> None:
+    """Of three branches, two are told by the ends of rows."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f64, (b, t), name="x")
+        y = rc.like(rc.f64, (b, t))
+        y[b, 0] = x
+        y[(t >= T - 2) & (t > 0), b, t] = x + y[b, t - 1] * 3.0
+        y[b, t] = y[b, t - 1]
+        rc.output(y=y)
+        ends = rc.until(x[b, 0 : t + 1].sum() > 2.0, max=6)
+    want = np.zeros(X.shape)
+    for row, x, length in zip(want, X, LENGTHS, strict=True):
+        for t in range(length):
+            near = t >= length - 2
+            row[t] = x[0] if t == 0 else x[t] + 3 * row[t - 1] if near else row[t - 1]
+    found = ctx.compile({B: 2, T: ends}, backend=backend).run(inputs={"x": X})["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-9)

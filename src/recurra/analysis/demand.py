@@ -25,6 +25,7 @@ from recurra.ir.expr import (
     compare,
     either,
     lin,
+    negate,
     substitute,
     symbols,
     walk,
@@ -151,23 +152,34 @@ class _Demand:
             return TRUE if moved else self.mapped(both(*asked), mine, same)
         back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
+        ranges: list[tuple[Slice, Range]] = []
         for e, r in zip(a.index, source, strict=True):
             dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
             if isinstance(e, Slice):
-                ends += () if (e.lo, e.hi) == (r.lo, r.hi) else self.reach(e, r, n.domain, asked)
+                ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
             elif dim is not None and dim not in back:
                 back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
                 moved = self.edges and e != r.sym
                 asked += mine[dim].edges if moved or mine[dim] != r else ()
             elif not symbols(e) & set(mine.dims):
                 ends.append(compare("==", r.sym, e))
+        for e, r in ranges:
+            ends += self.reach(e, r, n.domain, asked, back)
         mapped = self.mapped(both(*asked), mine, back)
         return simplified(source, both(mapped, *ends), self.sizes)
 
-    def reach(self, e: Slice, r: Range, mine: Domain, asked: list[Expr]) -> list[Expr]:
-        """The least and the greatest point of a range, of all points of a reader."""
-        if not (symbols(e.lo) | symbols(e.hi)) & set(mine.dims):
-            return [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
+    def reach(
+        self, e: Slice, r: Range, mine: Domain, asked: list[Expr], back: Mapping[str, Expr | int]
+    ) -> list[Expr]:
+        """The least and the greatest point of a range, of all points of a reader.
+
+        Where the source has the dims that move it, they are those of the range itself.
+        """
+        if (symbols(e.lo) | symbols(e.hi)) & set(mine.dims) <= back.keys():
+            return [
+                compare(">=", r.sym, substitute(e.lo, back)),
+                compare("<", r.sym, substitute(e.hi, back)),
+            ]
         lo, hi = substitute(e.lo, self.sizes), substitute(e.hi, self.sizes)
         box = box_of(mine, self.sizes)
         if box is not None:  # the points that ask for the range
@@ -186,8 +198,10 @@ class _Demand:
 
 
 def _joined(a: Expr, b: Expr) -> Expr:
-    """a or b, without what is a case of another: x | (x & y) is x."""
+    """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
     parts = [p for c in (a, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))]
+    if any(negate(p) in parts for p in parts):
+        return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
     kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
     return either(*kept)

@@ -15,9 +15,10 @@ from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.expr import lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Elementwise
+from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
+from recurra.ops.movement import Reshape
 from recurra.ops.source import Uniform, Value
 from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles, nested_cycles
 from recurra.sets.boxes import hull
@@ -182,8 +183,10 @@ def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, othe
 
 def _batches(graph: Graph, n: Node) -> bool:
     """Can an operator be applied to all cells of a diagonal at once?"""
-    if isinstance(n.op, (Merge, Value, Uniform)):
+    if isinstance(n.op, (Merge, Value, Uniform, Reshape)):
         return True
+    if type(n.op).batch is Op.batch:  # it has no rule for one more axis
+        return False
     ranks = tuple(len(graph.read_type(a).shape) for a in n.args)
     return n.op.pure and n.op.batch((True,) * len(ranks), ranks, False) is not None
 

@@ -64,10 +64,6 @@ def pad_with_fills(
     for n in _order(graph, p):
         p.n, g.loc = n, n.loc
         _rebuild(p)
-    for n in graph.nodes.values():  # last: a recurrence may read what depends on it
-        if _static_merge(p, n):
-            p.n, g.loc = n, n.loc
-            _merge(p)
     order = [k for n in graph.nodes for k in (*p.extra.get(n, ()), n)]
     return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
 
@@ -77,24 +73,24 @@ def _static_merge(p: Padding, n: Node) -> bool:
 
 
 def _order(graph: Graph, p: Padding) -> list[Node]:
-    """Operands first; recurrences are cut at their merges, whose types are known."""
+    """Operands first; recurrences are cut where types are static, at merges if that is enough.
 
-    def before(name: str) -> list[str]:
-        n = graph[name]
-        return [] if _static_merge(p, n) else [a.name for a in n.args]
-
-    out: list[Node] = []
-    for part in components(graph.nodes, before):
-        nodes = [graph[name] for name in part]
-        for n in nodes:
-            closed = len(part) > 1 or n.name in before(n.name)
-            if closed and any(map(p.varies, shape_of(n.type))):
-                p.n = n
-                p.refuse(
-                    "a recurrence cannot carry a length that changes with a dim", "pad it by hand"
-                )
-        out += [n for n in nodes if not _static_merge(p, n)]
-    return out
+    What they are cut at comes last: it may read what depends on it.
+    """
+    last = {n.name for n in graph.nodes.values() if _static_merge(p, n)}
+    while True:
+        before = {k: [] if k in last else [a.name for a in n.args] for k, n in graph.nodes.items()}
+        parts = components(graph.nodes, before.__getitem__)
+        closed = [k for part in parts for k in part if len(part) > 1 or k in before[k]]
+        ragged = [k for k in closed if any(map(p.varies, shape_of(graph[k].type)))]
+        if not ragged:
+            break
+        if len(ragged) == len(closed):
+            p.n = graph[ragged[0]]
+            p.refuse("a recurrence cannot carry a length that changes with a dim", "pad it by hand")
+        last |= set(closed) - set(ragged)
+    first = [name for part in parts for name in part if name not in last]
+    return [graph[name] for name in (*first, *(k for k in graph.nodes if k in last))]
 
 
 def _rebuild(p: Padding) -> None:

@@ -134,7 +134,7 @@ class _Program(Reads):
 
     def put(self, n: Node, op: Op, args: Sequence[Ref]) -> None:
         old = self.g[n.name]
-        self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(n)))
+        self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(n), locs=n.locs))
 
     def _picked(self, n: Node, op: Pick, x: Operand) -> None:
         """An element of an axis; past the end of the row there is none."""
@@ -173,6 +173,8 @@ class _Program(Reads):
             self.put(n, op, [x.ref for x in xs])
             return
         refs = {k: self._inside(xs[k].ref) for k in ended}
+        kept = (*fixed, ended[-1])  # those by T become one
+        n = replace(n, locs=tuple(n.locs[k] for k in kept) if n.locs else ())
         made = refs[ended[-1]]
         where = chosen(len(shape_of(n.type)))
         for k in reversed(ended[:-1]):

@@ -175,6 +175,9 @@ class _Skew:
         args, flags = [a for a, _ in pairs], tuple(x for _, x in pairs)
         if not any(flags):
             return self.wide(self.g.emit(op, args, within, n.name), within)
+        if isinstance(op, Reshape):
+            new = op.batch_size(self.f.length, False)
+            return self.g.emit(new, args, within, n.name, whole=True)
         new = op.batch(flags, ranks, False)
         if new is None:
             args = [a if x else self.wide(a, within) for a, x in pairs]

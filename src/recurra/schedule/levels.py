@@ -30,7 +30,6 @@ from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retime import retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
-from recurra.sets.boxes import around
 from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, direction, lag
 
@@ -57,7 +56,7 @@ def schedule(
     Dims in `axes` are about to become axes: no loop is made for them. Equations in `cuts` are
     several statements, and so are those that have no order otherwise: a branch, or a point that is
     read by itself, waits for what it reads, not for what the others read. Where that is not enough,
-    they lose the points that nobody asks for. Those that are `guarded` run under a condition.
+    they run at the points that are asked for. Those that are `guarded` run under a condition.
     """
     told: NoOrder | None = None
     for _ in range(MAX_CUT_ROUNDS + 1):
@@ -67,10 +66,10 @@ def schedule(
             if told is None or not told.equations & error.equations:  # those before have an order
                 told = error
             finer = refined(graph, cuts, error)
-            smaller = asked_for(graph, sizes, error.equations) if finer == cuts else graph
-            if finer == cuts and smaller is graph:
+            few = asked_for(graph, sizes, axes, error.equations) if finer == cuts else guarded
+            if finer == cuts and few.items() <= guarded.items():
                 break
-            graph, cuts = smaller, finer
+            cuts, guarded = finer, {**guarded, **few}
     assert told is not None
     raise told.told
 
@@ -91,14 +90,13 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
     return finer
 
 
-def asked_for(graph: Graph, sizes: Mapping[str, int], names: Iterable[str]) -> Graph:
-    """The graph whose equations of these names have no points before or after those asked for."""
-    when, fewer = demanded(graph, sizes, edges=True), list[Node]()
-    for n in map(graph.__getitem__, names):
-        box = around(n.domain, when.get(n.name, TRUE), sizes) if n.op.pure else n.domain
-        if box != n.domain:
-            fewer.append(replace(n, domain=box))
-    return graph.update(fewer) if fewer else graph
+def asked_for(
+    graph: Graph, sizes: Mapping[str, int], axes: frozenset[str], names: Iterable[str]
+) -> Mapping[str, Expr]:
+    """The conditions under which equations of these names are asked for, where loops can tell."""
+    found = demanded(graph, sizes, edges=True)
+    loops = {n: c for n, c in found.items() if not symbols(c) & axes and graph[n].op.pure}
+    return {n: loops[n] for n in names if n in loops}
 
 
 def _for_any_bounds(
