@@ -93,8 +93,8 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
     named = sum(k is not None and k is not ... for k in keys)
     if named > len(x.shape):
         raise ShapeError(
-            f"{named} expressions index {len(x.shape)} axes",
-            facts=f"{x.name} is {x!r}",
+            f"{named} expression{'s index' if named > 1 else ' indexes'} {len(x.shape)} axes",
+            facts=f"{x.called} is {x!r}",
             hint=_over(x, keys),
             loc=here(),
         )

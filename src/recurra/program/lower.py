@@ -97,7 +97,7 @@ class _Lower:
                 out |= self.asked(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
-                        past = PastEnd(self.plan.graph, e)
+                        past = PastEnd(self.plan.graph, e, it.dim)
                         kept = (past.value(n) for n in self.plan.stores)
                         out |= {e.going, *(x.name for x in kept if isinstance(x, Kept))}
         return out
@@ -362,7 +362,7 @@ class _Lower:
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
         if k < parts - 1:
             return HostEnd(e.going, e.points, late, asks, k == 0, None)
-        past = PastEnd(self.plan.graph, e)
+        past = PastEnd(self.plan.graph, e, loop.dim)
         kept = fillable(self.plan, loop, active)
         left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
         rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)

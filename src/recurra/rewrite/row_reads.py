@@ -134,13 +134,7 @@ class Reads(Rows):
         early = [x for x in (e.args if isinstance(e, Ext) else ()) if not self.ended(x)]
         c = self._before_end(late[0]) if len(late) == 1 else None
         if c is None or c < 1 or (isinstance(e, Ext) and e.op != "min") or len(early) > 1:
-            self.refuse(
-                f"{Ref(source.name, index)} reads a point that only the data know",
-                f"{self.bound} is set while the program runs; what can be read is "
-                f"{self.bound}-1 and rc.min(t+5, {self.bound}-1)",
-                "choose by rc.where",
-                k,
-            )
+            return self._by_number(source, index, j, e, k)
         held = self._held(source, r, c)
         at_end = Ref(held, (*index[:j], self.ending.most - 1, *index[j + 1 :]))
         if not early:
@@ -151,6 +145,34 @@ class Reads(Rows):
         op = chosen(len(shape_of(source.type)))
         return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
 
+    def _by_number(self, source: Node, index: tuple[Index, ...], j: int, e: Expr, k: int) -> Ref:
+        """x[T//2], x[T-1-t]: of all points of a row the one that a number says."""
+        r = self.static(source.domain).ranges[j]
+        if self._row_of(source, index, r.dim) != tuple(own.sym for own in self.rows):
+            self.refuse(
+                f"{Ref(source.name, index)} reads a point that only the data know, of other rows",
+                f"{self.bound} is set while the program runs, and differs from row to row",
+                f"read it in each row first: y = x[.., {e}] * 1.0; then y[0:B]",
+                k,
+            )
+        self._level(source)
+        row = Ref(source.name, (*index[:j], Slice(r.lo, r.hi), *index[j + 1 :]))
+        axes = LETTERS[: len(shape_of(self.g.type(row)))]
+        axis = axes[sum(isinstance(x, Slice) for x in index[:j])]
+        at = self.number(lin([(e, 1), (r.lo, -1)]))
+        op = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
+        return self.emit(op, (row, at), f"{source.name}_at")
+
+    def _level(self, source: Node) -> None:
+        """Refuses points of different lengths, which no array holds."""
+        shape = shape_of(source.type)
+        if any(self.ended(s) or symbols(s) & set(source.domain.dims) for s in shape):
+            self.refuse(
+                f"{source.name} has no last value",
+                f"its points have different lengths: {source.type}",
+                "reduce them first",
+            )
+
     def _row_of(self, source: Node, index: tuple[Index, ...], dim: str) -> tuple[Index, ...]:
         return self._row_index(source, Ref(source.name, index), dim)
 
@@ -159,13 +181,8 @@ class Reads(Rows):
         name = f"{source.name}_last" + (str(c) if c > 1 else "")
         if name in self.g.nodes:
             return name
+        self._level(source)
         shape = shape_of(source.type)
-        if any(self.ended(s) or symbols(s) & set(source.domain.dims) for s in shape):
-            self.refuse(
-                f"{source.name} has no last value",
-                f"its points have different lengths: {source.type}",
-                "reduce them first",
-            )
         box = self.static(source.domain)
         lo = lin([(r.lo, 1), (c - 1, 1)])
         hold, later = (box.with_range(replace(box[r.dim], lo=e)) for e in (lo, lo + 1))

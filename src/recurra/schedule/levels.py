@@ -7,12 +7,13 @@ the loop carries is dropped and the inside is ordered in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from recurra.analysis.demand import demanded
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
@@ -29,6 +30,7 @@ from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retime import retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
+from recurra.sets.boxes import around
 from recurra.sets.extent import varies
 from recurra.sets.lag import Lag, direction, lag
 
@@ -54,20 +56,23 @@ def schedule(
 
     Dims in `axes` are about to become axes: no loop is made for them. Equations in `cuts` are
     several statements, and so are those that have no order otherwise: a branch, or a point that is
-    read by itself, waits for what it reads, not for what the others read. Those that are `guarded`
-    run under a condition.
+    read by itself, waits for what it reads, not for what the others read. Where that is not enough,
+    they lose the points that nobody asks for. Those that are `guarded` run under a condition.
     """
-    first: NoOrder | None = None
+    told: NoOrder | None = None
     for _ in range(MAX_CUT_ROUNDS + 1):
         try:
             return _for_any_bounds(graph, sizes, axes, cuts, guarded)
         except NoOrder as error:
-            first, finer = first or error, refined(graph, cuts, error)
-            if finer == cuts:
+            if told is None or not told.equations & error.equations:  # those before have an order
+                told = error
+            finer = refined(graph, cuts, error)
+            smaller = asked_for(graph, sizes, error.equations) if finer == cuts else graph
+            if finer == cuts and smaller is graph:
                 break
-            cuts = finer
-    assert first is not None
-    raise first.told
+            graph, cuts = smaller, finer
+    assert told is not None
+    raise told.told
 
 
 def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
@@ -84,6 +89,16 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
                 continue
             finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
     return finer
+
+
+def asked_for(graph: Graph, sizes: Mapping[str, int], names: Iterable[str]) -> Graph:
+    """The graph whose equations of these names have no points before or after those asked for."""
+    when, fewer = demanded(graph, sizes, edges=True), list[Node]()
+    for n in map(graph.__getitem__, names):
+        box = around(n.domain, when.get(n.name, TRUE), sizes) if n.op.pure else n.domain
+        if box != n.domain:
+            fewer.append(replace(n, domain=box))
+    return graph.update(fewer) if fewer else graph
 
 
 def _for_any_bounds(

@@ -48,6 +48,10 @@ class Run:
     """Of the window."""
     always: bool = False
     """Defer whatever can be, also where that is not expected to pay."""
+    explain: bool = False
+    """At the end, say of every operator what became of its calls, why, and what that cost."""
+    check: bool = False
+    """Run every operator in eager mode, too, and compare to the last bit."""
     json: bool = False
     """At the end, print how many operators were deferred, .., on standard error, as JSON."""
 
@@ -64,7 +68,9 @@ class Run:
         sys.path.insert(0, str(self.script.parent))
         policy = "always" if self.always else "learn"
         try:
-            with without_gradients(self.threads, self.slots, policy=policy) as block:
+            with without_gradients(
+                self.threads, self.slots, policy=policy, explain=self.explain, check=self.check
+            ) as block:
                 runpy.run_path(str(self.script), run_name="__main__")
         except WindowError:
             raise

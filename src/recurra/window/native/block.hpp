@@ -7,6 +7,9 @@
 #include <c10/core/DefaultDtype.h>
 #include <pthread.h>
 
+#include <map>
+#include <tuple>
+
 #include "engine.hpp"
 #include "learned.hpp"
 #include "operators.hpp"
@@ -24,7 +27,7 @@ namespace {
 
 struct Settings {
   double tiny_us = 5;
-  bool learn = true;
+  bool learn = true, check = false;
 };
 
 // How the operators of this block run at present: to learn which program it is, without the window
@@ -32,9 +35,18 @@ struct Settings {
 enum class Mode { meets, aside, window, timed, out };
 
 struct Counts {
-  std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0;
+  std::uint64_t deferred = 0, inlined = 0, views = 0, alone = 0, learned = 0, off = 0, checked = 0;
   double gain = 0, predicted = 0;
 };
+
+// What became of the calls of an operator for one reason.
+struct Fate {
+  std::uint64_t calls = 0;
+  double us = 0;  // the caller's, waiting and running
+};
+
+std::map<std::tuple<std::string, std::string, std::string>, Fate> fates;  // operator, what, why
+bool explains = false;
 
 std::shared_ptr<Engine> engine;
 std::mutex changing_engine;  // who is not inside the block looks at it with this
@@ -42,6 +54,7 @@ std::atomic<pthread_t> inside{0};  // the thread that is inside a block: all bel
 Settings settings;
 Counts counts;
 Prediction prediction;
+Reference reference;
 std::unordered_map<std::uint64_t, Program> programs;  // by how their blocks begin
 Program* program = nullptr;
 Mode mode = Mode::window;
@@ -98,8 +111,9 @@ void settle_anywhere() {
 }
 
 // Operators of other threads wait for what is in flight: who called them has no other way to know.
+// Those that a part of a parallel operator calls are parts of it: it may itself be in flight.
 std::unique_ptr<at::ObserverContext> other_threads_wait(const at::RecordFunction&) {
-  if (!is_inside()) settle_anywhere();
+  if (!is_inside() && !at::in_parallel_region()) settle_anywhere();
   return nullptr;
 }
 
@@ -145,10 +159,31 @@ class Alone {
   inline static int depth_ = 0;  // of the thread that is inside
 };
 
+// One more call, if somebody wants to know: until it goes out of scope is its caller's time.
+class Told {
+ public:
+  Told(const c10::OperatorHandle& op, const char* what, const char* why) {
+    if (!explains) return;
+    fate_ = &fates[{c10::toString(op.operator_name()), what, why}];
+    ++fate_->calls;
+    begin_ = Clock::now();
+  }
+  ~Told() {
+    if (fate_) fate_->us += us_since(begin_);
+  }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+
+ private:
+  Fate* fate_ = nullptr;
+  Clock::time_point begin_;
+};
+
 // What only reads waits for its arguments; anything else for all that is in flight.
 void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-               const Touched& touched, bool only_reads) {
+               const Touched& touched, bool only_reads, const char* why) {
   ++counts.alone;
+  const Told told(op, "caller", why);
   if (only_reads && touched.plain && usual_modes()) {
     engine->wait_for(accesses(touched));
     prediction.wait_for(touched.reads);
@@ -176,7 +211,7 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   for (const at::Tensor& t : writes) before.push_back(look(t));
   const std::size_t returns = kind.returns;
   const auto begin = std::chrono::steady_clock::now();
-  run_alone(op, keys, stack, touched, kind.only_reads);
+  run_alone(op, keys, stack, touched, kind.only_reads, "its signature was not seen before");
   const auto took = std::chrono::steady_clock::now() - begin;
   learned.us = std::chrono::duration<double, std::micro>(took).count();
   ++counts.learned;
@@ -212,8 +247,8 @@ double tiny() {
   return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
-void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& kind,
-           Learned& learned) {
+void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack, std::size_t base,
+           const Touched& touched, const Kind& kind, Learned& learned) {
   accesses(touched);
   draft->clear();
   draft->op = &*kind.op;
@@ -239,11 +274,18 @@ void defer(Stack* stack, std::size_t base, const Touched& touched, const Kind& k
     for (const Like& like : learned.outputs) {
       at::Tensor t = promised(like);
       draft->outputs.push_back({t.storage(), &like});
-      if (t.numel()) segments.writes.push_back(segment_of(t));
+      segments.writes.push_back(segment_of(t.storage().unsafeGetStorageImpl(), 0, like.bytes));
       stack->push_back(std::move(t));
     }
   }
   ++counts.deferred;
+  if (settings.check) {
+    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    if (engine->idle()) reference.forget();
+    draft->expected = reference.expect(*draft, kind.writes, !kind.mutates,
+                                       [&](Stack* copies) { plainly(op, keys, copies); });
+    counts.checked += draft->expected != nullptr;
+  }
   engine->offer(segments, draft, tiny(), !kind.mutates);
 }
 
@@ -305,6 +347,7 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
                const Touched& touched, const Kind& kind, Learned& learned,
                Clock::time_point entered) {
   ++counts.inlined;
+  const Told told(op, "at once", "the window is off, or was not tried yet");
   if (program->seen) {
     program->aside += std::chrono::duration<double>(Clock::now() - entered).count();
     return plainly(op, keys, stack);
@@ -326,6 +369,7 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 // An operator that is not known: nothing is in flight while it runs, nor are its parts.
 void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   ++counts.alone;
+  const Told told(op, "caller", (*rule)[op].why);
   drain();
   prediction.wait();
   Touched touched;
@@ -358,7 +402,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   const Kind& kind = (*rule)[op];
   if (kind.way == Kind::unknown) return run_unknown(op, keys, stack);
-  if (kind.way == Kind::passes) {  // inner operators come here again
+  if (kind.way == Kind::passes || (kind.autocasts && autocast())) {  // inner operators come here again
     ++counts.views;
     return op.redispatchBoxed(below(keys), stack);
   }
@@ -366,7 +410,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   Touched touched;
   for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], kind.writes[k]);
   if (touched.gradient && c10::GradMode::is_enabled()) {  // its result has a history
-    return run_alone(op, keys, stack, touched, kind.only_reads);
+    return run_alone(op, keys, stack, touched, kind.only_reads, "its result has a history");
   }
   if (!touched.any || kind.way == Kind::shapes) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
@@ -378,11 +422,27 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (kind.silent >= 0) {
     known_shapes = known_shapes && !(*stack)[base + static_cast<std::size_t>(kind.silent)].toBool();
   }
+  const bool masked = kind.masks && std::any_of(stack->begin() + static_cast<long>(base + 1),
+                                                stack->end(), has_mask);
+  known_shapes = known_shapes && !masked;
+  // Where no tensor is read, or written in place, numbers may be all that a shape depends on.
+  const bool reads = !touched.reads.empty() || kind.writes[0];
   for (std::size_t k = 0; known_shapes && k < count; ++k) {
-    known_shapes = mix(signature, (*stack)[base + k]);
+    const c10::IValue& v = (*stack)[base + k];
+    if (reads && kind.numbers[k]) {
+      mix_number(signature, v);
+    } else {
+      known_shapes = mix(signature, v);
+    }
   }
   if (!known_shapes) {
-    return run_alone(op, keys, stack, touched, kind.way == Kind::caller && kind.only_reads);
+    const bool known = kind.way == Kind::caller || touched.shared || masked;
+    const char* why = kind.way == Kind::caller ? kind.why
+                      : !touched.plain ? "its arguments are not plain tensors on the CPU"
+                      : touched.shared ? "somebody else sees memory of its arguments"
+                      : masked         ? "the shape of its result depends on a mask"
+                                       : "its arguments, or the modes of its caller, are unusual";
+    return run_alone(op, keys, stack, touched, known && kind.only_reads, why);
   }
   mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again
@@ -403,16 +463,20 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return;
   }
   Learned& learned = *found->second;
-  if (!learned.defer) return run_alone(op, keys, stack, touched, kind.only_reads);
+  if (!learned.defer) {
+    return run_alone(op, keys, stack, touched, kind.only_reads, "its result is not a new tensor");
+  }
   if (program) weigh(learned);
   if (mode == Mode::aside && !engine->any_spoilt()) {
     return run_aside(op, keys, stack, touched, kind, learned, entered);
   }
   if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
     ++counts.inlined;
+    const Told told(op, "at once", "it takes less than handing it over");
     return plainly(op, keys, stack);
   }
-  defer(stack, base, touched, kind, learned);
+  const Told told(op, "deferred", kind.why);
+  defer(op, keys, stack, base, touched, kind, learned);
 }
 
 }  // namespace

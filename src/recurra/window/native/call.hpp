@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,12 @@ struct Promise {
   const Like* like;
 };
 
+// What eager mode has given for a call, or raised.
+struct Expected {
+  std::vector<at::Tensor> results;
+  std::string error;
+};
+
 // A tensor's storage, to be let go of.
 struct StorageOf : c10::TensorImpl {
   static c10::Storage& of(c10::TensorImpl& tensor) { return tensor.*(&StorageOf::storage_); }
@@ -89,6 +96,7 @@ class Call {
   Place where;                           // the line that called it
   std::atomic<double>* us = nullptr;     // what it took is learned here
   unsigned floats = 0;  // rounding, and what becomes of denormals, where it was called
+  std::unique_ptr<Expected> expected;  // if it is checked
 
   // The call is as it will run.
   void seal() {
@@ -102,6 +110,7 @@ class Call {
   // The memory of its lists is used again.
   void clear() {
     arguments.clear(), outputs.clear(), writes.clear();
+    expected.reset();
     of_python_ = 0;
   }
 
@@ -163,17 +172,23 @@ inline void set_float_modes(unsigned modes) {
 #endif
 }
 
-// From the first to the last byte of a tensor, where every storage has numbers of its own: storages
-// lie at least 64 bytes apart, so that there is room for 2^22 numbers between two of them.
-inline Segment segment_of(const at::Tensor& t) {
-  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+// Bytes of a storage, where every storage has numbers of its own: storages lie at least 64 bytes
+// apart, so that there is room for 2^22 numbers between two of them.
+inline Segment segment_of(const c10::StorageImpl* storage, Word low, Word high) {
   const Word base = reinterpret_cast<Word>(storage) << 16;
-  Word low = static_cast<Word>(t.storage_offset()) * t.element_size(), reach = 1;
-  for (int64_t d = 0; d < t.dim(); ++d) reach += static_cast<Word>((t.size(d) - 1) * t.stride(d));
-  Word high = low + reach * t.element_size();
   int shift = 0;
   while ((storage->nbytes() >> shift) > (Word{1} << 20)) ++shift;  // coarser, outwards
   return {base + (low >> shift), base + (high >> shift) + 1};
+}
+
+// From the first to the last byte of a tensor. One without elements is the first byte: kernels ask
+// for its memory, too, and who makes a storage writes that byte.
+inline Segment segment_of(const at::Tensor& t) {
+  const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  if (!t.numel()) return segment_of(storage, 0, 0);
+  Word low = static_cast<Word>(t.storage_offset()) * t.element_size(), reach = 1;
+  for (int64_t d = 0; d < t.dim(); ++d) reach += static_cast<Word>((t.size(d) - 1) * t.stride(d));
+  return segment_of(storage, low, low + reach * t.element_size());
 }
 
 using Clock = std::chrono::steady_clock;

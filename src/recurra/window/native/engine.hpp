@@ -26,6 +26,8 @@
 #include <vector>
 
 #include "call.hpp"
+#include "learned.hpp"
+#include "reference.hpp"
 #include "window.hpp"
 
 namespace recurra {
@@ -65,7 +67,11 @@ class Engine {
   // The results of what is in flight take about so many bytes at most: those of calls since the
   // oldest one that has not ended. So much more memory than in order is asked for, and the results
   // of one call.
-  void allow(std::size_t bytes) { budget_ = bytes; }
+  void allow(std::size_t bytes) {
+    const auto lock = locked();
+    budget_ = bytes;
+    publish();
+  }
 
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
@@ -85,7 +91,7 @@ class Engine {
     while (!within_budget()) help(lock, [this] { return shows(kReady | kRoom); });
     const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
     offered_bytes_ += bytes;
-    if (us < tiny_us && join(upstream, accesses, call, us)) return;
+    if (us < tiny_us && join(upstream, accesses, call, us)) return publish();
     while (window_.crowded()) help(lock, [this] { return shows(kReady | kRoom); });
     const std::size_t slot = index(window_.enter(accesses, upstream));
     auto& bundle = bundles_[slot];
@@ -110,8 +116,10 @@ class Engine {
   // Whether so much has run that forgetting it is worth the locks that it takes.
   bool dusty() const { return ran_.load(std::memory_order_relaxed) >= kForgets; }
 
-  // Waits for a promised value. For who has found a storage without data, on whatever thread.
+  // Waits for a promised value. For who has found a storage without data, on whatever thread; but an
+  // operator in flight cannot wait for itself.
   std::shared_ptr<const Failure> fetch(const c10::StorageImpl* storage) {
+    TORCH_CHECK(!running_, "reads a result that is not there yet, and that its schema does not name");
     drain();
     return told(storage);
   }
@@ -187,6 +195,13 @@ class Engine {
     c10::Storage held;  // its address must not be given to another
     std::shared_ptr<const Failure> why;
   };
+
+  // This thread runs what was in flight.
+  struct Running {
+    Running() { running_ = true; }
+    ~Running() { running_ = false; }
+  };
+  inline static thread_local bool running_ = false;
 
   // Operators that are handed over as one.
   struct Bundle {
@@ -327,6 +342,7 @@ class Engine {
   }
 
   void run_all(Bundle& bundle) {
+    const Running here;
     // The modes of a thread that has none: whoever helps may be inside of autocast, or a transform.
     const c10::impl::ForceDispatchKeyGuard usual(
         c10::default_included_set - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
@@ -369,6 +385,7 @@ class Engine {
       const bool timed = now_and_then();
       const auto begin = timed ? Clock::now() : Clock::time_point();
       call.op->callBoxed(&stack);
+      if (call.expected) compare(*call.expected, stack);
       for (std::size_t k = 0; k < call.outputs.size(); ++k) {
         keep(call.outputs[k], stack.at(k).toTensor());
       }
@@ -378,25 +395,6 @@ class Engine {
       return failure(call, error, error.what_without_backtrace());
     } catch (const std::exception& error) {
       return failure(call, error, error.what());
-    }
-  }
-
-  // The result becomes the promised tensor's data.
-  static void keep(const Promise& promise, const at::Tensor& result) {
-    const Like& like = *promise.like;
-    TORCH_CHECK(result.sizes() == like.sizes && result.strides() == like.strides &&
-                    result.dtype() == like.type && result.storage_offset() == 0,
-                "gives another shape than before: its result depends on data");
-    c10::StorageImpl* to = promise.storage.unsafeGetStorageImpl();
-    c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
-    const bool alone = result.use_count() == 1 && result.storage().use_count() == 1;
-    if (alone && from->nbytes() == to->nbytes()) {
-      to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
-      to->clear_materializer();
-    } else {
-      to->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(to->nbytes()));
-      to->clear_materializer();
-      like.of(promise.storage).copy_(result);
     }
   }
 

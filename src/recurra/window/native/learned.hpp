@@ -29,4 +29,23 @@ inline at::Tensor promised(const Like& like) {
   return like.of(c10::Storage(std::move(storage)));
 }
 
+// The result becomes the promised tensor's data.
+inline void keep(const Promise& promise, const at::Tensor& result) {
+  const Like& like = *promise.like;
+  TORCH_CHECK(result.sizes() == like.sizes && result.strides() == like.strides &&
+                  result.dtype() == like.type && result.storage_offset() == 0,
+              "gives another shape than before: its result depends on data");
+  c10::StorageImpl* to = promise.storage.unsafeGetStorageImpl();
+  c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
+  const bool alone = result.use_count() == 1 && result.storage().use_count() == 1;
+  if (alone && from->nbytes() == to->nbytes()) {
+    to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
+    to->clear_materializer();
+  } else {
+    to->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(to->nbytes()));
+    to->clear_materializer();
+    like.of(promise.storage).copy_(result);
+  }
+}
+
 }  // namespace recurra

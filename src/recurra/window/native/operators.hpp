@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -63,13 +64,31 @@ inline bool mix(std::uint64_t& h, const c10::IValue& v) {
   return true;
 }
 
-// Whether operators run on other threads as they would here: no autocast, no other modes.
+// The same without the value of a number, which no shape depends on.
+inline void mix_number(std::uint64_t& h, const c10::IValue& v) {
+  mix(h, v.isNone() ? 3 : v.isBool() ? 31 : v.isInt() ? 32 : v.isDouble() ? 33 : 34);
+}
+
+// Whether this is a mask, or a list with one.
+inline bool has_mask(const c10::IValue& v) {
+  if (v.isTensor() && v.toTensor().defined()) {
+    return v.toTensor().scalar_type() == at::kBool || v.toTensor().scalar_type() == at::kByte;
+  }
+  if (!v.isList()) return false;
+  const auto list = v.toListRef();
+  return std::any_of(list.begin(), list.end(), [](const c10::IValue& one) { return has_mask(one); });
+}
+
+inline bool autocast() {
+  return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::AutocastCPU);
+}
+
+// Whether operators that autocast does not change run on other threads as they would here.
 inline bool usual_modes() {
   constexpr c10::DispatchKeySet usual{kKey, c10::DispatchKey::BackendSelect,
                                       c10::DispatchKey::ADInplaceOrView};
   const c10::impl::LocalDispatchKeySet now = c10::impl::tls_local_dispatch_key_set();
-  return !(now.included_.raw_repr() & ~usual.raw_repr()) &&
-         now.excluded_.has(c10::DispatchKey::AutocastCPU);
+  return !(now.included_.raw_repr() & ~usual.raw_repr());
 }
 
 }  // namespace recurra

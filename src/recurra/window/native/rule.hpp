@@ -28,7 +28,10 @@ struct Kind {
     defers,   // runs later
   } way = unknown;
   const char* why = "what it touches is not known: it is not one of PyTorch's own operators";
-  std::vector<bool> writes;  // per argument
+  std::vector<bool> writes;   // per argument
+  std::vector<bool> numbers;  // per argument: it is a number, or a scalar, of whatever value
+  bool masks = false;         // its result depends on data only if one of these is a mask
+  bool autocasts = false;     // autocast changes its arguments, and calls it again
   bool mutates = false;      // any of them
   std::optional<c10::OperatorHandle> op;
   std::size_t returns = 0;
@@ -45,6 +48,10 @@ inline const std::unordered_map<std::string, int> kSilentWriters = {  // pytorch
     {"aten::batch_norm_update_stats", -1}};
 // Their results are views of their arguments.
 inline const std::unordered_set<std::string> kSilentViews = {"aten::_unsafe_view."};
+// The shapes of their results depend on data only where an index is a mask.
+inline const std::unordered_set<std::string> kMasks = {
+    "aten::index.Tensor", "aten::_unsafe_index.Tensor", "aten::index_put_.", "aten::index_put.",
+    "aten::_unsafe_index_put."};
 // They look at nothing but shapes.
 inline const std::unordered_set<std::string> kOnlyShapes = {
     "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
@@ -63,6 +70,15 @@ inline bool of_pytorch(const c10::OperatorHandle& op) {
          op.debug().find("RegisterSchema") != std::string::npos;
 }
 
+// Whether an argument is a number whose value no shape depends on: integers are not among them,
+// unless they stand for any number.
+inline bool is_number(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+    return is_number(*optional->getElementType());
+  }
+  return type.kind() == c10::TypeKind::NumberType || type.kind() == c10::TypeKind::FloatType;
+}
+
 // The rule.
 inline Kind kind_of(const c10::OperatorHandle& op) {
   Kind kind;
@@ -77,6 +93,7 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
     const bool writes = a.alias_info() && a.alias_info()->isWrite();
     kind.writes.push_back(writes);
     kind.mutates |= writes;
+    kind.numbers.push_back(is_number(*a.real_type()));
   }
   for (const auto& r : schema.returns()) {
     (r.alias_info() ? aliases : fresh) = true;
@@ -93,6 +110,9 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
     draws |= tag == at::Tag::nondeterministic_seeded;
     depends |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output;
   }
+  kind.masks = kMasks.count(name) != 0;
+  depends = depends && !kind.masks;
+  kind.autocasts = op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
   const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   kind.only_reads = !kind.mutates && !draws && !reshapes && !always_writes && kind.returns;
   auto is = [&kind](Kind::Way way, const char* why) {

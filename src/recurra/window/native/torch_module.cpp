@@ -54,7 +54,9 @@ NB_MODULE(_recurra_torch, m) {
   recurra::arrive = fetch;
   rule = std::make_unique<Rule>();
   let_pass();
-  m.def("begin", [](int all, int slots, bool learn, double tiny_us) {
+  m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain, bool check) {
+    explains = explain;
+    fates.clear();
     if (!engine || !engine->fits(all - 1, slots)) {
       const WithoutPython free;
       auto made = std::make_shared<Engine>(all - 1, slots);
@@ -65,8 +67,9 @@ NB_MODULE(_recurra_torch, m) {
     engine->allow(bytes_in_flight());
     engine->by_workers = engine->joined = 0;
     threads = all;
-    settings = {tiny_us, learn};
+    settings = {tiny_us, learn, check};
     counts = {};
+    reference.forget();
     prediction = {};
     exported.clear();
     mode = learn ? Mode::meets : Mode::window;
@@ -132,6 +135,14 @@ NB_MODULE(_recurra_torch, m) {
     return before;
   });
   m.def("replaced", [](const std::vector<std::string>& names) { rule->replaced(names); });
+  m.def("fates", [] {
+    nb::list found;
+    for (const auto& [what, fate] : fates) {
+      found.append(nb::make_tuple(std::get<0>(what), std::get<1>(what), std::get<2>(what),
+                                  fate.calls, fate.us));
+    }
+    return found;
+  });
   m.def("table", [] {
     nb::dict d;
     for (const auto& [name, kind] : rule->table()) {
@@ -146,6 +157,7 @@ NB_MODULE(_recurra_torch, m) {
     d["views and parts"] = counts.views;
     d["alone"] = counts.alone;
     d["learned"] = counts.learned;
+    d["checked"] = counts.checked;
     d["joined to another"] = engine ? engine->joined.load() : 0;
     d["window off"] = counts.off;
     d["by workers"] = engine ? engine->by_workers.load() : 0;

@@ -102,12 +102,8 @@ inline void touch(Touched& touched, const c10::IValue& v, bool writes) {
 
 inline const Accesses& accesses(const Touched& touched) {
   segments.reads.clear(), segments.writes.clear();
-  for (const at::Tensor* t : touched.reads) {
-    if (t->numel()) segments.reads.push_back(segment_of(*t));
-  }
-  for (const at::Tensor* t : touched.writes) {
-    if (t->numel()) segments.writes.push_back(segment_of(*t));
-  }
+  for (const at::Tensor* t : touched.reads) segments.reads.push_back(segment_of(*t));
+  for (const at::Tensor* t : touched.writes) segments.writes.push_back(segment_of(*t));
   return segments;
 }
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,25 +83,64 @@ TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing ho
 
 _lock = threading.Lock()  # of the block that is open
 _native: list[Any] = []  # the module, while a block is open
+_registered: set[str] = set()  # the kernels in Python that the module was told of
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of an operator's calls for one reason, and what of its caller's time that took.
+
+    `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
+    """
+
+    operator: str
+    what: str
+    why: str
+    calls: int
+    us: float
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a block did: how many operators were deferred, run at once, alone, ..."""
+    """What a block did: how many operators were deferred, run at once, alone, ..
+
+    One with explain=True tells of each operator, too, most of the caller's time first.
+    """
 
     counts: dict[str, float] = field(default_factory=dict[str, float])
+    fates: list[Fate] = field(default_factory=list[Fate])
 
     def __str__(self) -> str:
-        return "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+        counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+        if not self.fates:
+            return counts
+        width = max(len(f.operator) for f in self.fates)
+        lines = [f"{'operator':<{width}}  {'what':<8}  {'calls':>6}  {'ms':>8}  why"]
+        for f in self.fates:
+            row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
+            lines.append(row)
+        return "\n".join([counts, "", *lines])
 
     def _repr_html_(self) -> str:
         return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a block was asked for: see `concurrent`."""
+
+    threads: int
+    slots: int
+    learn: bool
+    folder: Path | None
+    explain: bool
+    check: bool
+
+
 class Concurrent(ContextDecorator):
     """A block to come: see `concurrent`."""
 
-    def __init__(self, site: Site, options: tuple[int, int, bool, Path | None]):
+    def __init__(self, site: Site, options: Options):
         self._site, self._options = site, options
         self._open: AbstractContextManager[Block] | None = None
 
@@ -108,9 +148,10 @@ class Concurrent(ContextDecorator):
         return Concurrent(self._site, self._options)
 
     def __enter__(self) -> Block:
-        if self._options[2] and self._site.rests() and not torch.is_grad_enabled():
+        may_rest = self._options.learn and not self._options.explain
+        if may_rest and self._site.rests() and not torch.is_grad_enabled():
             return Block(dict(self._site.counts))
-        self._open = _block(self._site, *self._options)
+        self._open = _block(self._site, self._options)
         return self._open.__enter__()
 
     def __exit__(self, *raised: Any) -> bool | None:
@@ -124,6 +165,8 @@ def concurrent(
     *,
     policy: Literal["learn", "always"] = "learn",
     folder: Path | None = None,
+    explain: bool = False,
+    check: bool = False,
 ) -> Concurrent:
     """Operators of this thread run on `threads` threads, itself included, until the block ends.
 
@@ -133,7 +176,10 @@ def concurrent(
     off while it would gain less than a tenth; "always" defers whatever can be. A block that begins
     while one is open is part of it, on the same thread, or nothing, on another, whose operators
     wait for what is in flight. How many threads one operator uses itself is left to
-    torch.set_num_threads: 1 is best here, but may change last bits against more.
+    torch.set_num_threads: 1 is best here, but may change last bits against more. With `explain`,
+    `print(block)` says of every operator what became of its calls, why, and what that cost. With
+    `check`, every operator that can be deferred is, and runs in eager mode, too, when it is called:
+    one whose results are not the same, to the last bit, fails, and says which line called it.
 
     Raises WindowError for other policies, with gradients on, or without the native part. An
     operator that fails raises what it would have raised, where its result is first needed, and
@@ -141,14 +187,13 @@ def concurrent(
     """
     check_policy(policy, ("learn", "always"))
     site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
-    return Concurrent(site, (threads, slots, policy == "learn", folder))
+    learn = policy == "learn" and not check
+    return Concurrent(site, Options(threads, slots, learn, folder, explain, check))
 
 
 @contextmanager
-def _block(
-    site: Site, threads: int, slots: int, learn: bool, folder: Path | None
-) -> Generator[Block]:
-    module = check(threads, slots, folder)
+def _block(site: Site, options: Options) -> Generator[Block]:
+    module = load_native(options.threads, options.slots, options.folder)
     if torch.is_grad_enabled():
         raise WindowError(
             "gradients are on inside window.concurrent()",
@@ -162,13 +207,12 @@ def _block(
     block = Block()
     with ExitStack() as undo:
         undo.callback(_lock.release)
-        undo.enter_context(_readers_wait(module))
-        undo.enter_context(_settings_wait(module))
-        undo.enter_context(_profilers_see(module))
-        undo.enter_context(_higher_order_waits(module))
+        undo.enter_context(_replaced(module))
         undo.enter_context(not_compiled())
-        module.replaced(implemented_in_python())
-        module.begin(threads, slots, learn, TINY_US)
+        _tell_of_kernels_in_python(module)
+        module.begin(
+            options.threads, options.slots, options.learn, TINY_US, options.explain, options.check
+        )
         _native.append(module)
         module.enter()
         undo.callback(_leave, module)
@@ -176,7 +220,8 @@ def _block(
         module.drain()
         module.account()
         block.counts.update(module.counts())
-        if learn:
+        block.fates.extend(sorted((Fate(*told) for told in module.fates()), key=lambda f: -f.us))
+        if options.learn:
             site.ended(block.counts)
         with _told():
             module.finish()
@@ -192,15 +237,22 @@ def _told() -> Generator[None]:
         raise kind(str(error)) from error
 
 
-def implemented_in_python() -> list[str]:
-    """PyTorch's own operators for which somebody has registered a kernel of theirs."""
+def _tell_of_kernels_in_python(module: Any) -> None:
+    """Tell which of PyTorch's own operators have a kernel that somebody registered in Python."""
     registered: set[str] = torch.library._impls  # pyright: ignore[reportPrivateUsage]
+    if registered == _registered:
+        return
     found = (key.split("/") for key in registered if not key.endswith("/Meta"))
-    return [f"aten::{name}" for space, name, _ in found if space == "aten"]
+    module.replaced([f"aten::{name}" for space, name, _ in found if space == "aten"])
+    _registered.clear()
+    _registered.update(registered)
 
 
-def check(threads: int, slots: int, folder: Path | None) -> Any:
-    """The native part. Raises WindowError for numbers that cannot be, BuildError without it."""
+def load_native(threads: int, slots: int, folder: Path | None) -> Any:
+    """Load the native part.
+
+    Raises WindowError for numbers that cannot be, BuildError where it cannot be built.
+    """
     if not 1 <= slots <= 64 or threads < 1:
         raise WindowError(
             f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
@@ -210,11 +262,17 @@ def check(threads: int, slots: int, folder: Path | None) -> Any:
 
 @contextmanager
 def without_gradients(
-    threads: int, slots: int, *, policy: Literal["learn", "always"]
+    threads: int,
+    slots: int,
+    *,
+    policy: Literal["learn", "always"],
+    explain: bool = False,
+    check: bool = False,
 ) -> Generator[Block]:
     """`concurrent`, with gradients off."""
-    with torch.no_grad(), concurrent(threads, slots, policy=policy) as block:
-        yield block
+    block = concurrent(threads, slots, policy=policy, explain=explain, check=check)
+    with torch.no_grad(), block as counted:
+        yield counted
 
 
 def _leave(module: Any) -> None:
@@ -225,36 +283,40 @@ def _leave(module: Any) -> None:
 
 
 @contextmanager
-def _readers_wait(module: Any) -> Generator[None]:
-    """Inside, whatever touches memory without the dispatcher waits for it to be computed."""
-    kind = torch.Tensor
-    own = {name: kind.__dict__.get(name) for name in (*READERS, "data")}
-    for name in READERS:
-        setattr(kind, name, _waiting(getattr(kind, name), module, gives=name in GIVES))
-    data: Any = kind.data
-
-    def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        module.drain()
-        data.__set__(tensor, value)
-
-    setattr(kind, "data", property(data.__get__, set_data))  # noqa: B010
-    given = [(owner, name, getattr(owner, name)) for owner, name in DOORS]
-    for owner, name, door in given:
-        setattr(owner, name, _waiting(door, module, gives=True))
+def _replaced(module: Any) -> Generator[None]:
+    """Inside, what PyTorch does without operators goes by us; an attribute that a class inherits is
+    inherited again at the end."""
+    own: list[tuple[Any, str, bool, Any]] = []
+    for owner, name, ours in _replacements(module):
+        method = getattr(owner, name)
+        own.append((owner, name, name in vars(owner), method))
+        setattr(owner, name, ours(method))
     try:
         yield
     finally:
-        for owner, name, door in given:
-            setattr(owner, name, door)
-        for name, method in own.items():
-            if method is None:
-                delattr(kind, name)
+        for owner, name, its_own, method in reversed(own):
+            if its_own:
+                setattr(owner, name, method)
             else:
-                setattr(kind, name, method)
+                delattr(owner, name)
 
 
-def _waiting(method: Callable[..., Any], module: Any, *, gives: bool) -> Callable[..., Any]:
-    """Waits first. If it `gives` memory away, that may be looked at from now on, or changed."""
+def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
+    """Give the attributes that are replaced inside a block, and what each is replaced by."""
+    look, give = partial(_waiting, module, gives=False), partial(_waiting, module, gives=True)
+    yield from ((torch.Tensor, name, look) for name in LOOKS)
+    yield from ((torch.Tensor, name, give) for name in GIVES)
+    yield from ((owner, name, give) for owner, name in DOORS)
+    yield torch.Tensor, "data", partial(_set_data, module)
+    yield from ((owner, name, partial(_changing, module)) for owner, name in SETTERS)
+    for name, begins in PROFILERS:
+        yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
+    yield HigherOrderOperator, "__call__", partial(_alone, module)
+
+
+def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callable[..., Any]:
+    """What touches memory without the dispatcher waits for it to be computed. If it `gives` memory
+    away, that may be looked at from now on, or changed."""
 
     def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         module.drain()
@@ -266,20 +328,17 @@ def _waiting(method: Callable[..., Any], module: Any, *, gives: bool) -> Callabl
     return wait
 
 
-@contextmanager
-def _settings_wait(module: Any) -> Generator[None]:
-    """Inside, what was called before a setting is changed runs before."""
-    own = [(owner, name, getattr(owner, name)) for owner, name in SETTERS]
-    for owner, name, change in own:
-        setattr(owner, name, _changing(change, module))
-    try:
-        yield
-    finally:
-        for owner, name, change in own:
-            setattr(owner, name, change)
+def _set_data(module: Any, data: Any) -> property:
+    def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        module.drain()
+        data.__set__(tensor, value)
+
+    return property(data.__get__, set_data)
 
 
-def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
+def _changing(module: Any, change: Callable[..., Any]) -> Callable[..., Any]:
+    """What was called before a setting is changed runs before."""
+
     def wait(*args: Any, **kwargs: Any) -> Any:
         module.drain()
         try:
@@ -290,55 +349,29 @@ def _changing(change: Callable[..., Any], module: Any) -> Callable[..., Any]:
     return wait
 
 
-@contextmanager
-def _profilers_see(module: Any) -> Generator[None]:
+def _profiling(module: Any, change: Callable[..., Any], *, begins: bool) -> Callable[..., Any]:
     """Profilers that begin inside see every call, and not what was called before."""
-    owner: Any = torch.autograd.profiler
-    own = [(name, getattr(owner, name), begins) for name, begins in PROFILERS]
-
-    def told(change: Callable[..., Any], begins: bool) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            module.drain()
-            module.listen(begins)
-            return change(*args, **kwargs)
-
-        return call
-
-    for name, change, begins in own:
-        setattr(owner, name, told(change, begins))
-    try:
-        yield
-    finally:
-        for name, change, _ in own:
-            setattr(owner, name, change)
-
-
-@contextmanager
-def _higher_order_waits(module: Any) -> Generator[None]:
-    """Inside, operators of operators wait for what is in flight, and run in the caller."""
-    kind: Any = HigherOrderOperator
-    own = kind.__call__
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _alone(module):
-            return own(*args, **kwargs)
+        module.drain()
+        module.listen(begins)
+        return change(*args, **kwargs)
 
-    kind.__call__ = call
-    try:
-        yield
-    finally:
-        kind.__call__ = own
+    return call
 
 
-@contextmanager
-def _alone(module: Any) -> Generator[None]:
-    """Everything before ends first; operators of this thread are not seen."""
-    module.drain()
-    seen = module.see(False)
-    try:
-        yield
-    finally:
-        module.see(seen)
+def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Operators of operators wait for what is in flight, and run in the caller, with all parts."""
+
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        module.drain()
+        seen = module.see(False)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            module.see(seen)
+
+    return alone
 
 
 def _before_fork() -> None:

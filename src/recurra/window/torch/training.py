@@ -21,7 +21,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func as boxed
 from torch._functorch.partitioners import default_partition
 
-from recurra.window.torch.concurrent import Block, check, concurrent
+from recurra.window.torch.concurrent import Block, concurrent, load_native
 
 
 def backend(
@@ -30,6 +30,7 @@ def backend(
     *,
     policy: Literal["learn", "always"] = "learn",
     folder: Path | None = None,
+    check: bool = False,
     block: Block | None = None,
 ) -> Callable[..., Any]:
     """For `torch.compile(.., backend=..)`: operators of both graphs run on `threads` threads.
@@ -39,12 +40,13 @@ def backend(
     part cannot be built; KernelError where an operator fails. What all graphs did is added up in
     `block`.
     """
-    check(threads, slots, folder)
+    load_native(threads, slots, folder)
     counts: dict[str, float] = {} if block is None else block.counts
 
     def graph(module: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
         def run(*given: Any) -> Any:
-            with torch.no_grad(), concurrent(threads, slots, policy=policy, folder=folder) as one:
+            open_block = concurrent(threads, slots, policy=policy, folder=folder, check=check)
+            with torch.no_grad(), open_block as one:
                 made = module(*given)
             for name, count in one.counts.items():
                 gain = name == "predicted gain"
