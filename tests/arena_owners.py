@@ -61,10 +61,11 @@ class Owned(NumpyMachine):
             self.doubtful = (got, super().gather(self.doubtful[1], axis, at))
         return got
 
-    def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+    def write(self, store: Any, starts: Any, value: Any, also: Any = None) -> Any:
         self.settle()
-        self.taken(store, tuple(slice(None) if s is None else int(s) for s in starts))
-        return super().write(store, starts, value)
+        for at in (starts,) if also is None else (starts, also):
+            self.taken(store, tuple(slice(None) if s is None else int(s) for s in at))
+        return super().write(store, starts, value, also)
 
     def write_box(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
         self.settle()

@@ -17,7 +17,7 @@ from recurra.memory.allocate import ALIGNMENT
 from recurra.memory.plan import Plan
 from recurra.program.backend_protocol import Reading
 from recurra.program.function import function
-from recurra.program.machine import Until
+from recurra.program.machine import Starts, Until
 from recurra.program.placed import View
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram
@@ -55,7 +55,7 @@ class NumpyMachine:
     def lesser(self, a: Any, b: Any) -> Any:
         return min(a, b)
 
-    def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+    def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         key = tuple(
             slice(s := min(max(int(at), 0), n - size), s + size)
             for at, size, n in zip(starts, sizes, store.shape, strict=True)
@@ -65,19 +65,15 @@ class NumpyMachine:
     def gather(self, store: Any, axis: int, at: Any) -> Any:
         return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
-    def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
-        store[tuple(slice(None) if s is None else int(s) for s in starts)] = value
+    def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
+        for at in (starts,) if also is None else (starts, also):
+            store[tuple(slice(None) if s is None else int(s) for s in at)] = value
         return store
 
-    def write_box(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+    def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
         pairs = zip(starts, value.shape, strict=True)
         store[tuple(slice(int(s), int(s) + n) for s, n in pairs)] = value
         return store
-
-    def write_twice(
-        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
-    ) -> Any:
-        return self.write(self.write(store, first, value), second, value)
 
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from recurra.memory.store import Store
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
 from recurra.program.function import function, times, with_local_stores
-from recurra.program.machine import Until
+from recurra.program.machine import Starts, Until
 from recurra.program.region import Region
 from recurra.program.steps import few
 
@@ -66,7 +66,7 @@ class ShapeMachine:
     def lesser(self, a: Any, b: Any) -> Any:
         return min(a, b)
 
-    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
+    def read(self, store: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
         key = tuple(
             slice(s := min(max(int(at), 0), int(n) - int(size)), s + int(size))
             for at, size, n in zip(starts, sizes, store.shape, strict=True)
@@ -77,13 +77,10 @@ class ShapeMachine:
     def gather(self, store: Array, axis: int, at: Any) -> Array:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
 
-    def write(self, store: Array, starts: tuple[Any, ...], value: Any) -> Array:
+    def write(self, store: Array, starts: Starts, value: Any, also: Any = None) -> Array:
         return store
 
     write_box = write
-
-    def write_twice(self, store: Array, first: Any, second: Any, value: Any) -> Array:
-        return store
 
 
 def named(made: Any, name: str) -> Any:

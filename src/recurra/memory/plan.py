@@ -23,10 +23,11 @@ from recurra.memory.store import Axis, Home, Store
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.schedule.dependences import Dependence, dependences
+from recurra.schedule.legal import waited
 from recurra.schedule.tree import TOP, Loop, Schedule
 from recurra.sets import isl
 from recurra.sets.extent import at_sizes, longest, varies
-from recurra.sets.lag import Lag, lag
+from recurra.sets.lag import Lag
 
 if TYPE_CHECKING:
     from recurra.memory.allocate import Arena
@@ -134,14 +135,6 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
         {k: tuple(v) for k, v in work.seeds.items()},
         frozenset(work.seeded),
     )
-
-
-def waited(graph: StatementGraph, r: Dependence, loop: Loop) -> Lag:
-    """Steps of `loop` between producer and consumer."""
-    source, sink = graph[r.source].domain, graph[r.sink].domain
-    x = lag(loop.dim, r.index[source.dims.index(loop.dim)], sink, r.where)
-    x = x if loop.step > 0 else -x
-    return x + (loop.shift[r.sink] - loop.shift[r.source])
 
 
 @dataclass
@@ -318,9 +311,7 @@ class _Planner:
 
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
-        d = self.graph[statement].domain[loop.dim]
-        at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
-        return at + loop.shift[statement]
+        return loop.times(statement, self.graph[statement].domain[loop.dim], self.sizes).start
 
     def overrun(self, r: Dependence) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""

@@ -16,12 +16,13 @@ from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
-from recurra.memory.plan import Plan, waited
+from recurra.memory.plan import Plan
 from recurra.memory.store import Store
 from recurra.program.region import Region, lasting, stores_of
 from recurra.program.sampled import samplers
 from recurra.program.steps import Segment, members, trips
 from recurra.schedule.dependences import dependences
+from recurra.schedule.legal import waited
 from recurra.schedule.tree import Loop
 
 Places = Mapping[str, Mapping[str, Expr | int]]  # of a region or call: store -> its buffer
@@ -152,6 +153,5 @@ def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[E
         elif loop is None:
             out.add(e)
         else:
-            at = lin([(Sym(dim), loop.step), (-loop.step * loop.shift[s], 1)])
-            out.add(substitute(e, {dim: at}))
+            out.add(substitute(e, {dim: loop.point(s, Sym(dim))}))
     return out

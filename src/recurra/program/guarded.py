@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, lin, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
 from recurra.ir.statement import StatementGraph
 from recurra.ir.types import Tuple
 from recurra.memory.plan import Plan
@@ -77,11 +77,7 @@ def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Gua
         return NONE
     parts = s.where.args if isinstance(s.where, Logic) and s.where.op == "&" else (s.where,)
     open_ = set(s.domain.dims) - times.keys()
-    at: dict[str, Expr | int] = {  # point = step · (time - shift)
-        d: lin([(Sym(d), x.step), (-x.step * x.shift[statement], 1)])
-        for d, x in times.items()
-        if d in s.domain
-    }
+    at = {d: x.point(statement, Sym(d)) for d, x in times.items() if d in s.domain}
     return frozenset(substitute(c, at) for c in parts if not symbols(c) & open_)
 
 

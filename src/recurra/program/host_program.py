@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recurra.ir.expr import TRUE, Expr
-from recurra.memory.plan import Plan, waited
+from recurra.memory.plan import Plan
 from recurra.memory.swap import Swap
 from recurra.program.apart import Places
 from recurra.program.ended import Kept
 from recurra.program.region import Region
 from recurra.schedule.dependences import dependences
+from recurra.schedule.legal import waited
 from recurra.schedule.tree import Loop
 
 

@@ -9,6 +9,7 @@ from recurra.ir.statement import Statement
 
 Array = Any
 Until = Callable[[Any, Any], tuple[Any, Any, Any]]
+Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
 class Machine(Protocol):
@@ -42,7 +43,7 @@ class Machine(Protocol):
         """The lesser of two times."""
         ...
 
-    def read(self, store: Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
+    def read(self, store: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
         """A box of a store, its starts clamped so that it lies inside."""
         ...
 
@@ -50,19 +51,16 @@ class Machine(Protocol):
         """Elements of one axis at positions (clamped)."""
         ...
 
-    def write(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
-        """The store with the value at a point of some axes replaced; None: the whole of an axis.
+    def write(
+        self, store: Array, starts: Starts, value: Array, also: Starts | None = None
+    ) -> Array:
+        """The store with the value at a point of some axes replaced, and `also` at another; None:
+        the whole of an axis.
 
         Axes for which there is no start are whole, too.
         """
         ...
 
-    def write_box(self, store: Array, starts: tuple[Any, ...], value: Array) -> Array:
+    def write_box(self, store: Array, starts: Starts, value: Array) -> Array:
         """The store with a box replaced that lies inside; the value has all of its axes."""
-        ...
-
-    def write_twice(
-        self, store: Array, first: tuple[Any, ...], second: tuple[Any, ...], value: Array
-    ) -> Array:
-        """`write` at two places."""
         ...

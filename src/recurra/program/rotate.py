@@ -20,11 +20,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from recurra.ir.statement import StatementGraph
-from recurra.memory.plan import waited
 from recurra.program.ahead import ahead
 from recurra.program.ended import endings
 from recurra.program.steps import calls_host, members
 from recurra.schedule.dependences import dependences
+from recurra.schedule.legal import waited
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
 from recurra.sets.extent import varies
 

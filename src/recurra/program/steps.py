@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from recurra.ir.expr import evaluate
 from recurra.ir.statement import StatementGraph
 from recurra.ops.control import Call
 from recurra.schedule.tree import Exec, Item, Loop
@@ -51,11 +50,9 @@ def calls_host(graph: StatementGraph, it: Item) -> bool:
 def times(
     graph: StatementGraph, loop: Loop, statement: str, sizes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """First and one past the last time of a statement in a loop: point = step · (time - shift)."""
-    r = graph[statement].domain[loop.dim]
-    lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
-    s = loop.shift[statement]
-    return (lo + s, hi + s) if loop.step > 0 else (1 - hi + s, 1 - lo + s)
+    """First and one past the last time of a statement in a loop."""
+    found = loop.times(statement, graph[statement].domain[loop.dim], sizes)
+    return found.start, found.stop
 
 
 def open_ends(

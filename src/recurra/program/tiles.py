@@ -50,7 +50,7 @@ def put(
         return machine.write(array, at(first), value)
     # Points that have no second place are written to the last one, which no range reads.
     second = machine.lesser(first + axis.tile, axis.tile + axis.room - 1)
-    return machine.write_twice(array, at(first), at(second), value)
+    return machine.write(array, at(first), value, at(second))
 
 
 def only_tile(store: Store, index: Mapping[str, Any]) -> bool:

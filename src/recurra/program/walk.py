@@ -372,8 +372,7 @@ class Walk:
     def point(self, statement: str, state: State) -> dict[str, Any]:
         env: dict[str, Any] = {**self.plan.sizes, **state.env}
         for loop, time in state.clocks:
-            t = time - loop.shift[statement]
-            env[loop.dim] = t if loop.step > 0 else -t
+            env[loop.dim] = loop.point(statement, time)
         return env
 
     def merge(self, node: Statement, op: Merge, state: State, env: Mapping[str, Any]) -> Array:

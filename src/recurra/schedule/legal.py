@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recurra.ir.expr import TRUE
+from recurra.ir.statement import StatementGraph
 from recurra.ir.types import Domain
 from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.tree import Loop, Schedule
 from recurra.sets import isl
-from recurra.sets.lag import lag
+from recurra.sets.lag import Lag, lag
 
 
 def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Dependence]:
@@ -38,7 +39,7 @@ def _forward(
     else:
         before = False
     for loop in common:
-        low = _lag_low(schedule, r, loop)
+        low = waited(schedule.statements, r, loop).low
         if low is None or low < 0:
             return _exactly(schedule, r, common, before, sizes)
         if low > 0:
@@ -46,11 +47,11 @@ def _forward(
     return before or _exactly(schedule, r, common, before, sizes)
 
 
-def _lag_low(schedule: Schedule, r: Dependence, loop: Loop) -> int | None:
-    source, sink = schedule.statements[r.source].domain, schedule.statements[r.sink].domain
+def waited(graph: StatementGraph, r: Dependence, loop: Loop) -> Lag:
+    """Steps of a loop between producer and consumer."""
+    source, sink = graph[r.source].domain, graph[r.sink].domain
     x = lag(loop.dim, r.index[source.dims.index(loop.dim)], sink, r.where)
-    x = (x if loop.step > 0 else -x) + (loop.shift[r.sink] - loop.shift[r.source])
-    return x.low
+    return (x if loop.step > 0 else -x) + (loop.shift[r.sink] - loop.shift[r.source])
 
 
 def _exactly(

@@ -6,8 +6,8 @@
       for t<T:    k1 k2 +dW | t-4: c d_y
       dW m v
 
-A statement at shift s runs at t = τ - s (τ counts the loop's steps). `+dW` adds to the running
-value of the fold dW; dW itself stands where its total is ready.
+A statement at shift s runs at t = τ - s, in a loop backwards at t = s - τ (τ counts the loop's
+steps). `+dW` adds to the running value of the fold dW; dW itself stands where its total is ready.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from typing import Any
 
 from recurra.fragments import code_html
+from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ir.statement import Statement, StatementGraph
+from recurra.ir.types import Range
 from recurra.ops.source import Input
 
 TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
@@ -49,6 +52,16 @@ class Loop:
     @cached_property
     def shift(self) -> Mapping[str, int]:
         return dict(self.shifts)
+
+    def point(self, statement: str, time: Any) -> Any:
+        """Where a statement is at a time."""
+        late = time - self.shift[statement]
+        return late if self.step > 0 else -late
+
+    def times(self, statement: str, points: Range, env: Mapping[str, int]) -> range:
+        """When a statement is at these points."""
+        lo, hi, late = evaluate(points.lo, env), evaluate(points.hi, env), self.shift[statement]
+        return range(lo + late, hi + late) if self.step > 0 else range(1 - hi + late, 1 - lo + late)
 
 
 Item = Exec | Loop

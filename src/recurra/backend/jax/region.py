@@ -36,7 +36,7 @@ from recurra.ops.movement import Cut
 from recurra.program.backend_protocol import Reading
 from recurra.program.function import arguments, function, times
 from recurra.program.given import row_by_row
-from recurra.program.machine import Until
+from recurra.program.machine import Starts, Until
 from recurra.program.region import Region
 from recurra.program.single_launch import Finish, WholeProgram, single_launch
 
@@ -95,7 +95,7 @@ class JaxMachine:
     def lesser(self, a: Any, b: Any) -> Any:
         return jnp.minimum(a, b)
 
-    def read(self, store: Any, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+    def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
             return store
         return lax.dynamic_slice(store, [jnp.asarray(s, jnp.int32) for s in starts], sizes)
@@ -103,7 +103,16 @@ class JaxMachine:
     def gather(self, store: Any, axis: int, at: Any) -> Any:
         return jnp.take(store, at, axis=axis, mode="clip")
 
-    def write(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+    def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
+        """Twice in a loop: XLA copies a store that is written by two updates in a row."""
+        if also is not None:
+            pairs = [*zip(starts, also, strict=True)]
+
+            def once(k: Any, store: Any) -> Any:
+                at = (a if a is b else jnp.where(k == 0, a, b) for a, b in pairs)
+                return self.write(store, tuple(at), value)
+
+            return lax.fori_loop(0, 2, once, store)
         at = [*starts, *(None,) * (store.ndim - len(starts))]
         box = jnp.reshape(
             value, [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
@@ -111,20 +120,8 @@ class JaxMachine:
         at = [0 if s is None else s for s in at]
         return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
 
-    def write_box(self, store: Any, starts: tuple[Any, ...], value: Any) -> Any:
+    def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
         return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
-
-    def write_twice(
-        self, store: Any, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
-    ) -> Any:
-        """A loop: XLA copies a store that is written by two updates in a row."""
-
-        def once(k: Any, store: Any) -> Any:
-            pairs = zip(first, second, strict=True)
-            starts = (a if a is b else jnp.where(k == 0, a, b) for a, b in pairs)
-            return self.write(store, tuple(starts), value)
-
-        return lax.fori_loop(0, 2, once, store)
 
 
 def bits(plan: Plan) -> AbstractContextManager[object]:

@@ -22,7 +22,7 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
-from recurra.program.machine import Until
+from recurra.program.machine import Starts, Until
 
 
 class Names:
@@ -237,7 +237,7 @@ class WritingMachine:
 
     # ---- stores
 
-    def read(self, store: StandIn, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> StandIn:
+    def read(self, store: StandIn, starts: Starts, sizes: tuple[int, ...]) -> StandIn:
         box = [
             (inside(self.place(s), n, full), n, full)
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
@@ -263,18 +263,16 @@ class WritingMachine:
     def gather(self, store: StandIn, axis: int, at: Any) -> Any:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
-    def write(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
-        keys = [":" if s is None else str(self.place(s)) for s in starts]
-        self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+    def write(
+        self, store: StandIn, starts: Starts, value: Any, also: Starts | None = None
+    ) -> StandIn:
+        for at in (starts,) if also is None else (starts, also):
+            keys = [":" if s is None else str(self.place(s)) for s in at]
+            self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
         return store
 
-    def write_box(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
+    def write_box(self, store: StandIn, starts: Starts, value: Any) -> StandIn:
         pairs = zip(map(self.place, starts), value.shape, strict=True)
         keys = [f"{s}:{s + n}" for s, n in pairs]
         self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
         return store
-
-    def write_twice(
-        self, store: StandIn, first: tuple[Any, ...], second: tuple[Any, ...], value: Any
-    ) -> StandIn:
-        return self.write(self.write(store, first, value), second, value)

@@ -22,9 +22,7 @@ from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
 from recurra.ops.source import Uniform
-from recurra.program.machine import Until
-
-Starts = tuple[Any, ...]
+from recurra.program.machine import Starts, Until
 
 
 class Recorded(Names):
@@ -199,19 +197,17 @@ class RecordingMachine:
         inside = self.xp.clip(at, 0, store.shape[axis] - 1)
         return self.xp.take(store, inside, axis)
 
-    def write(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
-        self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in starts), value)
+    def write(
+        self, store: StoreRef, starts: Starts, value: Tensor, also: Starts | None = None
+    ) -> StoreRef:
+        for at in (starts,) if also is None else (starts, also):
+            self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in at), value)
         return store
 
     def write_box(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
         box = zip(starts, value.shape, store.shape, strict=True)
         self.recorder.write(store, joined([_key(s, n, full) for s, n, full in box]), value)
         return store
-
-    def write_twice(
-        self, store: StoreRef, first: Starts, second: Starts, value: Tensor
-    ) -> StoreRef:
-        return self.write(self.write(store, first, value), second, value)
 
 
 def _key(start: Any, size: int, full: int) -> str:
