@@ -118,6 +118,8 @@ NB_MODULE(_recurra_torch, m) {
   });
   m.def("forked", [] {
     new std::shared_ptr<Engine>(std::move(engine));  // its threads are the parent's
+    new (&changing_engine) std::mutex;               // and so are those that held these
+    new (&exported) Exported;
     inside = 0;
     program = nullptr;
     included.reset();
