@@ -78,4 +78,4 @@ def waited(made: Arrays) -> dict[str, Any]:
 
 def as_numpy(made: Arrays) -> dict[str, NDArray[Any]]:
     """The arrays as NumPy's."""
-    return {name: np.asarray(x) for name, x in made.items()}
+    return {name: np.asarray(x.cpu() if hasattr(x, "cpu") else x) for name, x in made.items()}

@@ -122,7 +122,7 @@ def compiled(
 
     def arranged(results: Mapping[str, Any]) -> list[Any]:
         wanted = case.graph.outputs
-        at = {o: np.asarray(results[c.outputs[o]]) for o in wanted}
+        at = {o: backend.numpy(results[c.outputs[o]]) for o in wanted}
         before = {o: case.graph[o].domain.dims for o in wanted}
         return [restored(at[o], c.plan.graph, before[o], c.axes[o], np) for o in wanted]
 

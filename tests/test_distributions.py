@@ -36,3 +36,33 @@ def test_one_of_the_past_is_drawn(backend: str) -> None:
     found = program.run(seed=1)["drawn"]
     for now in range(6):
         assert sorted(set(found[:, now].tolist())) == list(range(0, now + 1, 2))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_one_deviation_for_all_means(backend: str) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        mean, log_std = rc.constant([1.0, 2.0, 3.0]), rc.constant(0.5)
+        apart = rc.nn.Gaussian(rc.constant(1.0), rc.constant([0.0, 0.0]))
+        near = rc.nn.Gaussian(mean, log_std)
+        rc.output(h=near.entropy(), lp=near.log_prob(mean), x=apart.sample(domain=(t,)))
+    got = ctx.run({T: 2}, backend=backend)
+    np.testing.assert_allclose(got["h"], 3 * (0.5 + 0.5 * (1 + np.log(2 * np.pi))), rtol=1e-6)
+    np.testing.assert_allclose(got["lp"], -3 * (0.5 + 0.5 * np.log(2 * np.pi)), rtol=1e-6)
+    assert len(np.unique(got["x"])) == 4
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_choices_that_are_masked_out(backend: str) -> None:
+    """Logits of -inf: their classes are in no entropy, and no gradient is NaN."""
+    ctx = rc.Context(num_dims=0)
+    with ctx as ():
+        x = rc.constant([0.5, 7.0, -1.0])
+        pi = rc.nn.Categorical(rc.where(rc.constant([True, False, True]), x, -np.inf))
+        (pi.entropy() + pi.log_prob(rc.constant(2))).backward(wrt=[x])
+        assert x.grad is not None
+        rc.output(h=pi.entropy(), slope=x.grad)
+    got, p = ctx.run({}, backend=backend), 1 / (1 + np.exp(-1.5))
+    np.testing.assert_allclose(got["h"], -p * np.log(p) - (1 - p) * np.log(1 - p), rtol=1e-5)
+    slope = -p * (1 - p) * 1.5 - p
+    np.testing.assert_allclose(got["slope"], [slope, 0.0, -slope], rtol=1e-5)

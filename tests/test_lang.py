@@ -112,6 +112,11 @@ def test_symbolic_shapes() -> None:
         assert r[0:B, t:T].shape == (Sym("B"), Sym("T") - Sym("t"), 4)
         assert (r[b, t:T] * r[b, t:T].sum(axis=1).expand(4, axis=-1)).shape == r[b, t:T].shape
         assert r[0:B, 0:T].reshape(B * T, 4).shape == (Sym("B") * Sym("T"), 4)
+        assert r[0:B, 0:T].reshape(T, -1).shape == (Sym("T"), 4 * Sym("B"))
+        assert r[b, t:T].reshape(-1, 2).shape == (2 * Sym("T") - 2 * Sym("t"), 2)
+        assert r[b, t:T].roll(1).shape == (Sym("T") - Sym("t"), 4)
+        with pytest.raises(ShapeError, match="T elements are not a multiple of 3"):
+            r[b, 0:T].sum(axis=1).reshape(3, -1)
         assert r[b, t:T].mean().shape == ()
         assert r[b, t][1:3].shape == (2,)
         assert r[b, t][-1].shape == ()

@@ -148,8 +148,8 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     "reshape to what is left": (
         ShapeError,
         lambda: vector().reshape(3, -1),
-        "-1 has no value in (3, -1)",
-        "f32[4] over (b, t)",
+        "-1 has no value in the shape 3, -1",
+        "this is f32[4] over (b, t), and 4 elements are not a multiple of 3",
     ),
     "matmul": (
         ShapeError,

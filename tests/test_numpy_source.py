@@ -11,12 +11,20 @@ from hypothesis import given
 import recurra as rc
 from program_checks import Case
 from random_programs import programs
+from recurra.backend.count import ANY
 from recurra.backend.numpy import NumpyBackend, WalkedNumpy
+from recurra.backend.numpy_source.code import text_of
+from recurra.backend.numpy_source.machine import WritingMachine
 from recurra.backend.numpy_source.region import written
+from recurra.backend.numpy_source.stand_in import StandIn, without_memory
+from recurra.backend.numpy_source.writer import Writer
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
+from recurra.ops.control import Foreign
 from recurra.program.execute import Execution
 from recurra.program.host_program import Program
+from samples import SAMPLES, Sample
+from test_ops import OUTSIDE
 from test_random_programs import QUICK
 
 
@@ -72,7 +80,7 @@ def test_what_no_step_changes_is_before_the_loop() -> None:
     assert "seed" not in inside
 
 
-def test_an_operator_that_wants_numbers_is_called_as_it_is() -> None:
+def test_a_function_of_another_library_is_called_as_it_is() -> None:
     jax = pytest.importorskip("jax")
     with (ctx := rc.Context(num_dims=1)) as (t, T):
         x = rc.uniform((t,), (3,))
@@ -81,6 +89,33 @@ def test_an_operator_that_wants_numbers_is_called_as_it_is() -> None:
     assert "foreign" in sources(p)
     got = p.run(seed=3)
     np.testing.assert_array_equal(got["y"], np.sort(got["x"]) * np.float32(2))
+
+
+@pytest.mark.parametrize("sample", [x for x in SAMPLES if x.name not in OUTSIDE], ids=str)
+@pytest.mark.parametrize("constants", [False, True], ids=["given", "constants"])
+@pytest.mark.parametrize("span", [(0, 2), ANY], ids=["few", "any"])
+def test_every_operator_is_written_down(
+    sample: Sample, constants: bool, span: tuple[int, int]
+) -> None:
+    """As code of two times and of arrays that are not there yet, or are; with the same numbers."""
+    w, xs = Writer(), sample.arrays()
+    machine = WritingMachine(w, {k: x for k, x in sample.env.items() if k in ("T", "B")})
+    seed = StandIn(w, w.named("seed"), np.zeros((), np.uint32))
+    env = {**sample.env, **{n: machine.counted(n, span) for n in ("t", "b")}, "seed": seed}
+    takes = [StandIn(w, w.named("x"), without_memory(x)) for x in xs]
+    args = xs if constants else takes
+    with np.errstate(all="ignore"):
+        if isinstance(sample.op, Foreign):
+            made = machine.foreign(sample.op, args)
+        else:
+            made = machine.run(sample.op, env, args)
+        head = f"def program({', '.join(['t', 'b', 'seed', *(x.name for x in takes)])}):"
+        text = text_of(head, w.items, w.owned(made))
+        exec(text, scope := {"np": np, **w.scope})
+        got = scope["program"](sample.env["t"], sample.env["b"], np.uint32(sample.env["seed"]), *xs)
+        want = sample.op.run(np, {**sample.env, "seed": np.uint32(sample.env["seed"])}, *xs)
+    assert (made.shape, made.dtype) == (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_results_are_the_callers() -> None:

@@ -111,7 +111,7 @@ def test_sums_over_rows_become_sums_over_workers() -> None:
     found = refusal(graph, sizes, "b", 3)
     assert isinstance(found, Shard)
     assert found.sizes(sizes) == {"B": 2, "T": 3, "shards": 3}
-    assert str(shard(graph, found.sizes(sizes), found)) == str(parse(AFTER))
+    assert str(shard(graph, found)) == str(parse(AFTER))
 
 
 REFUSED = {
@@ -190,6 +190,21 @@ def test_inputs_that_are_only_reduced_over_rows() -> None:
     found = split.run(inputs={"x": values})
     np.testing.assert_allclose(found["mean"], values.mean(), rtol=1e-5)
     np.testing.assert_allclose(found["most"], values.max(axis=0))
+
+
+def test_statistics_over_rows() -> None:
+    """Truth values are counted and deviations squared row by row, before they are summed."""
+    ctx = rc.Context(dims="b i")
+    with ctx as ((b, B), (i, I)):
+        x = rc.uniform((b,), (2,))
+        w = rc.nn.Parameter(rc.constant([1.0, 2.0]), domain=(i,), name="w")
+        y = (x * w).sum()
+        (y[0:B, i].std() + y[0:B, i].logsumexp()).backward()
+        rc.optim.SGD([w], lr=0.1).step()
+        rc.log(many=(y > 1.5)[0:B, i].sum(), far=y[0:B, 0:I].var(), w=w.sum())
+    one, two = (ctx.run({B: 4, I: 3}, backend="numpy", workers=n) for n in (1, 2))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=1e-5, err_msg=name)
 
 
 def test_no_dim_can_be_split() -> None:

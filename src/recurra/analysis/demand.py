@@ -159,14 +159,14 @@ class _Demand:
                 back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
                 moved = self.edges and e != r.sym
                 asked += mine[dim].edges if moved or mine[dim] != r else ()
-            elif not symbols(e) & self.graph.declared.keys():
+            elif not symbols(e) & set(mine.dims):
                 ends.append(compare("==", r.sym, e))
         mapped = self.mapped(both(*asked), mine, back)
         return simplified(source, both(mapped, *ends), self.sizes)
 
     def reach(self, e: Slice, r: Range, mine: Domain, asked: list[Expr]) -> list[Expr]:
         """The least and the greatest point of a range, of all points of a reader."""
-        if not (symbols(e.lo) | symbols(e.hi)) & self.graph.declared.keys():
+        if not (symbols(e.lo) | symbols(e.hi)) & set(mine.dims):
             return [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
         lo, hi = substitute(e.lo, self.sizes), substitute(e.hi, self.sizes)
         box = box_of(mine, self.sizes)

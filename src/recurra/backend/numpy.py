@@ -98,6 +98,7 @@ class NumpyArrays:
 
     name = "numpy"
     target = PLAIN
+    compiles_whole = False
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()
@@ -133,7 +134,10 @@ class NumpyArrays:
         pass
 
     def borrow(self, x: Any) -> Any:
-        return np.from_dlpack(x)
+        try:
+            return np.from_dlpack(x)
+        except BufferError:  # of a device whose memory the host cannot read
+            return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
 
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x)

@@ -1,4 +1,4 @@
-"""Parts of generated source that its writers share: free names, and keys of stores."""
+"""Parts of generated source that its writers share: names, tuples, moves, and keys of stores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recurra.backend.count import extreme
+
+NAME = r"[^\W\d]\w*"
 
 
 class FreeNames:
@@ -43,3 +45,19 @@ def joined(keys: Sequence[str]) -> str:
     while found and not found[-1]:
         found.pop()
     return ", ".join(k or ":" for k in found)
+
+
+def words(text: str) -> set[str]:
+    """The names in some source."""
+    return set(re.findall(NAME, text))
+
+
+def tuple_of(texts: Sequence[str]) -> str:
+    """A tuple of expressions."""
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def moves(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The line `a, b = c, d` for what travels and has changed in a step; none if nothing has."""
+    moved = [(name, text) for name, text in pairs if name != text]
+    return [" = ".join(map(", ".join, zip(*moved, strict=True)))] if moved else []

@@ -12,11 +12,13 @@ is the statement of the schedule, the variable of the program and the row of the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from keyword import iskeyword
+from math import nan
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
@@ -24,7 +26,7 @@ from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
-from recurra.ir.op import Op
+from recurra.ir.op import Op, show
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
 
@@ -99,6 +101,12 @@ class Ref(Frozen):
     def slices(self) -> tuple[Slice, ...]:
         return tuple(e for e in self.index if isinstance(e, Slice))
 
+    def parts(self, source: Domain) -> tuple[dict[str, Expr | int], dict[str, Slice]]:
+        """The points that it reads, and the ranges, by the dims of its source."""
+        index = dict(zip(source.dims, self.index, strict=True))
+        points = {d: e for d, e in index.items() if not isinstance(e, Slice)}
+        return points, {d: e for d, e in index.items() if isinstance(e, Slice)}
+
     def at(self, by: Mapping[str, Expr | int]) -> Ref:
         return Ref(self.name, tuple(index_at(e, by) for e in self.index))
 
@@ -125,11 +133,7 @@ class Node:
         """Type of the value that a reference to this equation yields."""
         if not ref.slices and not self.type.mentions():
             return self.type
-        by = {
-            r.dim: e
-            for r, e in zip(self.domain, ref.index, strict=True)
-            if not isinstance(e, Slice)
-        }
+        by, _ = ref.parts(self.domain)
         lead = tuple(s.size for s in ref.slices)
         if isinstance(self.type, Tuple):
             assert not lead, f"{ref} stacks the results of a call"
@@ -229,6 +233,15 @@ class Graph(Declarations):
     def resources(self) -> list[Resource[Any]]:
         """Return the arrays and functions of the user's that its equations hold."""
         return [x for n in self.nodes.values() for x in n.op.resources()]
+
+    def numbers(self) -> list[str]:
+        """The numbers that are no part of its structure, such as learning rates."""
+        return [show(x) for n in self.nodes.values() for x in n.op.numbers().values()]
+
+    def fingerprint(self) -> str:
+        """The hash of its text without these numbers."""
+        bare = {k: replace(n, op=n.op.with_numbers(nan)) for k, n in self.nodes.items()}
+        return hashlib.sha256(str(replace(self, nodes=bare)).encode()).hexdigest()[:16]
 
     def update(self, nodes: Iterable[Node], outputs: tuple[str, ...] | None = None) -> Graph:
         """The graph with `nodes` added or replaced by name, and dead equations dropped."""

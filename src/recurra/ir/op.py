@@ -97,11 +97,22 @@ class Op:
 
     def attributes(self) -> list[str]:
         """`key=value` for each attribute that differs from its default."""
-        return [
-            f"{name}={show(value)}"
-            for name, default in _attributes(type(self))
-            if (value := getattr(self, name)) != default
-        ]
+        return [f"{name}={show(value)}" for name, value in self._given()]
+
+    def numbers(self) -> dict[str, float]:
+        """The attributes that are real numbers, such as rates, and differ from their defaults."""
+        kinds = {f.name: f.type for f in fields(self)}  # pyright: ignore[reportArgumentType]
+        return {name: value for name, value in self._given() if kinds[name] == "float"}
+
+    def with_numbers(self, x: float) -> Self:
+        """The op with one number in the place of all of them."""
+        changed = dict.fromkeys(self.numbers(), x)
+        return replace(self, **changed) if changed else self  # pyright: ignore
+
+    def _given(self) -> Iterator[tuple[str, Any]]:
+        for name, default in _attributes(type(self)):
+            if (value := getattr(self, name)) != default:
+                yield name, value
 
 
 @cache

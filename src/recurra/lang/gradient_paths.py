@@ -39,7 +39,7 @@ def snapshot(tracer: Tracer) -> Graph:
     for name, branches in tracer.branches.items():
         op = Merge(when=disjoint([b.when for b in branches]))
         nodes[name] = replace(nodes[name], op=op, args=tuple(b.value for b in branches))
-    return Graph(nodes, ())
+    return Graph(nodes, (), tuple(tracer.dims))
 
 
 def paths_between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:
@@ -78,7 +78,7 @@ def heard(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Expr]:
     Those of `through` are followed. There the cotangent is 0, and stays so whatever the slope.
     """
     nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
-    asked = demanded(Graph(nodes, (loss,)), {})
+    asked = demanded(Graph(nodes, (loss,), graph.dims), {})
     return {k: untold(c, graph[k].domain) for k, c in asked.items() if k in through}
 
 

@@ -93,8 +93,8 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
     named = sum(k is not None and k is not ... for k in keys)
     if named > len(x.shape):
         raise ShapeError(
-            f"{named} expressions index {len(x.shape)} axes",
-            facts=f"{x.name} is {x!r}",
+            f"{named} expression{'s index' if named > 1 else ' indexes'} {len(x.shape)} axes",
+            facts=f"{x.called} is {x!r}",
             hint=_over(x, keys),
             loc=here(),
         )
@@ -108,7 +108,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
             out = cut(out, k, axis)
             axis += 1
         elif isinstance(k, (list, np.ndarray, Read)):
-            places = _places(k, x)
+            places = _places(k)
             out = out.take(places, axis=axis)
             axis += len(places.shape)
         else:
@@ -116,7 +116,7 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
     return out
 
 
-def _places(k: Any, x: Any) -> Any:
+def _places(k: Any) -> Any:
     """Positions along an axis, whole numbers."""
     places = as_tensor(k)
     if is_float(places.dtype) or places.dtype == "bool":

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
-from recurra.ir.expr import Expr, mul
+from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.lang.build import as_tensor, counted, dropped, elementwise
 from recurra.lang.dims import unwrap, wrap
@@ -58,16 +58,32 @@ def permute(x: Tensor, *order: Any) -> Tensor:
 
 @operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
-    """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left of a constant size."""
-    shape = _given(shape)
-    sizes = [unwrap(n) for n in shape]
+    """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left."""
+    sizes = [unwrap(n) for n in _given(shape)]
     if -1 in sizes:
-        known = prod(n for n in sizes if n != -1)
-        total = prod(x.shape)  # pyright: ignore[reportArgumentType]
-        if not isinstance(total, int) or known == 0 or total % known:
-            raise ShapeError(f"-1 has no value in {shape}", facts=f"this is {x!r}", loc=here())
-        sizes[sizes.index(-1)] = total // known
+        sizes[sizes.index(-1)] = _left(x, sizes)
     return x.apply(movement.Reshape(shape=tuple(sizes)), x)
+
+
+def _left(x: Tensor, sizes: list[Any]) -> Any:
+    """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
+    given, of, by = list(sizes), list(x.shape), 1
+    given.remove(-1)
+    for n in given:
+        if isinstance(n, Expr) and n in of:
+            of.remove(n)
+        else:
+            by = by * n
+    total: Any = prod(of)  # pyright: ignore[reportArgumentType]
+    left = div(total, by) if isinstance(by, int) and by > 0 else -1
+    if left == -1 or left * by != total:
+        raise ShapeError(
+            f"-1 has no value in the shape {', '.join(map(str, sizes))}",
+            facts=f"this is {x!r}, and {total} elements are not a multiple of {by}",
+            hint="write the size instead of -1, a number or an index expression such as B * 2",
+            loc=here(),
+        )
+    return left
 
 
 @operator("x.squeeze()", "np.squeeze", "torch.squeeze")
@@ -97,9 +113,9 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 @operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
 def roll(x: Tensor, shift: Any, axis: Axes = None) -> Tensor:
     """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
-    if axis is None:
+    if axis is None and len(x.shape) != 1:
         return roll(x.reshape(-1), shift, 0).reshape(x.shape)
-    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
     for a, s in zip(axes, shifts, strict=True):
         x = _rolled(x, s, axis_of(x, a))

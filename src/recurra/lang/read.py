@@ -44,10 +44,14 @@ class Read:
 
     @property
     def called(self) -> str:
-        """The variable of the user's that holds it, if there is one, else the equation's name."""
+        """The variable of the user's that holds it, if there is one, else what it reads."""
         frame = users_frame()
-        held = (k for k, v in frame.f_locals.items() if v is self) if frame else iter(())
-        return next(held, self.name)
+        mine = {k: v for k, v in (frame.f_locals if frame else {}).items() if isinstance(v, Read)}
+        held = next((k for k, v in mine.items() if v is self), None)
+        if held is not None or not self.indexed:
+            return held or self.name
+        whole = (k for k, v in mine.items() if not v.indexed and v.name == self.name)
+        return str(Ref(next(whole, self.name), self.ref.index))
 
     @cached_property
     def type(self) -> Any:

@@ -65,7 +65,7 @@ def _found(plan: Plan, n: Node) -> Coalesced | None:
     *_, pick = chain
     op, (ref,) = plan.graph[pick].op, plan.graph[pick].args
     assert isinstance(op, Pick)
-    home = _home(plan, n, dim, plan.graph[ref.name], ref, op)
+    home = _home(n, dim, plan.graph[ref.name], ref, op)
     if home is None or not _fits(plan, home, cut, plan.graph[ref.name]):
         return None
     if not _apart(plan, n, dim, cut, ref.name, pick):
@@ -108,7 +108,7 @@ def _copies(plan: Plan, name: str) -> list[str] | None:
         name = n.args[0].name
 
 
-def _home(plan: Plan, n: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
+def _home(n: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
     """Where in the store of `n` the points of `source` would be, by how they are copied there."""
     if isinstance(source.type, Tuple) or isinstance(n.type, Tuple):
         return None

@@ -19,7 +19,7 @@ from dataclasses import replace
 from recurra.ir.expr import Expr, Lin, Sym, evaluate
 from recurra.ir.graph import Index, Slice
 from recurra.ir.statement import StatementGraph
-from recurra.memory.store import Store
+from recurra.memory.store import Axis, Store
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.schedule.dependences import Dependence
@@ -30,12 +30,7 @@ def in_tiles(
 ) -> Store:
     """The store in tiles, if every range that is read of it is one tile."""
     blocks = {a.dim: a for a in store.axes if a.kind == "block"}
-    dims = graph.arrays[store.name].domain.dims
-    tiles: set[tuple[str, int]] = set()
-    for r in ranges:
-        for d, e in zip(dims, r.ref.index, strict=True):
-            if isinstance(e, Slice):
-                tiles.add((d, _tile(e, sizes)))
+    tiles = {(d, _tile(e, sizes)) for d, e in _read(store, graph, ranges)}
     if len(tiles) != 1:
         return store
     ((dim, size),) = tiles
@@ -43,8 +38,7 @@ def in_tiles(
         return store
     slots = -(-blocks[dim].slots // size) * size
     axis = replace(blocks[dim], kind="tiled", tile=size, slots=slots)
-    axes = tuple(axis if a.dim == dim else a for a in store.axes)
-    return replace(store, axes=axes, order=_order(store, graph, ranges))
+    return _laid_out(store, axis, graph, ranges)
 
 
 def in_a_ring(
@@ -56,13 +50,7 @@ def in_a_ring(
     no second places; one that is the whole of it needs one: XLA copies what a product reads whole.
     """
     windows = {a.dim: a for a in store.axes if a.kind == "window"}
-    dims = graph.arrays[store.name].domain.dims
-    found = [
-        (d, e)
-        for r in ranges
-        for d, e in zip(dims, r.ref.index, strict=True)
-        if isinstance(e, Slice)
-    ]
+    found = _read(store, graph, ranges)
     if len({d for d, _ in found}) != 1 or len(found) != len(ranges):
         return store
     dim = found[0][0]
@@ -76,8 +64,15 @@ def in_a_ring(
     round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _inside(e, n, slots)]
     room = max(round_, default=int(slots in lengths))
     axis = replace(windows[dim], kind="ring", tile=slots, room=room)
-    axes = tuple(axis if a.dim == dim else a for a in store.axes)
-    return replace(store, axes=axes, order=_order(store, graph, ranges))
+    return _laid_out(store, axis, graph, ranges)
+
+
+def _read(
+    store: Store, graph: StatementGraph, ranges: Sequence[Dependence]
+) -> list[tuple[str, Slice]]:
+    """The ranges, and the dims that they are along."""
+    domain = graph.arrays[store.name].domain
+    return [found for r in ranges for found in r.ref.parts(domain)[1].items()]
 
 
 def _inside(e: Slice, length: int, slots: int) -> bool:
@@ -85,10 +80,15 @@ def _inside(e: Slice, length: int, slots: int) -> bool:
     return slots % length == 0 and _multiple(e.lo, length)
 
 
-def _order(store: Store, graph: StatementGraph, ranges: Sequence[Dependence]) -> tuple[int, ...]:
-    """The axes behind those of points, as the first product that reads them likes them."""
+def _laid_out(
+    store: Store, axis: Axis, graph: StatementGraph, ranges: Sequence[Dependence]
+) -> Store:
+    """The store with an axis of this kind; those behind the axes of points are as the first product
+    that reads them likes them."""
     orders = (x for r in ranges if (x := _wanted(graph, r)) is not None)
-    return next(orders, tuple(range(store.type.rank + 1)))
+    order = next(orders, tuple(range(store.type.rank + 1)))
+    axes = tuple(axis if a.dim == axis.dim else a for a in store.axes)
+    return replace(store, axes=axes, order=order)
 
 
 def _tile(e: Slice, sizes: Mapping[str, int]) -> int:

@@ -47,13 +47,6 @@ def sampled(p: Problem, inputs: Sequence[Array], out: Array, count: int) -> Arra
     return mask
 
 
-def magnitude(p: Problem, inputs: Sequence[Array], out: Array) -> Array:
-    """Σ |terms|, where `evaluate` writes Σ terms: rounding errors are relative to it."""
-    bound = np.abs(out).astype(np.float64)
-    _evaluate(p, [np.abs(x) for x in inputs], bound, {})
-    return bound
-
-
 def _evaluate(p: Problem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]) -> None:
     free = [i for i, _ in p.sizes if i not in fixed]
     split = next((i for i in free if i in p.output.indices and p.extents[i] > 1), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -148,11 +148,6 @@ class Problem:
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a C-contiguous array."""
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
-
-
-def restrided(access: Access, strides: tuple[int, ...]) -> Access:
-    """The same tensor laid out otherwise."""
-    return replace(access, strides=strides)
 
 
 def check(p: Problem) -> None:

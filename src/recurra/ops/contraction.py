@@ -27,11 +27,16 @@ def _size(label: str, ins: tuple[str, ...], xs: tuple[Array, ...]) -> int:
 
 
 def contracted(xp: Any, labels: str, *xs: Array) -> Array:
-    """The contraction on an array namespace; NumPy has none of bfloat16."""
-    if xp is not np or xs[0].dtype.name != "bfloat16":
-        return xp.einsum(labels, *xs)
-    wide = (np.asarray(x, np.float32) for x in xs)
-    return np.asarray(np.einsum(labels, *wide), xs[0].dtype)
+    """The contraction on an array namespace."""
+    return (numpy_einsum if xp is np else xp.einsum)(labels, *xs)
+
+
+def numpy_einsum(labels: str, *xs: Array) -> Array:
+    """The contraction of NumPy's arrays, which has none of bfloat16."""
+    if xs[0].dtype.name != "bfloat16":
+        return np.einsum(labels, *xs)
+    wide = (x.astype(np.float32) for x in xs)
+    return np.einsum(labels, *wide).astype(xs[0].dtype)
 
 
 class Einsum(Op):

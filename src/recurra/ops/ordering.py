@@ -138,10 +138,13 @@ class Scatter(Axis):
 
 def joined_at(xp: Any, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
     """`x` where each of `v` is joined to what lies at its place along an axis: add, or maximum."""
-    own = getattr(xp, "joined_at", None)
-    if own is not None:
-        return own(join, x, i, v, axis)
+    own = getattr(xp, "joined_at", scattered)
+    return own(join, x, i, v, axis)
+
+
+def scattered(join: str, x: np.ndarray, i: np.ndarray, v: np.ndarray, axis: int) -> np.ndarray:
+    """`joined_at` of NumPy's arrays."""
     at: list[Any] = list(np.indices(i.shape, sparse=True))
     at[axis], y = i, x.copy()
-    getattr(xp, join).at(y, tuple(at), v)
+    getattr(np, join).at(y, tuple(at), v)
     return y

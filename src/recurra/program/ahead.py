@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.ir.dims import Role
 from recurra.ir.statement import StatementGraph
-from recurra.memory.plan import Plan
 from recurra.program.steps import calls_host, members
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Item, Loop
@@ -48,22 +46,3 @@ def nobody_waits(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, 
         todo += sorted(found - waited)
         waited |= found
     return tuple(it for it in rest if place[members((it,))[0]] not in waited)
-
-
-def is_beside(
-    plan: Plan,
-    part: tuple[Item, ...],
-    items: tuple[Item, ...],
-    around: tuple[Loop, ...],
-    long: bool,
-) -> bool:
-    """May some of the items of a host loop run beside the next host call?
-
-    If they take long, and no call waits for them, or if the next call is for another group of rows.
-    """
-    if not around or not any(calls_host(plan.statements, it) for it in items):
-        return False
-    roles = {d.name: d.role for d in plan.graph.dims}
-    if roles.get(around[-1].dim) is Role.GROUPS:
-        return True
-    return long and part[0] in nobody_waits(plan.statements, items)

@@ -26,6 +26,11 @@ class Backend(Protocol):
         """What it is, as choices by cost see it."""
         ...
 
+    @property
+    def compiles_whole(self) -> bool:
+        """May a program be one function, with all that is around its kernels? `single_run.py`."""
+        ...
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...

@@ -49,14 +49,14 @@ def called(
         args = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
-        return [x if isinstance(x, Paged) else np.asarray(x) for x in args]
+        return [x if isinstance(x, Paged) else backend.seen(x) for x in args]
 
     def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
         return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
 
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
         if shards is None:
-            args = operands(times, given) if stored else [np.asarray(x) for x in given]
+            args = operands(times, given) if stored else list(map(backend.seen, given))
             return tuple(map(backend.given, run(times, args)))
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker

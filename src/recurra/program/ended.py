@@ -24,7 +24,7 @@ from recurra.ir.types import NUMPY_NAME, Type, is_shift
 from recurra.memory.plan import Plan
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
-from recurra.ops.elementwise import Going, Mul, Where
+from recurra.ops.elementwise import And, Going, Mul, Where
 from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
@@ -133,100 +133,115 @@ Past = float | Kept | None  # None: whatever
 _OPEN = Kept("")  # of an equation that waits for itself
 
 
+# An equation, and those of its dims that are past the end; the others are anywhere.
+_Place = tuple[str, frozenset[str]]
+
+
 @dataclass(frozen=True)
 class PastEnd:
-    """What equations are where no row has a point; only as much as a reader can rely on."""
+    """What equations are where `dim` is at a point that no row has; what a reader can rely on.
+
+    A read is past the end along the dims whose index mentions one that is: of x[t_,t] that reads
+    y[t,t_], `t_` past the end is the first dim of x and the second of y.
+    """
 
     graph: Graph
     ended: Ended
-    known: dict[str, Past] = field(default_factory=dict[str, Past])
+    dim: str
+    known: dict[_Place, Past] = field(default_factory=dict[_Place, Past])
 
     def __post_init__(self) -> None:
         """All are open at first, then what their operands make them, which must not change.
 
         Sources come first; of a cycle, each is looked at until nothing is new.
         """
-        nodes = self.graph.nodes
-        self.known.update(dict.fromkeys(nodes, _OPEN))
-        for part in components(nodes, lambda n: [a.name for a in nodes[n].args]):
-            while any([self.look(name) for name in part]):
+        every = self.graph.nodes.values()
+        places = [(n.name, frozenset({self.dim})) for n in every if self.dim in n.domain]
+        self.known.update(dict.fromkeys(places, _OPEN))
+        for place in places:  # grows
+            new = [p for p in self.read(place) if p not in self.known]
+            places += dict.fromkeys(new)
+            self.known.update(dict.fromkeys(new, _OPEN))
+        for part in components(places, self.read):
+            while any([self.look(place) for place in part]):
                 pass
 
-    def look(self, name: str) -> bool:
+    def read(self, place: _Place) -> list[_Place]:
+        """What an equation reads at a place."""
+        name, past = place
+        return [self.at(a, past) for a in self.graph[name].args]
+
+    def at(self, a: Ref, past: frozenset[str]) -> _Place:
+        """Where a read by an equation whose dims `past` are past the end falls."""
+        pairs = zip(self.graph[a.name].domain.dims, a.index, strict=True)
+        return a.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
+
+    def look(self, place: _Place) -> bool:
         """Is anything new of an equation?"""
-        old, new = self.known[name], self.compute(self.graph[name])
+        old, new = self.known[place], self.compute(self.graph[place[0]], place[1])
         if isinstance(new, float) and isnan(new):
             new = nan  # one object: a NaN is equal to no other, but it is no news
         if new is old or new == old or old is None:
             return False
-        self.known[name] = new if old is _OPEN else None
+        self.known[place] = new if old is _OPEN else None
         return True
 
     def value(self, name: str) -> Past:
         """What every point past the end of all rows is."""
-        found = self.known[name]
+        found = self.known.get((name, frozenset({self.dim})))
         return None if found is _OPEN else found
 
-    def of(self, name: str) -> Past:
-        """`value`, or open where nothing is known of it yet."""
-        return self.known[name]
-
-    def compute(self, n: Node) -> Past:
+    def compute(self, n: Node, past: frozenset[str]) -> Past:
+        xs = [self.known[self.at(a, past)] for a in n.args]
         match n.op:
             case Const(value=value):
                 return value
-            case Going() if n.name == self.ended.going:
-                return False
             case Going():  # of other rows, which may go on
-                return None
+                return False if n.name == self.ended.going and past else None
             case Merge():
-                return self.merge(n)
+                return self.merge(n, past, xs)
             case Where():
-                return self.where(n)
+                return self.where(n, past, xs)
             case _:
-                return self.applied(n, [self.of(a.name) for a in n.args])
+                return self.applied(n, xs)
 
-    def merge(self, n: Node) -> Past:
-        if any(a.name == self.ended.going for a in n.args):
+    def merge(self, n: Node, past: frozenset[str], xs: list[Past]) -> Past:
+        if past and any(a.name == self.ended.going for a in n.args):
             return False
-        kept = next((a for a in n.args if self.keeps(self.graph[a.name], n.name)), None)
-        if kept is not None:
+        if any(self.keeps(self.graph[a.name], n.name, past) for a in n.args):
             return Kept(n.name)
-        found = {x for x in (self.of(a.name) for a in n.args) if x is not _OPEN}
+        found = {x for x in xs if x is not _OPEN}
         if not found:
             return _OPEN
         (one,) = found if len(found) == 1 else (None,)
         return one
 
-    def keeps(self, n: Node, name: str) -> bool:
+    def keeps(self, n: Node, name: str, past: frozenset[str]) -> bool:
         """Is it where(alive, .., name[t-1])?"""
-        return isinstance(n.op, Where) and self.before(n, n.args[2]) == name
+        return isinstance(n.op, Where) and self.before(n.args[2], past) == name
 
-    def before(self, n: Node, a: Ref) -> str:
+    def before(self, a: Ref, past: frozenset[str]) -> str:
         """What a read takes of the point before."""
-        dims = self.graph[a.name].domain.dims
-        at = dict(zip(dims, a.index, strict=True)).get(self.ended.time)
-        shift = None if at is None or isinstance(at, Slice) else is_shift(at, self.ended.time)
-        return a.name if shift == -1 else ""
+        at = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+        shifts = [is_shift(e, d) for d, e in at.items() if d in past and not isinstance(e, Slice)]
+        return a.name if -1 in shifts else ""
 
-    def where(self, n: Node) -> Past:
-        cond, a, b = n.args
-        holds = self.of(cond.name)
+    def where(self, n: Node, past: frozenset[str], xs: list[Past]) -> Past:
+        holds, x, y = xs
         if holds is _OPEN:
             return _OPEN
         if holds is None or isinstance(holds, Kept):
-            x, y = self.of(a.name), self.of(b.name)
             return x if y in (x, _OPEN) else y if x is _OPEN else None
-        if not holds and self.before(n, b):
-            return Kept(b.name)
-        return self.of(a.name if holds else b.name)
+        if not holds and (name := self.before(n.args[2], past)):
+            return Kept(name)
+        return x if holds else y
 
     def applied(self, n: Node, xs: list[Past]) -> Past:
-        if isinstance(n.op, (Einsum, Mul)) and 0 in [x for x in xs if isinstance(x, float | int)]:
+        numbers = [x for x in xs if isinstance(x, float | int)]
+        if isinstance(n.op, (Einsum, Mul, And)) and 0 in numbers:
             return 0.0
         if _OPEN in xs:
             return _OPEN
-        numbers = [x for x in xs if isinstance(x, float | int)]
         if len(numbers) != len(xs) or not xs or not isinstance(n.type, Type):
             return None
         if isinstance(n.op, Sum):

@@ -13,9 +13,10 @@ from math import inf
 from types import MappingProxyType
 
 from recurra.cost.prices import PRICES, Prices
+from recurra.ir.dims import Role
 from recurra.memory.plan import Plan
 from recurra.memory.store import Axis, Store
-from recurra.program.ahead import is_beside, nobody_waits
+from recurra.program.ahead import nobody_waits
 from recurra.program.apart import divided, turns
 from recurra.program.ended import Ended, Kept, PastEnd, endings, fillable
 from recurra.program.guarded import condition_of
@@ -96,7 +97,7 @@ class _Lower:
                 out |= self.asked(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
-                        past = PastEnd(self.plan.graph, e)
+                        past = PastEnd(self.plan.graph, e, it.dim)
                         kept = (past.value(n) for n in self.plan.stores)
                         out |= {e.going, *(x.name for x in kept if isinstance(x, Kept))}
         return out
@@ -154,9 +155,7 @@ class _Lower:
         """
         out: list[list[Item]] = []
         fresh = True
-        late = nobody_waits(self.plan.statements, items) if around else ()
-        if items_ns(self.plan, late, self.prices) < self.behind:
-            late = ()
+        late = self.late(items, around)
         for it in items:
             fresh = fresh or (bool(late) and it is late[0])
             alone = self.is_host(it) or bool(self.chunked(it, active, around))
@@ -166,6 +165,23 @@ class _Lower:
             out[-1].append(it)
             fresh = alone
         return [tuple(g) for g in out]
+
+    def late(self, items: tuple[Item, ...], around: tuple[Loop, ...]) -> tuple[Item, ...]:
+        """The items of a host loop that no call waits for, if they are worth a launch."""
+        found = nobody_waits(self.plan.statements, items) if around else ()
+        return found if items_ns(self.plan, found, self.prices) >= self.behind else ()
+
+    def is_beside(
+        self, group: tuple[Item, ...], items: tuple[Item, ...], around: tuple[Loop, ...]
+    ) -> bool:
+        """May a stretch of the items of a host loop run beside the next host call?
+
+        If no call waits for it, or if the next call is for another group of rows.
+        """
+        roles = {d.name: d.role for d in self.plan.graph.dims}
+        if around and roles.get(around[-1].dim) is Role.GROUPS:
+            return any(calls_host(self.plan.statements, it) for it in items)
+        return group[0] in self.late(items, around)
 
     # ---- what crosses borders
 
@@ -219,10 +235,8 @@ class _Lower:
             elif any(s in active for s in members(group)):
                 name = self.name(around)
                 made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
-                late = items_ns(self.plan, group, self.prices) >= self.behind
-                out.append(
-                    Launch(made, when=when, beside=is_beside(self.plan, group, items, around, late))
-                )
+                beside = self.is_beside(group, items, around)
+                out.append(Launch(made, when=when, beside=beside))
         self.ended = before
         return tuple(out)
 
@@ -348,7 +362,7 @@ class _Lower:
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
         if k < parts - 1:
             return HostEnd(e.going, e.points, late, asks, k == 0, None)
-        past = PastEnd(self.plan.graph, e)
+        past = PastEnd(self.plan.graph, e, loop.dim)
         kept = fillable(self.plan, loop, active)
         left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
         rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)

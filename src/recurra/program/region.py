@@ -188,7 +188,7 @@ def past_end(
 ) -> Region | None:
     """Fills the stores of a loop that has ended, but for those `streamed`; None: it has none."""
     stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
-    past = PastEnd(plan.graph, e)
+    past = PastEnd(plan.graph, e, loop.dim)
     kept = (past.value(n) for n in stores)
     held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))
     if not stores:

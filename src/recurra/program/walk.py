@@ -219,7 +219,7 @@ class Walk:
 
     def past_end(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """A loop that runs backwards starts where rows end: with what would be past it."""
-        past = PastEnd(self.graph, e)
+        past = PastEnd(self.graph, e, loop.dim)
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
@@ -271,7 +271,7 @@ class Walk:
 
     def fill(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """Points that were left out get the value that a reader may rely on."""
-        past, end = PastEnd(self.graph, e), self.steps_of(e, loop, state)
+        past, end = PastEnd(self.graph, e, loop.dim), self.steps_of(e, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
         for n in fillable(self.plan, loop, active):
             if n not in state.stores:
@@ -300,7 +300,8 @@ class Walk:
         """A store with one point of a loop filled, for all points of the loops in it."""
         store = self.plan.stores[n]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
-        env = {**self.point(n, state), loop.dim: point}
+        writer = next(s for s in members(loop.body) if self.statements[s].array == n)
+        env = {**self.point(writer, state), loop.dim: point}
         starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
         value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
         if isinstance(value, Kept):

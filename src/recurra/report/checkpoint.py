@@ -8,10 +8,8 @@ What is in a file, and how its damage is found: safetensors_file.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -38,35 +36,6 @@ class Checkpoint:
     warning: str = ""
 
 
-_NUMBER = re.compile(
-    r"\b(?P<name>value=)(?P<value>[^,)]+)|"
-    r"\b(?P<other>\w+=)(?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan))\b"
-)
-
-
-def numbers(text: str) -> list[str]:
-    """The numbers of a printed graph that are no part of its structure, such as learning rates."""
-    return [m["value"] or m["float"] for m in _NUMBER.finditer(text)]
-
-
-def graph_hash(text: str) -> str:
-    """The fingerprint of the structure of a printed graph, for `meta["graph_hash"]`.
-
-    Constants and other real numbers are no part of it, see `numbers`. Functions and data that were
-    registered twice under one name differ by a number, which depends on what else the process has
-    traced: `fn='step_3'` counts as the first, second, .. of the graph.
-    """
-    text = _NUMBER.sub(lambda m: f"{m['name'] or m['other']}?", text)
-    order: dict[str, int] = {}
-
-    def place(m: re.Match[str]) -> str:
-        stem = re.sub(r"_?\d+$", "", m[2])
-        return f"{m[1]}='{stem}#{order.setdefault(m[2], len(order))}'"
-
-    plain = re.sub(r"\b(fn|key)='([^']*)'", place, text)
-    return hashlib.sha256(plain.encode()).hexdigest()[:16]
-
-
 def save(
     directory: str | Path,
     arrays: Mapping[str, Any],
@@ -78,7 +47,7 @@ def save(
 
     Without `number` it is the next one. What has a higher one is the future of a run that went back
     behind it, or was started anew: it is dropped too, once the new file is safe.
-    `meta` is JSON: by convention `graph_hash` (see above) and `counters`, one per dimension.
+    `meta` is JSON: by convention `graph_hash`, its fingerprint, and `counters`, one per dimension.
     """
     if keep < 1:
         raise RecurraError(f"keep={keep} would delete the checkpoint just saved", hint="keep >= 1")

@@ -224,12 +224,12 @@ def priced(
     graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, f: Found, asked: bool | None
 ) -> Choice:
     """What an attention costs at an average step, as one call and as equations."""
-    points, most = lengths(graph, sizes, f)
+    points, most = lengths(sizes, f)
     row = 0
     for a in f.args[1:3]:
         source = graph[a.name]
         assert isinstance(source.type, Type)
-        row += source.type.nbytes(sizes) * _side_by_side(graph, sizes, f, source)
+        row += source.type.nbytes(sizes) * _side_by_side(sizes, f, source)
     tile = STRIP_POINTS
     while tile > MIN_STRIP_POINTS and tile * row > 2 * MAX_STRIP_BYTES:
         tile //= 2
@@ -238,17 +238,15 @@ def priced(
     return Choice(f, kernel, alone, tiled, asked)
 
 
-def _side_by_side(graph: Graph, sizes: Mapping[str, int], f: Found, source: Node) -> int:
+def _side_by_side(sizes: Mapping[str, int], f: Found, source: Node) -> int:
     """Points of a source that are read at one step: rows of a batch."""
     moving = symbols(f.range.lo) | symbols(f.range.hi)
-    along = {
-        r.dim for r, e in zip(source.domain, f.args[1].index, strict=True) if isinstance(e, Slice)
-    }
-    free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along]
+    _, along = f.args[1].parts(source.domain)
+    free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along.keys()]
     return prod(r.size({}) for r in free if not r.mentions())
 
 
-def lengths(graph: Graph, sizes: Mapping[str, int], f: Found) -> tuple[float, int]:
+def lengths(sizes: Mapping[str, int], f: Found) -> tuple[float, int]:
     """Points of the range: at an average step, and at most."""
     box = at_sizes(f.y.domain, sizes)
     moving = sorted((symbols(f.range.lo) | symbols(f.range.hi)) & set(box.dims))

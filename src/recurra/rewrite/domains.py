@@ -70,10 +70,10 @@ def copies_read(n: Node, g: Rewriting) -> Node | None:
 def _copies(n: Node, a: Ref, x: Node, g: Rewriting) -> Ref | None:
     """The read `a` of `x` as copies along its leading axes, all of them or none."""
     assert isinstance(x.type, Type)
-    cut = [r.dim for r, e in zip(x.domain, a.index, strict=True) if isinstance(e, Slice)]
-    idle = set(cut) - reach(x) - x.type.mentions()
+    _, cut = a.parts(x.domain)
+    idle = cut.keys() - reach(x) - x.type.mentions()
     padded = any(s.pad is not None for s in a.slices)
-    if padded or set(cut) - idle or g.on_cycle(x.name):
+    if padded or cut.keys() - idle or g.on_cycle(x.name):
         return None
     kept = tuple(r for r in x.domain if r.dim not in idle)
     index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in idle)
@@ -219,11 +219,8 @@ def first_branch(n: Node, g: Rewriting) -> Node | None:
         x = g[a.name]
         if not isinstance(x.op, Merge) or isinstance(x.type, Tuple) or _keeps(x, g):
             continue
-        at: dict[str, Expr | int] = {
-            r.dim: e
-            for r, e in zip(x.domain, a.index, strict=True)
-            if not isinstance(e, Slice) and not symbols(e) - set(g.sizes)
-        }
+        points, _ = a.parts(x.domain)
+        at = {d: e for d, e in points.items() if not symbols(e) - set(g.sizes)}
         if not at or not _is_point(x, at, g):
             continue
         op = x.op.at(at)

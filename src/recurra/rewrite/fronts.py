@@ -13,13 +13,14 @@ from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
-from recurra.ir.expr import evaluate, lin, symbols
+from recurra.ir.expr import lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.source import Uniform, Value
 from recurra.rewrite.granularity import Edge, batch_dims, carried, cycles, nested_cycles
+from recurra.sets.boxes import hull
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _front(
     if any(left is not None and not any(cycles(graph, part, left)) for left in alone):
         return None  # in a loop over one dim, the other is free
     pulled = _pulled(graph, sizes, part, axis, other)
-    ranges = [_box([graph[n].domain[d] for n in part], sizes) for d in (axis, other)]
+    ranges = [hull([graph[n].domain[d] for n in part], sizes) for d in (axis, other)]
     if None in ranges or not all(_diagonal(graph, sizes, n, axis, other) for n in (*part, *pulled)):
         return None
     mine, theirs = (r for r in ranges if r is not None)
@@ -194,15 +195,6 @@ def _readable(a: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> 
         return True
     fixed = all(not (symbols(r.lo) | symbols(r.hi)) - set(sizes) for _, r in pairs)
     return not a.slices and fixed
-
-
-def _box(ranges: Sequence[Range], sizes: Mapping[str, int]) -> Range | None:
-    """The smallest range that holds all of these; its ends are ends of theirs."""
-    if any((symbols(r.lo) | symbols(r.hi)) - set(sizes) for r in ranges):
-        return None
-    lo = min((r.lo for r in ranges), key=lambda e: evaluate(e, sizes))
-    hi = max((r.hi for r in ranges), key=lambda e: evaluate(e, sizes))
-    return Range(ranges[0].dim, hi, lo)
 
 
 def length_of(r: Range) -> Any:

@@ -18,7 +18,7 @@ from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTE
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
-from recurra.ir.order import components, soonest
+from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.rewrite.compile_context import Axes, CompileContext, FreeDims, Pass
@@ -26,7 +26,7 @@ from recurra.rewrite.fuel import fuel
 from recurra.rewrite.gathers import as_they_lie
 from recurra.rewrite.vectorise import vectorise, with_axis
 from recurra.sets.dependence import happens
-from recurra.sets.lag import Lag, lag
+from recurra.sets.lag import Lag, direction, lag
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
 
@@ -115,15 +115,16 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     """The edges that a loop over `dim`, up or down, leaves open; None if no such loop is legal."""
     if not all(dim in graph[n].domain for n in part):
         return None
-    lags = [edge_lag(graph, n, k, dim) for n, k in edges]
-    ends = [(graph[n].args[k].name, n) for n, k in edges]
-    for signed in (lags, [-x for x in lags]):
-        waits = [(*e, x.low) for e, x in zip(ends, signed, strict=True) if x.low is not None]
-        late = soonest(part, waits) if len(waits) == len(edges) else None
-        if late is not None:
-            pairs = zip(edges, waits, strict=True)
-            return [e for e, (source, sink, low) in pairs if low == late[source] - late[sink]]
-    return None
+    lags = [(graph[n].args[k].name, n, edge_lag(graph, n, k, dim)) for n, k in edges]
+    found = direction(part, lags)
+    if found is None:
+        return None
+    sign, late = found
+    return [
+        e
+        for e, (source, sink, x) in zip(edges, lags, strict=True)
+        if (x if sign > 0 else -x).low == late[source] - late[sink]
+    ]
 
 
 def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
@@ -163,14 +164,14 @@ def batch_last(
         return False, ""
     work = sum(x.work for x in layers)
     last = 2 * sum(x.work for x in layers if x.last) > work
-    taken = SCATTERED_ELEMENT_NS * sum(_taken(graph, sizes, n, dims) for n in graph.nodes.values())
+    taken = SCATTERED_ELEMENT_NS * sum(_taken(sizes, n, dims) for n in graph.nodes.values())
     if last and taken > MAX_BATCH_LAST_GAIN * work:
         return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
-def _taken(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
+def _taken(sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
     """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
     rows = isinstance(n.op, Take) and n.op.labels[0] == n.op.axis and ",->" in n.op.labels
     every = [r for r in n.domain if not r.mentions() - sizes.keys()]

@@ -202,13 +202,13 @@ class GrowingAxes:
             case Elementwise() | Transpose():
                 return s in mine
             case Einsum():
-                return self.one_label(n, n.op, s, axes, mine)
+                return self.one_label(n.op, s, axes, mine)
             case Reduction(axes=gone):
                 return s in mine or (n.op.monoid is not None and len(gone) == 1)
             case _:
                 return False
 
-    def one_label(self, n: Node, op: Einsum, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+    def one_label(self, op: Einsum, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
         """Is the range one label of a contraction?"""
         ins, out = op.parts()
         named = list(zip(ins, axes, strict=True))

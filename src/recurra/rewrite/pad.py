@@ -136,9 +136,9 @@ def _put(p: Padding, made: Made) -> None:
 def _sliced(p: Padding, a: Ref) -> Ref:
     """A read whose ranges have static lengths."""
     source = p.graph[a.name]
-    cut = {r.dim for r, e in zip(source.domain, a.index, strict=True) if isinstance(e, Slice)}
+    _, ranges = a.parts(source.domain)
     for s in shape_of(source.type):
-        if symbols(s) & cut:
+        if symbols(s) & ranges.keys():
             p.refuse(f"the elements of {a} have different lengths, {s}", "read one of them")
 
     def static(e: Index, r: Range) -> Index:

@@ -87,16 +87,11 @@ class Reads(Rows):
                 index.append(e)
         if isinstance(source.type, Tuple):
             return Operand(Ref(a.name, tuple(index)), (), ())
-        points = {
-            r.dim: e
-            for r, e in zip(source.domain, a.index, strict=True)
-            if not isinstance(e, Slice)
-        }
-        cut = {r.dim for r, e in zip(source.domain, a.index, strict=True) if isinstance(e, Slice)}
-        own = [x and x.at(points, cut) for x in self.axes[a.name]]
+        points, ranges = a.parts(source.domain)
+        own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
-            ref = self._at_end(n, k, source, tuple(index), *last)
+            ref = self._at_end(k, source, tuple(index), *last)
             return Operand(ref, shape, self._whole(shape, (*lead, *own)))
         return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
 
@@ -132,22 +127,14 @@ class Reads(Rows):
                     k,
                 )
 
-    def _at_end(
-        self, n: Node, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr
-    ) -> Ref:
+    def _at_end(self, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr) -> Ref:
         """x[T-c], or x[min(a, T-c)]."""
         r = source.domain.ranges[j]
         late = [x for x in (e.args if isinstance(e, Ext) else (e,)) if self.ended(x)]
         early = [x for x in (e.args if isinstance(e, Ext) else ()) if not self.ended(x)]
         c = self._before_end(late[0]) if len(late) == 1 else None
         if c is None or c < 1 or (isinstance(e, Ext) and e.op != "min") or len(early) > 1:
-            self.refuse(
-                f"{Ref(source.name, index)} reads a point that only the data know",
-                f"{self.bound} is set while the program runs; what can be read is "
-                f"{self.bound}-1 and rc.min(t+5, {self.bound}-1)",
-                "choose by rc.where",
-                k,
-            )
+            return self._by_number(source, index, j, e, k)
         held = self._held(source, r, c)
         at_end = Ref(held, (*index[:j], self.ending.most - 1, *index[j + 1 :]))
         if not early:
@@ -158,6 +145,34 @@ class Reads(Rows):
         op = chosen(len(shape_of(source.type)))
         return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
 
+    def _by_number(self, source: Node, index: tuple[Index, ...], j: int, e: Expr, k: int) -> Ref:
+        """x[T//2], x[T-1-t]: of all points of a row the one that a number says."""
+        r = self.static(source.domain).ranges[j]
+        if self._row_of(source, index, r.dim) != tuple(own.sym for own in self.rows):
+            self.refuse(
+                f"{Ref(source.name, index)} reads a point that only the data know, of other rows",
+                f"{self.bound} is set while the program runs, and differs from row to row",
+                f"read it in each row first: y = x[.., {e}] * 1.0; then y[0:B]",
+                k,
+            )
+        self._level(source)
+        row = Ref(source.name, (*index[:j], Slice(r.lo, r.hi), *index[j + 1 :]))
+        axes = LETTERS[: len(shape_of(self.g.type(row)))]
+        axis = axes[sum(isinstance(x, Slice) for x in index[:j])]
+        at = self.number(lin([(e, 1), (r.lo, -1)]))
+        op = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
+        return self.emit(op, (row, at), f"{source.name}_at")
+
+    def _level(self, source: Node) -> None:
+        """Refuses points of different lengths, which no array holds."""
+        shape = shape_of(source.type)
+        if any(self.ended(s) or symbols(s) & set(source.domain.dims) for s in shape):
+            self.refuse(
+                f"{source.name} has no last value",
+                f"its points have different lengths: {source.type}",
+                "reduce them first",
+            )
+
     def _row_of(self, source: Node, index: tuple[Index, ...], dim: str) -> tuple[Index, ...]:
         return self._row_index(source, Ref(source.name, index), dim)
 
@@ -166,13 +181,8 @@ class Reads(Rows):
         name = f"{source.name}_last" + (str(c) if c > 1 else "")
         if name in self.g.nodes:
             return name
+        self._level(source)
         shape = shape_of(source.type)
-        if any(self.ended(s) or symbols(s) & set(source.domain.dims) for s in shape):
-            self.refuse(
-                f"{source.name} has no last value",
-                f"its points have different lengths: {source.type}",
-                "reduce them first",
-            )
         box = self.static(source.domain)
         lo = lin([(r.lo, 1), (c - 1, 1)])
         hold, later = (box.with_range(replace(box[r.dim], lo=e)) for e in (lo, lo + 1))

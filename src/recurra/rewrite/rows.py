@@ -7,7 +7,7 @@ B*T              →   Σ over b of the lengths
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
@@ -19,13 +19,16 @@ from recurra.ir.expr import (
     FALSE,
     TRUE,
     Cmp,
+    Div,
     Expr,
     Ext,
     Lin,
     Logic,
+    Mod,
     Prod,
     Sym,
     both,
+    children,
     compare,
     either,
     lin,
@@ -199,10 +202,11 @@ class Rows:
 
     def plain(self, c: Expr) -> Expr:
         """A condition where T is compared alone, without what holds, or fails, at every point."""
-        if not self.ended(c):
-            return c
+        return self._decided(c) if self.ended(c) else c
+
+    def _decided(self, c: Expr) -> Expr:
         if isinstance(c, Logic):
-            parts = [self.plain(a) for a in c.args]
+            parts = [self._decided(a) for a in c.args]
             if c.op == "~":
                 return negate(parts[0])
             return both(*parts) if c.op == "&" else either(*parts)
@@ -211,7 +215,7 @@ class Rows:
             return TRUE
         if isl.always(negate(c), self.n.domain):
             return FALSE
-        return c if (cases := _cases(c, self.bound)) is None else self.plain(cases)
+        return c if (cases := _cases(c, self.bound)) is None else self._decided(cases)
 
     def condition(self, c: Expr) -> Ref:
         """A condition on dims and T, as data."""
@@ -230,17 +234,14 @@ class Rows:
     def _compared(self, op: str, a: Any, b: Any) -> Ref:
         """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
         gap = lin([(a, 1), (b, -1)])
-        e = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
-        if self.ended(e):
-            e, op = lin([(self.sym, 1), (gap, 1)]), _TURNED[op]  # e - T op 0
-        if self.ended(e):
-            self.refuse(
-                f"the condition {Cmp(op, a, b)} cannot be told from the ends of rows",
-                f"{self.bound} is set while the program runs",
-                f"compare {self.bound} itself, once: t < {self.bound} - 1",
-            )
+        late: Any = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
+        early: Any = lin([(self.sym, 1), (gap, 1)])  # e - T op 0
+        if self.ended(late) and self.ended(early):  # of T//2 and the like
+            x, y = self.number(a), self.number(b)
+            kind, turned = _NUMBERS[op]
+            return self.emit(kind, (y, x) if turned else (x, y))
+        at, op = (early, _TURNED[op]) if self.ended(late) else (late, op)
         rows = tuple(r.sym for r in self.rows)
-        at: Any = e
         longer, at_least = self.before(at, rows), self.before(at - 1, rows)
         match op:
             case ">":
@@ -264,16 +265,9 @@ class Rows:
             return set(self.rows.dims) - {r.dim for r in self._counted(e)[0]}
         if isinstance(e, Sym):
             return set(self.rows.dims)
-        parts = (
-            [x for x, _ in e.terms]
-            if isinstance(e, Lin)
-            else [e.a, e.b]
-            if isinstance(e, Cmp)
-            else list(getattr(e, "args", ()))
-        )
         if isinstance(e, Cmp):
             return set(self.rows.dims)
-        return set().union(*map(self._needs, parts))
+        return set().union(*map(self._needs, children(e)))
 
     def _counted(self, e: Prod) -> tuple[list[Range], list[Expr]]:
         """The rows that T is counted over, and the other factors."""
@@ -311,6 +305,10 @@ class Rows:
             case Ext(op=op, args=args):
                 join = el.Minimum() if op == "min" else el.Maximum()
                 return self.joined(join, map(self.number, args))
+            case Div(a=a, n=n) | Mod(a=a, n=n):
+                by = self.emit(Const(value=n, dtype="i32"), ())
+                op = el.FloorDivide() if isinstance(e, Div) else el.Mod()
+                return self.emit(op, (self.number(a), by))
             case _:
                 self.refuse(
                     f"{e} cannot be computed row by row",
@@ -339,6 +337,14 @@ def chosen(rank: int, both: bool = True) -> el.Where:
     return el.Where(labels=join_labels(("", axes, axes if both else ""), axes))
 
 
+_NUMBERS: Mapping[str, tuple[Op, bool]] = {  # a op b, and whether b comes first
+    "<": (el.Less(), False),
+    "<=": (el.LessEqual(), False),
+    ">": (el.Less(), True),
+    ">=": (el.LessEqual(), True),
+    "==": (el.Equal(), False),
+    "!=": (el.NotEqual(), False),
+}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from recurra.ir.expr import Sym, evaluate
 from recurra.ir.graph import Node, Ref
@@ -30,10 +30,12 @@ def _copied(n: Node) -> Expand:
     return n.op
 
 
-def _with_labels(n: Node, ins: tuple[str, ...], out: str, args: tuple[Ref, ...]) -> Node:
-    op: Any = n.op
+def _with_operand(n: Node, g: Rewriting, k: int, a: Ref, axes: str) -> Node:
+    """Another operand in place of one, with axes of its own."""
+    op, (ins, out) = cast("Any", n.op), g.labels(n)
+    ins = (*ins[:k], axes, *ins[k + 1 :])
     labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
-    return replace(n, op=replace(op, labels=labels), args=args)
+    return replace(n, op=replace(op, labels=labels), args=(*n.args[:k], a, *n.args[k + 1 :]))
 
 
 @rule(Attention)
@@ -65,45 +67,27 @@ def absorb_transpose(n: Node, g: Rewriting) -> Node | None:
     for k, a in enumerate(n.args):
         inner = g.producer(a, Transpose)
         if inner is not None:
-            ins, out = g.labels(n)
-            order = _transposed(inner)
-            was = "".join(c for _, c in sorted(zip(order, ins[k], strict=True)))
-            return _with_labels(
-                n,
-                (*ins[:k], was, *ins[k + 1 :]),
-                out,
-                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
-            )
+            ins, _ = g.labels(n)
+            was = sorted(zip(_transposed(inner), ins[k], strict=True))
+            return _with_operand(n, g, k, inner.args[0], "".join(c for _, c in was))
     return None
 
 
-@rule(Reduction)
+@rule(Reduction, DiscountedSum)
 def reduce_transpose(n: Node, g: Rewriting) -> Node | None:
     """Σ over axes of transpose(x) → Σ over other axes of x, where the rest keeps its order"""
-    assert isinstance(n.op, Reduction)
+    assert isinstance(n.op, (Reduction, DiscountedSum))
     inner = g.producer(n.args[0], Transpose)
     if inner is None:
         return None
     order = _transposed(inner)
-    kept = [order[k] for k in range(len(order)) if k not in n.op.axes]
+    mine = n.op.axes if isinstance(n.op, Reduction) else (n.op.axis,)
+    kept = [a for k, a in enumerate(order) if k not in mine]
     if kept != sorted(kept):
         return None
-    axes = tuple(sorted(order[a] for a in n.op.axes))
-    return replace(n, op=replace(n.op, axes=axes), args=inner.args)
-
-
-@rule(DiscountedSum)
-def discount_transpose(n: Node, g: Rewriting) -> Node | None:
-    """discounted_sum(transpose(x)) → that of x along another axis, if the rest keeps its order"""
-    assert isinstance(n.op, DiscountedSum)
-    inner = g.producer(n.args[0], Transpose)
-    if inner is None:
-        return None
-    order = _transposed(inner)
-    kept = [a for k, a in enumerate(order) if k != n.op.axis]
-    if kept != sorted(kept):
-        return None
-    return replace(n, op=replace(n.op, axis=order[n.op.axis]), args=inner.args)
+    axes = tuple(sorted(order[a] for a in mine))
+    by = {"axes": axes} if isinstance(n.op, Reduction) else {"axis": axes[0]}
+    return replace(n, op=replace(n.op, **by), args=inner.args)
 
 
 @rule(Transpose)
@@ -116,7 +100,7 @@ def no_transpose(n: Node, g: Rewriting) -> Ref | None:
 @rule(Elementwise, Einsum)
 def absorb_expand(n: Node, g: Rewriting) -> Node | None:
     """f(expand(x), y) → f(x, y) with fewer labels, where y has the axis too"""
-    ins, out = g.labels(n)
+    ins, _ = g.labels(n)
     for k, a in enumerate(n.args):
         inner = g.producer(a, Expand)
         if inner is None:
@@ -127,12 +111,7 @@ def absorb_expand(n: Node, g: Rewriting) -> Node | None:
         gone = set(ins[k]) - set(small)
         elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
         if gone <= elsewhere:
-            return _with_labels(
-                n,
-                (*ins[:k], small, *ins[k + 1 :]),
-                out,
-                (*n.args[:k], inner.args[0], *n.args[k + 1 :]),
-            )
+            return _with_operand(n, g, k, inner.args[0], small)
     return None
 
 
@@ -181,16 +160,14 @@ def expand_constant(n: Node, g: Rewriting) -> Node | None:
 @rule(Elementwise)
 def narrow_constant(n: Node, g: Rewriting) -> Node | None:
     """f(x, c copied) → f(x, c) with fewer labels"""
-    ins, out = g.labels(n)
+    ins, _ = g.labels(n)
     for k, a in enumerate(n.args):
         inner = g[a.name]
         if isinstance(inner.op, Const) and ins[k]:
             elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
             if set(ins[k]) <= elsewhere:
                 c = g.emit(replace(inner.op, shape=()), (), Domain(), "const")
-                return _with_labels(
-                    n, (*ins[:k], "", *ins[k + 1 :]), out, (*n.args[:k], c, *n.args[k + 1 :])
-                )
+                return _with_operand(n, g, k, c, "")
     return None
 
 
@@ -244,7 +221,6 @@ SHAPES = (
     attend_transposed,
     absorb_transpose,
     reduce_transpose,
-    discount_transpose,
     *DOMAINS,
     expand_constant,
     constant_tensor,

@@ -198,9 +198,9 @@ class _Split:
             if one is None and self.dim in n.op.mentions():
                 return False
             args = (one,) if one is not None else n.args
-        return all(self.reads(n, a, members) for a in args)
+        return all(self.reads(a, members) for a in args)
 
-    def reads(self, n: Node, a: Ref, members: set[str]) -> bool:
+    def reads(self, a: Ref, members: set[str]) -> bool:
         if a.name not in self.cycle:
             return True
         if a.name != self.m.name and a.name not in members:

@@ -61,7 +61,7 @@ class _Widen:
         axes = [self.along.operand(a) for a in n.args]
         args = [self.read(a) for a in n.args]
         if self.g not in self.along.of(n.name):
-            k = self.masked(n, axes, args)
+            k = self.masked(axes, args)
             args[k] = self.hidden(n, args[k], axes[k].index(self.g))
             if isinstance(n.op, Max):
                 self.below[n.args[k]] = args[k]
@@ -84,7 +84,7 @@ class _Widen:
         )
         return Ref(a.name, tuple(index))
 
-    def masked(self, n: Node, axes: Sequence[Sequence[object]], args: Sequence[Ref]) -> int:
+    def masked(self, axes: Sequence[Sequence[object]], args: Sequence[Ref]) -> int:
         """The operand of fewest axes that has the range."""
         having = [k for k, x in enumerate(axes) if self.g in x]
         return min(having, key=lambda k: self.new.type(args[k]).rank)

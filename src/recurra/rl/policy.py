@@ -25,8 +25,9 @@ import numpy as np
 
 from recurra.backend.numpy_source.code import text_of
 from recurra.backend.numpy_source.machine import Names
-from recurra.backend.numpy_source.stand_in import StandIn
-from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.backend.numpy_source.stand_in import StandIn, blank
+from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import tuple_of
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
 from recurra.ir.order import topological
@@ -228,7 +229,7 @@ class Policy:
         for name in (*self.seen, *begins, *self.links):
             shape, dtype = self._like(name)
             takes.append(w.named(name))
-            made[name] = StandIn(w, takes[-1], _like((*lead, *shape), dtype))
+            made[name] = StandIn(w, takes[-1], blank((*lead, *shape), dtype))
         inputs = {x.name for x in made.values()}
         for n in topological([*graph.nodes.values()], lambda n: self._before(graph, n)):
             if n.name in made:
@@ -240,7 +241,7 @@ class Policy:
             elif n.name in self.draws:
                 made[n.name] = self._drawn(w, n.name, made, lead, greedy)
             else:
-                made[n.name] = self._run(w, xp, env, n, args)
+                made[n.name] = n.op.run(xp, env, *args)
         gives = [
             self._given(w, leaf, made[n]) for n, leaf in zip(self.actions, self.taken, strict=True)
         ]
@@ -249,7 +250,7 @@ class Policy:
             for x in (w.show(made[n]) for n in self.links.values())
         ]
         head = f"def act({', '.join(takes)}):"
-        return text_of(head, w.items, in_tuple(", ".join(gives), len(gives))), w.scope
+        return text_of(head, w.items, tuple_of(gives)), w.scope
 
     def _before(self, graph: Graph, n: Node) -> list[Node]:
         params = self.draws[n.name]["params"] if n.name in self.draws else ()
@@ -269,23 +270,6 @@ class Policy:
             )
         return graph
 
-    def _run(self, w: Writer, xp: Any, env: Mapping[str, Any], n: Node, args: Sequence[Any]) -> Any:
-        before, scope = len(w.items), set(w.scope)
-        try:
-            return n.op.run(xp, env, *args)
-        except TypeError:  # it asks for numbers: it is called as it is
-            del w.items[before:]
-            for name in w.scope.keys() - scope:
-                del w.scope[name]
-        op = n.op
-
-        def run(*xs: Any) -> Any:
-            return op.run(np, env, *xs)
-
-        type_: Any = n.type
-        text = f"{w.bound(run, w.named(op.name))}({', '.join(map(w.show, args))})"
-        return w.assign(text, _like(type_.sizes(env), NUMPY_NAME[type_.dtype]), moves=False)
-
     def _drawn(
         self, w: Writer, name: str, made: Mapping[str, Any], lead: tuple[int, ...], greedy: bool
     ) -> Any:
@@ -293,7 +277,7 @@ class Policy:
         kind, params = (self.draws[name][k] for k in ("kind", "params"))
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
         text = f"{w.bound(draw, w.named(kind))}({', '.join(w.show(made[p]) for p in params)})"
-        return w.assign(text, _like((*lead, *shape), dtype), moves=False)
+        return w.assign(text, blank((*lead, *shape), dtype), moves=False)
 
     @property
     def is_plain(self) -> bool:
@@ -327,7 +311,7 @@ class Dots(Names):
         for (a, x), (b, y) in permutations(zip(ins.split(","), xs, strict=True), 2):
             if len(xs) == 2 and len(b) <= 2 and a[-1:] == b[:1] and out == a[:-1] + b[1:]:
                 return x.dot(y)
-        return np.einsum(labels, *xs)
+        return super().einsum(labels, *xs)
 
 
 def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:
@@ -337,10 +321,6 @@ def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:
     keys = list(dict.fromkeys(path[0] for path, _ in parts))
     inner = {k: nested([(p[1:], x) for p, x in parts if p[0] == k]) for k in keys}
     return tuple(inner.values()) if all(isinstance(k, int) for k in keys) else inner
-
-
-def _like(shape: tuple[int, ...], dtype: str) -> Array:
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 # ---- distributions, by kind: (generator, shape of the draw) → draw(*parameters)

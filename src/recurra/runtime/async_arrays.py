@@ -59,6 +59,9 @@ class Waiting:
     def wait(self, x: Any) -> Any:
         return self.inner.wait(read(x))
 
+    def seen(self, x: Any) -> np.ndarray:
+        return self.inner.seen(read(x))
+
     def numpy(self, x: Any) -> Any:
         return self.inner.numpy(read(x))
 

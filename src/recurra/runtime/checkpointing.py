@@ -40,7 +40,6 @@ from recurra.program.execute import Resume, Step
 from recurra.program.host_program import Program
 from recurra.report import atomic, checkpoint
 from recurra.report.behind import Behind
-from recurra.report.checkpoint import graph_hash
 from recurra.report.runs import differs, expect_no_run
 from recurra.support import safetensors_file
 
@@ -108,16 +107,16 @@ class Saver:
 
     @cached_property
     def hash(self) -> str:
-        return graph_hash(str(self.source))
+        return self.source.fingerprint()
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        return self.source.numbers()
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """The bounds."""
         return self.program.plan.sizes
-
-    @cached_property
-    def numbers(self) -> list[str]:
-        return checkpoint.numbers(str(self.source))
 
     @cached_property
     def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:

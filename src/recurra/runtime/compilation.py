@@ -62,7 +62,7 @@ class Compilation:
     def single(self) -> Program | None:
         """The program as one launch, for runs that nobody watches; None: they have several, too."""
         asks = self.check or self.effects or self.workers > 1
-        if asks or not self.may_be_single or not getattr(self.backend, "compiles_whole", False):
+        if asks or not self.may_be_single or not self.backend.compiles_whole:
             return None
         return as_single_launch(self.compiled.plan, self.compiled.program, self.target.prices)
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 class WholeProgramBackend(Backend, Protocol):
-    """A backend that makes one function of a program, with all that is around its kernels; or does
-    not, as some that are asked tell by `compiles_whole`."""
+    """A backend that `compiles_whole`."""
 
     def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
         """f(seed, inputs) -> results, of a region that is all of a program."""

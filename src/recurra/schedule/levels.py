@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from recurra.analysis.demand import demanded
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
@@ -27,10 +28,11 @@ from recurra.rewrite.accumulate import streams
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.late import Placement
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
-from recurra.schedule.retime import Edge, Infeasible, retime
+from recurra.schedule.retime import retime
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
+from recurra.sets.boxes import around
 from recurra.sets.extent import varies
-from recurra.sets.lag import Lag, lag
+from recurra.sets.lag import Lag, direction, lag
 
 
 class NoOrder(Exception):
@@ -54,20 +56,23 @@ def schedule(
 
     Dims in `axes` are about to become axes: no loop is made for them. Equations in `cuts` are
     several statements, and so are those that have no order otherwise: a branch, or a point that is
-    read by itself, waits for what it reads, not for what the others read. Those that are `guarded`
-    run under a condition.
+    read by itself, waits for what it reads, not for what the others read. Where that is not enough,
+    they lose the points that nobody asks for. Those that are `guarded` run under a condition.
     """
-    first: NoOrder | None = None
+    told: NoOrder | None = None
     for _ in range(MAX_CUT_ROUNDS + 1):
         try:
             return _for_any_bounds(graph, sizes, axes, cuts, guarded)
         except NoOrder as error:
-            first, finer = first or error, refined(graph, cuts, error)
-            if finer == cuts:
+            if told is None or not told.equations & error.equations:  # those before have an order
+                told = error
+            finer = refined(graph, cuts, error)
+            smaller = asked_for(graph, sizes, error.equations) if finer == cuts else graph
+            if finer == cuts and smaller is graph:
                 break
-            cuts = finer
-    assert first is not None
-    raise first.told
+            graph, cuts = smaller, finer
+    assert told is not None
+    raise told.told
 
 
 def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
@@ -84,6 +89,16 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
                 continue
             finer[name] = finer.get(name, frozenset()) | {(r.dim, e)}
     return finer
+
+
+def asked_for(graph: Graph, sizes: Mapping[str, int], names: Iterable[str]) -> Graph:
+    """The graph whose equations of these names have no points before or after those asked for."""
+    when, fewer = demanded(graph, sizes, edges=True), list[Node]()
+    for n in map(graph.__getitem__, names):
+        box = around(n.domain, when.get(n.name, TRUE), sizes) if n.op.pure else n.domain
+        if box != n.domain:
+            fewer.append(replace(n, domain=box))
+    return graph.update(fewer) if fewer else graph
 
 
 def _for_any_bounds(
@@ -254,7 +269,7 @@ class _Levels:
         }
         for k in range(len(parts)):
             if kinds[k] is None:
-                kinds[k] = self.prefer(k, into[k], of, kinds, level, dim)
+                kinds[k] = self.prefer(into[k], of, kinds, level, dim)
             level.append(
                 max(
                     (
@@ -306,13 +321,9 @@ class _Levels:
             return "illegal"
         if not inner:
             return None
-        for sign in (1, -1):
-            signed = [self.signed(e, dim, sign) for e in inner]
-            if all(x is not None and x.low is not None for x in signed) and self.feasible(
-                part, inner, signed
-            ):
-                return sign
-        return "illegal"
+        lags = {e: x for e in inner if (x := self.lag(e, dim)) is not None}
+        found = direction(part, self.steps(lags)) if lags.keys() >= {*inner} else None
+        return "illegal" if found is None else found[0]
 
     def waits(self, statement: str, left: set[str], dim: str) -> bool:
         """Does its range along a dim depend on another that has no loop yet?"""
@@ -322,27 +333,17 @@ class _Levels:
         x = self.lag(e, dim)
         return None if x is None else x if sign > 0 else -x
 
-    def feasible(self, part: list[str], inner: list[Dependence], signed: list[Lag | None]) -> bool:
-        ends = self.steps(zip(inner, signed, strict=True))
-        try:
-            retime(part, ends, dict.fromkeys(part, 1.0))
-        except Infeasible:
-            return False
-        return all(e.low >= 0 for e in ends if e.source == e.sink)
-
-    def steps(self, lags: Iterable[tuple[Dependence, Lag | None]]) -> list[Edge]:
+    def steps(self, lags: Mapping[Dependence, Lag]) -> list[tuple[str, str, Lag]]:
         """What dependences ask of the shifts; a total is taken in the step that adds it up."""
-        out: list[Edge] = []
-        for e, x in lags:
-            if x is not None and x.low is not None:
-                out.append(Edge(e.source, e.sink, x.low, x.high))
-                if self.graph[e.source].accumulates:
-                    out.append(Edge(e.sink, e.source, 0, 0))
+        out: list[tuple[str, str, Lag]] = []
+        for e, x in lags.items():
+            out.append((e.source, e.sink, x))
+            if self.graph[e.source].accumulates:
+                out.append((e.sink, e.source, Lag(0, 0)))
         return out
 
     def prefer(
         self,
-        k: int,
         into: list[Dependence],
         of: dict[str, int],
         kinds: list[int | None],
@@ -376,7 +377,7 @@ class _Levels:
         if not g.step:
             return self.order(g.members, within, left)
         ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
-        shift = retime(g.members, self.steps(ends.items()), {s: self.weight(s) for s in g.members})
+        shift = retime(g.members, self.steps(ends), {s: self.weight(s) for s in g.members})
         open_: list[Dependence] = []
         for e, x in ends.items():
             assert x.low is not None

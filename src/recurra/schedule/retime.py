@@ -8,15 +8,15 @@ step that makes it stay together; the rest is placed so that the bytes held over
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from recurra.ir.order import components, soonest
+from recurra.sets.lag import Lag
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(NamedTuple):
     """sink - source in steps is at least `low`; at most `high` (None: unbounded)."""
 
     source: str
@@ -25,21 +25,17 @@ class Edge:
     high: int | None
 
 
-class Infeasible(Exception):
-    """No shifts satisfy the dependences."""
-
-
 def retime(
-    nodes: Sequence[str], edges: Sequence[Edge], weight: Mapping[str, float]
+    nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]], weight: Mapping[str, float]
 ) -> dict[str, int]:
-    """The shifts, the smallest 0. Raises Infeasible where a cycle cannot be satisfied."""
+    """The shifts, the smallest 0, of a loop that is legal, from lags of (source, sink)."""
+    edges = [Edge(source, sink, x.low, x.high) for source, sink, x in lags if x.low is not None]
     group = _groups(nodes, edges)
     reps = [n for n in nodes if group[n] == n]
     ends = ((group[e.source], group[e.sink], e.low) for e in edges)
     between = [(source, sink, low) for source, sink, low in ends if source != sink]
     least = soonest(reps, between)
-    if least is None:
-        raise Infeasible("a cycle needs its own future")
+    assert least is not None, "a cycle needs its own future"
     if not any(least.values()):
         return dict.fromkeys(nodes, 0)
     chosen = _cheapest(reps, between, edges, group, weight)

@@ -8,7 +8,7 @@ which of two is the larger is decided for known bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -94,14 +94,17 @@ def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
         return Domain(tuple(replace(r, hi=r.lo) for r in domain))
     ranges: list[Range] = []
     for r in domain:
-        parts = [x[r.dim] for x in found]
-        if any(x.mentions() - sizes.keys() for x in parts):  # its ends move with other dims
-            ranges.append(r)
-            continue
-        lo = min((x.lo for x in parts), key=lambda e: evaluate(e, sizes))
-        hi = max((x.hi for x in parts), key=lambda e: evaluate(e, sizes))
-        ranges.append(Range(r.dim, hi, lo))
+        ranges.append(hull([x[r.dim] for x in found], sizes) or r)
     return Domain(tuple(ranges))
+
+
+def hull(ranges: Sequence[Range], sizes: Mapping[str, int]) -> Range | None:
+    """The smallest range that holds all of these; None if their ends move with other dims."""
+    if any(r.mentions() - sizes.keys() for r in ranges):
+        return None
+    lo = min((r.lo for r in ranges), key=lambda e: evaluate(e, sizes))
+    hi = max((r.hi for r in ranges), key=lambda e: evaluate(e, sizes))
+    return Range(ranges[0].dim, hi, lo)
 
 
 def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:

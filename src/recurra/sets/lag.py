@@ -1,14 +1,17 @@
 """How far apart, along a dim, a read and what it reads can be: p - q for reader p and source q.
 
 Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
+A loop over the dim is legal where lags say so (Allen and Kennedy, 1987).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recurra.ir.expr import TRUE, Expr, Prod, symbols, walk
 from recurra.ir.graph import Index, Slice, index_symbols
+from recurra.ir.order import soonest
 from recurra.ir.types import Domain, is_shift
 from recurra.sets import isl
 
@@ -49,3 +52,17 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
     relation = isl.index_constraints([index], [f"{dim}'"])
     constraints = tuple([*isl.inside(within), *chosen, *relation])
     return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))
+
+
+def direction(
+    nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]]
+) -> tuple[int, dict[str, int]] | None:
+    """The direction of a loop over what waits for each other, +1 if it may go up, else -1, and how
+    many steps late each must run; None if no loop is legal. `lags` are of (source, sink)."""
+    for sign in (1, -1):
+        lows = [(source, sink, (x if sign > 0 else -x).low) for source, sink, x in lags]
+        waits = [(source, sink, low) for source, sink, low in lows if low is not None]
+        late = soonest(nodes, waits) if len(waits) == len(lags) else None
+        if late is not None:
+            return sign, late
+    return None

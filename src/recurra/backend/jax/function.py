@@ -145,10 +145,8 @@ def _arrays(x: Any) -> Iterator[Any]:
     if isinstance(x, (list, tuple)):
         for y in cast(Sequence[Any], x):
             yield from _arrays(y)
-    elif hasattr(x, "consts"):
-        yield from x.consts
-        yield from _arrays(x.jaxpr)
     elif hasattr(x, "eqns"):
+        yield from getattr(x, "consts", ())
         for e in x.eqns:
             yield from (v.val for v in e.invars if hasattr(v, "val"))
             yield from _arrays(tuple(e.params.values()))

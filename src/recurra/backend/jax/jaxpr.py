@@ -245,15 +245,22 @@ def _unrolled(p: Params, args: list[RecurrentTensor], of: _Source) -> list[Recur
             f"scan of {n} steps",
             f"at most {MAX_UNROLLED_STEPS} are written out one by one",
         )
-    first = p["num_consts"]
-    fixed, carry = args[:first], args[first : first + p["num_carry"]]
-    rows = args[first + p["num_carry"] :]
+    first, count = _fixed_and_carried(p)
+    fixed, carry, rows = args[:first], args[first : first + count], args[first + count :]
     made: dict[int, list[RecurrentTensor]] = {}
     for k in reversed(range(n)) if p["reverse"] else range(n):
         out = _run(p["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], of)
         carry, made[k] = out[: len(carry)], out[len(carry) :]
     ys = [stack(y) for y in zip(*(made[k] for k in range(n)), strict=True)]
     return [*carry, *ys]
+
+
+def _fixed_and_carried(p: Params) -> tuple[int, int]:
+    """How many operands of a scan are constants, and how many are carried."""
+    if "num_consts" in p:
+        return p["num_consts"], p["num_carry"]
+    fixed, carried, _ = p["ft_in"].unpack()  # JAX from 0.11 on: trees
+    return len(fixed), len(carried)
 
 
 def _pointwise(op: type[Elementwise]) -> Primitive:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from recurra.backend.source_text import NAME, words
+
 MAX_LINE = 88  # characters of an expression
-NAME = r"[^\W\d]\w*"
 
 
 @dataclass
@@ -173,7 +174,3 @@ def lines(items: Sequence[Line | Block], top: bool = False) -> Iterator[str]:
 def names_of(items: Iterable[Line | Block]) -> set[str]:
     """All names in some lines."""
     return set(all_words(items))
-
-
-def words(text: str) -> set[str]:
-    return set(re.findall(NAME, text))

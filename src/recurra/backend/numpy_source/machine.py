@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from recurra.backend.count import ANY, Count, extreme, range_of
 from recurra.backend.numpy_source.code import Line
-from recurra.backend.numpy_source.stand_in import StandIn, plain, without_memory
+from recurra.backend.numpy_source.stand_in import StandIn, blank, plain, without_memory
 from recurra.backend.numpy_source.writer import Writer
-from recurra.backend.source_text import inside, joined
+from recurra.backend.source_text import inside, joined, moves
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
-from recurra.memory.plan import Plan
+from recurra.ops.contraction import numpy_einsum
+from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
+from recurra.ops.ordering import scattered
 from recurra.program.machine import Until
 
 
@@ -106,6 +109,23 @@ class Names:
             return of(*args, dtype=dtype)
         return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
 
+    def einsum(self, labels: str, *xs: Any) -> Any:
+        return numpy_einsum(labels, *xs)
+
+    def take(self, x: Any, at: Any, **options: Any) -> Any:
+        if isinstance(
+            at, (StandIn, Count)
+        ):  # by which NumPy does not find what a call is written by
+            return self.writer.called("np.take", np.take, (x, at), options)
+        return np.take(x, at, **options)
+
+    def cummax(self, x: Any, axis: int) -> Any:
+        return np.maximum.accumulate(x, axis=axis)
+
+    def joined_at(self, *given: Any) -> Any:
+        """A scatter changes an array, which is done in a function."""
+        return self.writer.called(self.writer.function(scattered), scattered, given, {})
+
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
@@ -113,8 +133,8 @@ class Names:
 class WritingMachine:
     """Runs a walk once; its loops become loops of the source."""
 
-    def __init__(self, writer: Writer, plan: Plan) -> None:
-        self.writer, self.plan = writer, plan
+    def __init__(self, writer: Writer, sizes: Mapping[str, int]) -> None:
+        self.writer, self.sizes = writer, sizes
         self.xp: Any = Names(writer)
 
     def counted(self, name: str, span: tuple[int, int]) -> Count:
@@ -127,41 +147,31 @@ class WritingMachine:
     # ---- operators
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
-        w = self.writer
-        before, scope, known = len(w.items), len(w.scope), dict(w.known[-1])
-        try:
+        if isinstance(node.op, Foreign):
+            made = self.foreign(node.op, args)
+        else:
             made = self.run(node.op, env, args)
-        except Exception:  # it asks for numbers: it is called as it is, and tells what is wrong
-            del w.items[before:]
-            w.known[-1] = known
-            for name in [*w.scope][scope:]:
-                del w.scope[name]
-            made = self.whole(node, env, args)
         if not any(made is x for x in args):
-            w.rename(made, node.name)
+            self.writer.rename(made, node.name)
         return made
 
     def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
         if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
-            part = slice(at, at + evaluate(op.size, env))
-            return args[0][(*(slice(None),) * op.axis, part)]
+            return self.part(args[0], op.axis, at, evaluate(op.size, env))
         return op.run(self.xp, env, *args)
 
-    def whole(self, node: Statement, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
-        """An operator that is called as it is, with the times that it reads."""
-        w, op = self.writer, node.op
-        asks = op.mentions() | {"seed"}
-        late = {k: x for k, x in env.items() if k in asks and isinstance(x, (Count, StandIn))}
-        known = {k: x for k, x in env.items() if not isinstance(x, (Count, StandIn))}
+    def part(self, x: Any, axis: int, at: Count, size: int) -> StandIn:
+        """So many places of an axis, whose number does not vary with where they begin."""
+        key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
+        like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
 
-        def run(at: Mapping[str, Any], *xs: Any) -> Any:
-            return op.run(np, {**known, **at}, *xs)
-
-        times = ", ".join(f"{k!r}: {w.show(x)}" for k, x in late.items())
-        text = ", ".join(["{" + times + "}", *map(w.show, args)])
-        type_: Any = node.type
-        like = np.broadcast_to(np.zeros((), NUMPY_NAME[type_.dtype]), type_.sizes(self.plan.sizes))
-        return w.assign(f"{w.bound(run, w.named(op.name))}({text})", like, moves=False)
+    def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
+        """A function of another library, which wants arrays with numbers: it is called."""
+        w, type_ = self.writer, op.infer()
+        like = blank(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
+        function = w.bound(partial(op.eval, np), w.named(op.name))
+        return w.assign(f"{function}({', '.join(map(w.show, args))})", like, moves=False)
 
     # ---- loops
 
@@ -179,10 +189,8 @@ class WritingMachine:
     def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
         """The end of a step: what travels is what it made."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
-        moved = [(n, text) for n, text in pairs if n != text]
-        if moved:
-            left, right = zip(*moved, strict=True)
-            self.writer.do(f"{', '.join(left)} = {', '.join(right)}")
+        for line in moves(pairs):
+            self.writer.do(line)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         w, (vals, stores) = self.writer, carry
@@ -242,8 +250,8 @@ class WritingMachine:
         return made
 
     def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
-        like = np.broadcast_to(np.zeros((), store.dtype), shape)
         part = f"[{key}]" if (key := joined(keys)) else ""
+        like = blank(shape, store.dtype)
         return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:
@@ -253,8 +261,7 @@ class WritingMachine:
         return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
 
     def gather(self, store: StandIn, axis: int, at: Any) -> Any:
-        inside = self.xp.clip(at, 0, store.shape[axis] - 1)
-        return np.take(store, inside, axis=axis)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
     def write(self, store: StandIn, starts: tuple[Any, ...], value: Any) -> StandIn:
         keys = [":" if s is None else str(self.place(s)) for s in starts]

@@ -8,8 +8,8 @@
             h_ = tanh
 
 What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
-run time (times, ends of rows) are `Count`s. An operator that wants numbers of an array is called as
-it is. The calls are those that the walk would make, so that the answer is the same to the last bit.
+run time (times, ends of rows) are `Count`s. A function of another library is called as it is. The
+calls are those that the walk would make, so that the answer is the same to the last bit.
 
 A program that is one region is such a function of its seed and inputs:
 
@@ -30,8 +30,9 @@ import numpy as np
 from recurra.backend.count import ANY
 from recurra.backend.numpy_source.code import Line, text_of
 from recurra.backend.numpy_source.machine import WritingMachine
-from recurra.backend.numpy_source.stand_in import StandIn
-from recurra.backend.numpy_source.writer import Writer, in_tuple
+from recurra.backend.numpy_source.stand_in import StandIn, blank
+from recurra.backend.numpy_source.writer import Writer
+from recurra.backend.source_text import tuple_of
 from recurra.memory.plan import Plan
 from recurra.program.ended import endings
 from recurra.program.function import arguments, function
@@ -44,7 +45,7 @@ from recurra.schedule.tree import Loop
 def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     """The source of a region, and what it calls by name."""
     w = Writer()
-    machine = WritingMachine(w, plan)
+    machine = WritingMachine(w, plan.sizes)
     c = region.chunk
     span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
     times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
@@ -62,11 +63,11 @@ def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
     for wanted, known in zip(names, arguments(plan, region), strict=True):
         takes.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
-            given.append(tuple(StandIn(w, f"{name}[{k}]", _empty(*x)) for k, x in enumerate(known)))
+            given.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
         else:
-            given.append(StandIn(w, name, _empty(*known)))
+            given.append(StandIn(w, name, blank(*known)))
     made = function(plan, region, machine, WritingWalk)(
-        StandIn(w, seed, _empty((), "uint32")), *given
+        StandIn(w, seed, blank((), "uint32")), *given
     )
     return finished(w, f"def {region.name}({', '.join(takes)}):", made), w.scope
 
@@ -76,22 +77,21 @@ def written_whole(
 ) -> tuple[str, dict[str, Any]]:
     """The source of a program that is one region, for inputs like these, and what it calls."""
     w = Writer()
-    machine = WritingMachine(w, plan)
+    machine = WritingMachine(w, plan.sizes)
     seed, dictionary = w.named("seed"), w.named("inputs")
     given = dict[str, StandIn]()
     for name, x in inputs.items():
-        given[name] = StandIn(w, w.named(name), _empty(x.shape, x.dtype))
+        given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
     launch = function(plan, region, machine, WritingWalk)
     whole = single_launch(plan, region, launch, machine, finish)
-    made = whole(StandIn(w, seed, _empty((), "uint32")), given)
+    made = whole(StandIn(w, seed, blank((), "uint32")), given)
     return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
 
 
 def finished(w: Writer, head: str, made: tuple[Any, ...]) -> str:
     """The function's text: its lines, and what it gives."""
-    gives = ", ".join(map(w.owned, made))
-    return text_of(head, w.items, in_tuple(gives, len(made)))
+    return text_of(head, w.items, tuple_of([*map(w.owned, made)]))
 
 
 class WritingWalk(Walk):
@@ -105,10 +105,6 @@ class WritingWalk(Walk):
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
         with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
             super().run(loop, lo, hi, active, state)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:

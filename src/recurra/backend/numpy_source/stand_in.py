@@ -97,7 +97,7 @@ def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str,
                for x in few]  # fmt: skip
         made = func(*few)
         shape = np.broadcast_shapes(*shapes)
-        return made if not shape else np.broadcast_to(np.zeros((), made.dtype), shape)
+        return made if not shape else blank(shape, made.dtype)
     return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
 
 
@@ -116,8 +116,11 @@ def plain(x: Any) -> Any:
             return x
 
 
+def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array of a type, without memory: all of its elements are one."""
+    return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
 def without_memory(x: Any) -> Any:
-    """An array of the same type: all of its elements are one."""
-    if not isinstance(x, (np.ndarray, np.generic)):
-        return x
-    return np.broadcast_to(np.zeros((), x.dtype), x.shape)
+    """A blank array of the same type."""
+    return blank(x.shape, x.dtype) if isinstance(x, (np.ndarray, np.generic)) else x

@@ -14,7 +14,7 @@ import numpy as np
 from recurra.backend.count import Count
 from recurra.backend.numpy_source.code import Block, Line
 from recurra.backend.numpy_source.stand_in import StandIn, made_of, without_memory
-from recurra.backend.source_text import FreeNames
+from recurra.backend.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 
 TAKEN = {"np", *dir(builtins), *keyword.kwlist}
@@ -65,8 +65,8 @@ class Writer:
             case bool() | int() | str() | None:
                 return repr(x)
             case tuple() | list():
-                inner = ", ".join(map(self.show, x))
-                return f"[{inner}]" if isinstance(x, list) else in_tuple(inner, len(x))
+                inner = [*map(self.show, x)]
+                return f"[{', '.join(inner)}]" if isinstance(x, list) else tuple_of(inner)
             case float() if x == x and abs(x) != float("inf"):
                 return repr(x)
             case np.dtype() if hasattr(np, x.name):
@@ -167,7 +167,3 @@ class Writer:
     def owned(self, x: Any) -> str:
         """A value that leaves, or travels: never an array that the source has for itself."""
         return f"{self.show(x)}.copy()" if isinstance(x, (np.ndarray, np.generic)) else self.show(x)
-
-
-def in_tuple(inner: str, n: int) -> str:
-    return f"({inner}{',' if n == 1 else ''})"

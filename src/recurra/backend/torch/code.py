@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recurra.backend.source_text import words
+
 
 @dataclass
 class Kernel:
@@ -88,22 +90,30 @@ def kernels(items: list[Item], runs: int = 1) -> list[Kernel]:
 
 
 def finish(items: list[Item], results: list[str], region: str) -> None:
-    """What each kernel must give, now that every use is known; dead lines and kernels go."""
-    while True:
-        wanted = used(items) | set(results)
-        for k in kernels(items):
-            prune(k, wanted)
-        if not (empty := [k for k in kernels(items) if not k.gives]):
-            break
-        drop(items, empty)
+    """Names the kernels, and says what each must give; dead lines and kernels go."""
+    prune(items, set(results))
     for n, k in enumerate(kernels(items)):
         k.name = f"{region}_kernel_{n + 1}"
 
 
-def prune(k: Kernel, wanted: set[str]) -> None:
-    """Keeps the lines that `wanted` needs; takes and views are those that are left."""
-    k.gives = dict.fromkeys(n for n, _ in k.lines if n in wanted)
-    k.gives |= dict.fromkeys(v for v in k.views if v in wanted)
+def prune(items: list[Item], live: set[str]) -> None:
+    """Drops kernels, and their lines, that make nothing of what is read behind them."""
+    kept = list[Item]()
+    for it in reversed(items):
+        if isinstance(it, For):
+            live.update(*(words(text) for _, text in it.steps))
+            prune(it.body, live)
+        elif isinstance(it, Kernel):
+            shorten(it, live)
+        if not isinstance(it, Kernel) or it.gives:
+            live |= used([it])
+            kept.append(it)
+    items[:] = kept[::-1]
+
+
+def shorten(k: Kernel, live: set[str]) -> None:
+    """Keeps the lines that what is `live` needs; takes and views are those that are left."""
+    k.gives = {n: None for n in (*(n for n, _ in k.lines), *k.views) if n in live}
     need, kept = set(k.gives), list[tuple[str, str]]()
     for name, text in reversed(k.lines):
         if name in need:
@@ -112,23 +122,3 @@ def prune(k: Kernel, wanted: set[str]) -> None:
     k.lines = kept[::-1]
     k.takes = {n: None for n in k.takes if n in need}
     k.views = {n: t for n, t in k.views.items() if n in need}
-
-
-def drop(items: list[Item], dead: list[Kernel]) -> None:
-    gone = {id(k) for k in dead}
-    items[:] = [it for it in items if id(it) not in gone]
-    for it in items:
-        if isinstance(it, For):
-            drop(it.body, dead)
-
-
-def words(text: str) -> set[str]:
-    """The names in an expression."""
-    out, word = set[str](), ""
-    for c in text + " ":
-        if c.isalnum() or c == "_":
-            word += c
-        else:
-            out.add(word)
-            word = ""
-    return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from recurra.backend.source_text import moves, tuple_of
 from recurra.backend.torch.code import Bind, For, Item, Kernel, Write, kernels
 from recurra.backend.torch.graphs import Captured
 from recurra.backend.torch.record import Recorder
@@ -27,11 +28,11 @@ def emit(
     for c in loops:
         out += ["", f"def {c.name}({', '.join((*c.takes, *c.stores))}):"]
         out += [f"    {line}" for line in _items([c.loop])]
-        out.append(f"    return {_tuple(list(c.gives))}")
+        out.append(f"    return {tuple_of(c.gives)}")
     apart = {c.name: c for c in loops}
     out += ["", f"def {region}({', '.join(takes)}):"]
     out += [f"    {line}" for line in _items(recorder.items, apart)]
-    out.append(f"    return {_tuple(gives)}")
+    out.append(f"    return {tuple_of(gives)}")
     return "\n".join(out) + "\n"
 
 
@@ -40,7 +41,7 @@ def _kernel(k: Kernel, aliases: set[str]) -> list[str]:
     head = f"def {k.name}({', '.join((*k.takes, *k.views))}):"
     lines = [f"    {name} = {text}" for name, text in k.lines]
     gives = [f"{n}.clone()" if n in aliases else n for n in k.gives]
-    return [head, *lines, f"    return {_tuple(gives)}"]
+    return [head, *lines, f"    return {tuple_of(gives)}"]
 
 
 def _items(items: list[Item], apart: Mapping[str, Captured] = MappingProxyType({})) -> list[str]:
@@ -63,16 +64,9 @@ def _items(items: list[Item], apart: Mapping[str, Captured] = MappingProxyType({
                 out.append(f"for {it.clock} in range({it.lo}, {it.hi}):")
                 body = [f"if {it.stop}:", "    break"] if it.stop else []
                 body += _items(it.body, apart)
-                moved = [(n, s) for n, s in it.steps if n != s]
-                if moved:
-                    left, right = zip(*moved, strict=True)
-                    body.append(f"{', '.join(left)} = {', '.join(right)}")
+                body += moves(it.steps)
                 out += [f"    {line}" for line in body or ["pass"]]
     return out
-
-
-def _tuple(names: list[str]) -> str:
-    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
 def _targets(names: Iterable[str]) -> str:

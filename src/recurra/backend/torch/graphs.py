@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import torch
@@ -158,7 +159,7 @@ def on_cuda(run: Callable[[], None]) -> Replay:
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others go on meanwhile
         run()
     return graph.replay
 
@@ -180,9 +181,14 @@ class Graph:
     replay: Replay | None = None
     given: tuple[Tensor, ...] = ()
     made: list[tuple[Tensor, ...]] = field(default_factory=list[tuple[Tensor, ...]])
+    alone: Lock = field(default_factory=Lock)  # its memory is that of one call at a time
 
     def __call__(self, *args: Any) -> tuple[Tensor, ...]:
-        """Its results, in memory of their own."""
+        """Its results, in memory of their own; runs of several threads take turns."""
+        with self.alone:
+            return self.called(*args)
+
+    def called(self, *args: Any) -> tuple[Tensor, ...]:
         split = len(args) - self.stores
         values, stores = args[:split], args[split:]
         where = tuple(s.data_ptr() for s in stores)

@@ -100,7 +100,7 @@ class RecordingMachine:
         if op.length is not None:
             length = extreme("min", evaluate(op.length, env, self.xp), length)
         with self.recorder.silent():
-            shape = op.eval(self.xp, *args).shape
+            shape = op.eval(Names("meta"), *args).shape
         labels = (op.scores, op.values, op.axis, op.cap, op.mask)
         return self.recorder.attend(labels, length, args, shape, node.name)
 
@@ -227,6 +227,9 @@ class EagerMachine(NumpyMachine):
 
     def __init__(self, device: str):
         self.xp = Names(device)
+
+    write = torch.inference_mode()(NumpyMachine.write)
+    write_box = torch.inference_mode()(NumpyMachine.write_box)
 
     def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):

@@ -41,7 +41,7 @@ def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
 
 
 class Names:
-    """`xp` for operators; tensors are made on one device."""
+    """`xp` for operators; tensors are made on one device, and in inference mode."""
 
     def __init__(self, device: str):
         self.device = device
@@ -60,20 +60,24 @@ class Names:
             to = {bool: torch.bool, float: torch.float32}.get(type(x), torch.int32)
         if to == torch.int32 and not -(2**31) <= x < 2**31:
             x -= 2**32
-        return torch.full((), x, dtype=to, device=self.device)
+        return self.full((), x, to)
 
+    @torch.inference_mode()
     def constant(self, x: np.ndarray) -> Tensor:
         """A tensor with the numbers of an array, in memory of its own."""
         bits = {"uint32": np.int32, "bfloat16": np.int16}.get(x.dtype.name, x.dtype)
         held = torch.tensor(x.view(bits), device=self.device)
         return held.view(dtype_of(x.dtype))
 
+    @torch.inference_mode()
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
         return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)
 
+    @torch.inference_mode()
     def zeros(self, shape: Sequence[int], dtype: Any) -> Tensor:
         return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
 
+    @torch.inference_mode()
     def zeros_like(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
 
@@ -146,10 +150,16 @@ class Names:
         return torch.argmax(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
 
     def argsort(self, x: Tensor, axis: int, stable: bool) -> Tensor:
-        return torch.argsort(x, dim=axis, stable=stable)
+        return torch.argsort(self.sortable(x), dim=axis, stable=stable)
 
     def sort(self, x: Tensor, axis: int) -> Tensor:
-        return torch.sort(x, dim=axis)[0]
+        return torch.sort(self.sortable(x), dim=axis)[0]
+
+    def sortable(self, x: Tensor) -> Tensor:
+        """A GPU sorts by the bits: a NaN with a sign would come first."""
+        if self.device == "cpu" or not x.is_floating_point():
+            return x
+        return torch.where(x == x, x, torch.nan)
 
     def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
         return torch.cumsum(x, axis, dtype=dtype_of(dtype))
@@ -165,7 +175,23 @@ class Names:
         return torch.scatter_reduce(x, axis, i.to(torch.int64), v, how)
 
     def einsum(self, labels: str, *xs: Tensor) -> Tensor:
-        return torch.einsum(labels, *xs)
+        if self.device == "cpu" or xs[0].is_floating_point():
+            return torch.einsum(labels, *xs)
+        return self.summed_products(labels, *xs)
+
+    def summed_products(self, labels: str, *xs: Tensor) -> Tensor:
+        """An einsum of integers, whose products cuBLAS has not: all of them, and then their sum."""
+        ins, out = labels.split("->")
+        every = [*out, *sorted(set(ins) - set(out) - {","})]
+        product: Tensor | None = None
+        for x, mine in zip(xs, ins.split(","), strict=True):
+            have = [c for c in every if c in mine]
+            x = torch.einsum(f"{mine}->{''.join(have)}", x)
+            size = dict(zip(have, x.shape, strict=True))
+            x = torch.reshape(x, tuple(size.get(c, 1) for c in every))
+            product = x if product is None else product * x
+        assert product is not None
+        return self.sum(product, tuple(range(len(out), len(every))), xs[0].dtype)
 
     # ---- pointwise
 

@@ -49,6 +49,8 @@ from recurra.support.notices import told_if_long
 class TorchBackend:
     """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
 
+    All of its tensors are made in inference mode: what is fused would be compiled anew for others.
+
     `fuse`: all (True), none (False), or by cost (None). `graphs`: loops are recorded once and
     played back (None: on a GPU). `sources` is the code of each region.
     """
@@ -129,6 +131,7 @@ class TorchBackend:
             return x
         return self.borrow(x) if row_by_row(x) else self.array(x)
 
+    @torch.inference_mode()
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
@@ -184,6 +187,7 @@ class TorchBackend:
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
+    @torch.inference_mode()
     def array(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return x.clone()
@@ -200,6 +204,7 @@ class TorchBackend:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    @torch.inference_mode()
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
         for at, shape, name in views:
@@ -213,8 +218,9 @@ class TorchBackend:
 
     def settle(self) -> None:
         if self.device.startswith("cuda"):
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()
 
+    @torch.inference_mode()
     def borrow(self, x: Any) -> Tensor:
         return torch.from_dlpack(x).to(self.device)
 
@@ -222,6 +228,8 @@ class TorchBackend:
         return self.numpy(x)
 
     def seen(self, x: Any) -> np.ndarray:
+        if not isinstance(x, Tensor):
+            return np.asarray(x)
         if x.dtype == torch.bfloat16:  # which NumPy has by its name only
             return x.view(torch.int16).cpu().numpy().view("bfloat16")
         return x.cpu().numpy()
@@ -235,6 +243,7 @@ class TorchBackend:
         self.copying.synchronize()
         return made
 
+    @torch.inference_mode()
     def back(self, x: Tensor) -> Tensor:
         if self.device == "cpu":
             return x.clone()

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from recurra.errors import ShapeError, here
 from recurra.ir.types import Domain
+from recurra.lang.creation import zeros
 from recurra.lang.dims import wrap
 from recurra.lang.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.lang.tensor import RecurrentTensor
@@ -49,6 +51,13 @@ class Categorical:
     """Over {0..A-1}, by logits [A]"""
 
     def __init__(self, logits: RecurrentTensor):
+        if len(logits.shape) != 1:
+            raise ShapeError(
+                "a categorical distribution has logits of one axis",
+                facts=f"these are {logits!r}; one of its elements is drawn at every point",
+                hint="let rows be a dim, not an axis: logits over (b, t); of one row: logits[0]",
+                loc=here(),
+            )
         self.logits = logits
 
     @property
@@ -68,13 +77,22 @@ class Categorical:
         return self.logits.log_softmax().take(a)
 
     def entropy(self) -> RecurrentTensor:
-        return -(self.probs * self.logits.log_softmax()).sum()
+        """-Σ p ln p; a class of probability 0, whose ln is infinite, adds nothing"""
+        p = self.probs
+        return -(p * where(p > 0.0, self.logits.log_softmax(), 0.0)).sum()
 
 
 class MultiCategorical:
     """Several choices at once, independent: the k-th among `sizes[k]`; logits [Σ sizes]"""
 
     def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]):
+        if logits.shape != (sum(sizes),):
+            raise ShapeError(
+                f"the logits of {len(sizes)} choices lie one after the other in one axis",
+                facts=f"these are {logits!r}, and the sizes {', '.join(map(str, sizes))}",
+                hint=f"give logits of shape ({sum(sizes)},)",
+                loc=here(),
+            )
         ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
         self.parts = [
             Categorical(logits.cut(end - n, end)) for n, end in zip(sizes, ends, strict=True)
@@ -86,6 +104,13 @@ class MultiCategorical:
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
+        if a.shape != (len(self.parts),):
+            raise ShapeError(
+                f"what was chosen of {len(self.parts)} choices is {len(self.parts)} numbers",
+                facts=f"this is {a!r}",
+                hint=f"give integers of shape ({len(self.parts)},), as sample() does",
+                loc=here(),
+            )
         return reduce(add, (p.log_prob(a.index(k)) for k, p in enumerate(self.parts)))
 
     def entropy(self) -> RecurrentTensor:
@@ -96,14 +121,17 @@ class Gaussian:
     """Independent normals, by mean [A] and the logarithm of the standard deviation [A]"""
 
     def __init__(self, mean: RecurrentTensor, log_std: RecurrentTensor):
+        if mean.shape != log_std.shape:  # each has a number for every draw
+            sizes, dtype = [wrap(n) for n in log_std.shape], log_std.dtype
+            log_std = log_std + zeros([wrap(n) for n in mean.shape], dtype)
+            mean = mean + zeros(sizes, mean.dtype)
         self.mean, self.log_std = mean, log_std
 
     def rsample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """f32[A]; gradients pass to mean and deviation. `domain`: where the draws differ."""
-        sizes = tuple(n for n in self.mean.shape if isinstance(n, int))
         spread = self.log_std.exp()
         over = _drawn_over(domain, self.mean + spread)
-        draws = normal(over, sizes, self.mean.dtype)
+        draws = normal(over, self.mean.shape, self.mean.dtype)  # pyright: ignore[reportArgumentType]
         return _noted(self.mean + spread * draws, "gaussian", self.mean, self.log_std)
 
     def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:

@@ -15,7 +15,7 @@ from recurra.lang.dims import Index, condition, wrap
 from recurra.lang.effects import Checkpoint
 from recurra.lang.functions import dims_of, named
 from recurra.lang.nn import initialise
-from recurra.lang.nn.distributions import Categorical, Gaussian
+from recurra.lang.nn.distributions import Categorical
 from recurra.lang.nn.initialise import Initialiser
 from recurra.lang.nn.spaces import Spaces
 from recurra.lang.operators import expecting
@@ -384,17 +384,6 @@ class Policy(Module):
 
     def forward(self, x: RecurrentTensor) -> Categorical:
         return Categorical(self.body(x))
-
-
-class GaussianPolicy(Module):
-    """A network whose output is the mean of normals; their deviation is a parameter, first 1"""
-
-    def __init__(self, body: Module, actions: int, domain: Sequence[Any]):
-        self.body = body
-        self.log_std = Parameter(initialise.zeros()((actions,)), domain, "log_std")
-
-    def forward(self, x: RecurrentTensor) -> Gaussian:
-        return Gaussian(self.body(x), self.log_std)
 
 
 class SpacePolicy(Module):
