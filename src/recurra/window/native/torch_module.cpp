@@ -148,7 +148,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("table", [] {
     nb::dict d;
     for (const auto& [name, kind] : rule->table()) {
-      d[name.c_str()] = nb::make_tuple(static_cast<int>(kind.first), kind.second);
+      d[name.c_str()] = nb::make_tuple(kind.first, kind.second);
     }
     return d;
   });
