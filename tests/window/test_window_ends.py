@@ -63,6 +63,33 @@ def program():
 LARGE = torch.randn(1800, 1800)
 compare(program, threads=2)
 """,
+    "children of a fork, while other threads call operators, begin blocks of their own": """
+import os, signal, threading
+torch.set_num_threads(1)
+stop = False
+def work():
+    x = torch.ones(4)
+    while not stop:
+        x.add(1)
+        x.data_ptr()
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+try:
+    with block(threads=2):
+        for _ in range(100):
+            y = W @ W
+            child = os.fork()
+            if not child:
+                signal.alarm(10)
+                with block(threads=2):
+                    y = y @ W
+                os._exit(0 if y.isfinite().all() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+finally:
+    stop = True
+    for thread in threads: thread.join()
+print("equal")
+""",
     "random programs": """
 torch.set_num_threads(1)
 start = inputs()

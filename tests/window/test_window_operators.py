@@ -109,7 +109,7 @@ def equal_anew(run: Callable[[], Any]) -> bool:
         expected = bits(run())
     except (RuntimeError, IndexError, ValueError):
         return True
-    with concurrent(2, policy="always"):
+    with concurrent(2, check=True):
         found = run()
     return same(bits(found), expected)
 

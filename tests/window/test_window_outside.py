@@ -346,6 +346,38 @@ def test_what_was_read_is_not_kept(policy: Any) -> None:
         assert sum(a() is not None for a in alive) == 0
 
 
+REQUESTS = """
+import sys, torch
+from pathlib import Path
+from recurra import window
+torch.set_num_threads(1)
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+x = torch.randn(1024, 1024)
+with torch.no_grad(), window.concurrent(policy=sys.argv[1], folder=Path(sys.argv[2])):
+    before = resident()
+    for _ in range(80):
+        torch.stack([(x * k).relu() for k in range(1, 5)]).sum(0).numpy().max()
+    print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there it is not told")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_numpy_saw_does_not_lie_between_free_memory(policy: str) -> None:
+    """A few bytes that were kept of each result had every large one take new memory: 1 GB."""
+    done = subprocess.run(
+        [sys.executable, "-c", REQUESTS, policy, str(FOLDER)],
+        env=env(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert float(done.stdout) < 500
+
+
 PEAK = """
 import sys, torch
 from pathlib import Path

@@ -39,6 +39,9 @@ struct Kind {
   bool only_reads = false;  // nothing but its arguments has to be there
 };
 
+// What the ways are called.
+inline constexpr const char* kWays[] = {"unknown", "passes", "shapes", "caller", "defers"};
+
 // Where schemas are silent. A test runs PyTorch's operators, compares the bytes and the storages of
 // all arguments before and after, and fails if these lists are not what it finds.
 
@@ -178,10 +181,10 @@ class Rule {
   }
 
   // By name: which way, and why.
-  std::map<std::string, std::pair<Kind::Way, std::string>> table() const {
-    std::map<std::string, std::pair<Kind::Way, std::string>> found;
+  std::map<std::string, std::pair<std::string, std::string>> table() const {
+    std::map<std::string, std::pair<std::string, std::string>> found;
     for (const auto& [schema, kind] : kinds_) {
-      found[c10::toString(kind.op->operator_name())] = {kind.way, kind.why};
+      found[c10::toString(kind.op->operator_name())] = {kWays[kind.way], kind.why};
     }
     return found;
   }

@@ -118,6 +118,8 @@ NB_MODULE(_recurra_torch, m) {
   });
   m.def("forked", [] {
     new std::shared_ptr<Engine>(std::move(engine));  // its threads are the parent's
+    new (&changing_engine) std::mutex;               // and so are those that held these
+    new (&exported) Exported;
     inside = 0;
     program = nullptr;
     included.reset();
@@ -146,7 +148,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("table", [] {
     nb::dict d;
     for (const auto& [name, kind] : rule->table()) {
-      d[name.c_str()] = nb::make_tuple(static_cast<int>(kind.first), kind.second);
+      d[name.c_str()] = nb::make_tuple(kind.first, kind.second);
     }
     return d;
   });

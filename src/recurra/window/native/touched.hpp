@@ -14,14 +14,15 @@
 namespace recurra {
 
 // Storages whose memory was given away, so that somebody outside may use it. Their memory is not
-// kept: an address is not another's as long as it is in here, and those that died are forgotten.
+// kept: an address is not another's as long as it is in here, and those that died are forgotten soon:
+// what is left of a storage lies between large pieces of free memory.
 class Exported {
  public:
   void insert(const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
     if (weak_.size() >= sweep_at_) {
       std::erase_if(weak_, [](const auto& one) { return one.second.expired(); });
-      sweep_at_ = std::max<std::size_t>(64, 2 * weak_.size());
+      sweep_at_ = std::max(kSoon, 2 * weak_.size());
     }
     weak_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl());
     any_ = true;
@@ -42,7 +43,8 @@ class Exported {
  private:
   mutable std::mutex mutex_;
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> weak_;
-  std::size_t sweep_at_ = 64;
+  static constexpr std::size_t kSoon = 8;
+  std::size_t sweep_at_ = kSoon;
   std::atomic<bool> any_{false};
 };
 

@@ -35,12 +35,11 @@ from recurra.window.task import WindowError
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
-# What looks at a tensor's memory without the dispatcher, ..
-LOOKS = ("tolist", "apply_", "map_", "map2_", "__reduce_ex__")
+# What looks at a tensor's memory without the dispatcher (storages that NumPy sees say so: they
+# cannot be resized any more), ..
+LOOKS = ("tolist", "apply_", "map_", "map2_", "__reduce_ex__", "numpy", "__array__")
 # .. and what gives it away.
 GIVES = (
-    "numpy",
-    "__array__",
     "data_ptr",
     "untyped_storage",
     "_typed_storage",

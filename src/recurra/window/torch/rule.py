@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 
-WAYS = {  # as in native/rule.hpp
+Way = Literal["unknown", "passes", "shapes", "caller", "defers"]  # kWays in native/rule.hpp
+WAYS: dict[Way, str] = {
     "unknown": "waits for everything in flight, and runs in the caller",
     "passes": "is not seen: a view, or the operators that it consists of, which are seen",
     "shapes": "runs at once: it looks at the shapes of its arguments only",
@@ -28,7 +30,7 @@ WAYS = {  # as in native/rule.hpp
 class Entry:
     """What becomes of an operator, one of `WAYS`, and why."""
 
-    way: str
+    way: Way
     why: str
 
 
@@ -48,6 +50,5 @@ class Table:
 
 def table(folder: Path | None = None) -> Table:
     """The rule for every operator. Raises BuildError where the native part cannot be built."""
-    ways = tuple(WAYS)
     found = load(folder, TORCH).table()
-    return Table({name: Entry(ways[way], why) for name, (way, why) in sorted(found.items())})
+    return Table({name: Entry(way, why) for name, (way, why) in sorted(found.items())})
