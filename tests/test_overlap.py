@@ -20,9 +20,9 @@ from test_groups import BOUNDS, actor_critic
 
 
 class Returns(NumpyBackend):
-    """Its launches have ended when they return, as those of NumPy always have; and it says so."""
+    """Its launches have ended when they return; here they have a thread."""
 
-    ends_at_return = True
+    threaded = True
 
 
 class Threads:
@@ -119,7 +119,7 @@ ctx = rc.Context(dims="t")
 with ctx as (t, T):
     rc.output(y=rc.value(t, "f32") * 2.0)
 program = ctx.compile({{T: 3}})
-print(program.run()["y"].tolist(), program.backend.ends_at_return)
+print(program.run()["y"].tolist(), program.backend.threaded)
 """
 
 

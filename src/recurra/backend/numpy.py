@@ -95,6 +95,7 @@ class NumpyArrays:
     name = "numpy"
     target = PLAIN
     compiles_whole = False
+    threaded = False  # NumPy holds the interpreter for most of a launch
 
     def __init__(self) -> None:
         self.machine = NumpyMachine()

@@ -31,6 +31,11 @@ class Backend(Protocol):
         """May a program be one function, with all that is around its kernels? `single_run.py`."""
         ...
 
+    @property
+    def threaded(self) -> bool:
+        """Do launches beside host calls run in a thread of ours? `overlap.py`."""
+        ...
+
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...

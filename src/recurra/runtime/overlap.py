@@ -98,8 +98,8 @@ class Overlap:
 def overlapping(execution: Execution) -> Generator[Execution]:
     """The execution, with launches beside host calls if there are any, for one run."""
     program, inner = execution.program, execution.backend
-    ends_at_return = getattr(inner, "ends_at_return", False) and execution.shards is None
-    results = beside(program) if ends_at_return and program.swap is None else {}
+    may_be = inner.threaded and execution.shards is None and program.swap is None
+    results = beside(program) if may_be else {}
     if not results:
         yield execution
         return

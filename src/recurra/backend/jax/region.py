@@ -174,8 +174,8 @@ class JaxBackend:
     compiles_whole = True
 
     @property
-    def ends_at_return(self) -> bool:
-        """Has a launch ended when it returns, so that it needs a thread to run beside a call?"""
+    def threaded(self) -> bool:
+        """Where a launch ends when it returns, which by itself runs beside nothing."""
         return ends_at_return() and devices()[0].platform == "cpu"
 
     def __init__(self, pinned: bool | None = None) -> None:

@@ -56,6 +56,7 @@ class TorchBackend:
     """
 
     name = "torch"
+    threaded = False
 
     def __init__(
         self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
