@@ -207,6 +207,18 @@ def test_statistics_over_rows() -> None:
         np.testing.assert_allclose(two[name], value, rtol=1e-5, err_msg=name)
 
 
+def test_a_recurrence_that_begins_with_the_number_of_its_row() -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.like(rc.f64, (b, t))
+        x[b, 0] = rc.value(b, "f64")
+        x[b, t + 1] = x * 0.5 + 1.0
+        rc.output(x=x, most=x[0:B, t].max())
+    one, two = (ctx.run({B: 4, T: 3}, backend="numpy", workers=n) for n in (1, 2))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, err_msg=name)
+
+
 def test_no_dim_can_be_split() -> None:
     ctx = rc.Context(dims="b t")
     with ctx as ((b, B), (t, T)):

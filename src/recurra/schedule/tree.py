@@ -23,6 +23,7 @@ from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Range
+from recurra.ops.collective import SHARD
 from recurra.ops.source import Input
 
 TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
@@ -125,9 +126,9 @@ def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def is_constant(s: Statement) -> bool:
-    """Is it the same everywhere, of nothing? Then it is made where it is used."""
+    """Is it the same everywhere, of nothing, in every worker? Then it is made where it is used."""
     source = not s.args and not s.domain.ranges and s.op.pure and not isinstance(s.op, Input)
-    return source and not s.op.drawn
+    return source and not s.op.drawn and SHARD not in s.op.mentions()
 
 
 def _lines(
