@@ -46,6 +46,18 @@ def test_the_whole_message(backend: str):
     )
 
 
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
+def test_floats_of_every_size_are_looked_at(kind: str, backend: str) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.like(getattr(rc, kind)[2], domain=(t,))
+        x[0] = 1.0
+        x[t + 1] = (x - 0.5).log()
+        rc.output(y=x[0:T])
+    assert told(ctx, {T: 4}, backend).startswith("log makes nan at t=1, element [0]")
+
+
 def test_what_a_choice_hides_is_not_named():
     """log(0) and log(-1) are made at every iteration, and chosen in the last."""
     ctx = rc.Context(num_dims=2)

@@ -17,7 +17,7 @@ from recurra import interp
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.resource import HostFunction
-from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.types import NUMPY_NAME, Type, is_floating
 from recurra.ops.control import Call
 from recurra.ops.samples import Samples
 from recurra.ops.source import Input
@@ -132,7 +132,7 @@ def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., t
         group, xs = given[: len(op.group)], given[len(op.group) :]
         total: Any = 0.0
         for x, of_rows in zip(map(np.asarray, xs), rows, strict=True):
-            if x.dtype.kind == "f":
+            if is_floating(x.dtype):
                 total = total + np.tanh(x).sum(axis=tuple(range(of_rows, x.ndim)))
         first = int(group[0]) if group else 0
         return tuple(_wave(k, total, t, sizes, first) for k, t in enumerate(types))

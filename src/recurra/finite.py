@@ -21,7 +21,7 @@ from recurra.backend.numpy import NumpyBackend
 from recurra.errors import NotFiniteError
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
-from recurra.ir.types import Tuple
+from recurra.ir.types import Tuple, is_floating
 from recurra.memory.plan import Plan
 from recurra.memory.store import is_store_key
 from recurra.ops.control import Call, Merge
@@ -99,7 +99,7 @@ class Watched(Walk):
             self.operands.append(state.vals[node.array])
         super().execute(statement, state)
         y = state.vals[node.array]
-        if isinstance(node.type, Tuple) or np.asarray(y).dtype.kind != "f" or np.isfinite(y).all():
+        if isinstance(node.type, Tuple) or not _not_finite(np.asarray(y)).any():
             return
         xs, env = tuple(self.operands), self.point(statement, state)
         made = self.made(node, env, np.asarray(y), xs)
@@ -135,11 +135,11 @@ def _without(bad: Callable[[Array], Array], x: Any) -> Any:
 
 
 def _nan(x: Array) -> Array:
-    return np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    return np.isnan(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
 
 
 def _not_finite(x: Array) -> Array:
-    return ~np.isfinite(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    return ~np.isfinite(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from recurra.footprint.meter import Buffer, Label, Meter
+from recurra.ir.types import is_floating
 from recurra.memory.amount import Extent, number
 
 Shape = tuple[int, ...]
@@ -103,7 +104,7 @@ def _same(*dtypes: Any) -> Any:
 
 def _divided(*dtypes: Any) -> Any:
     met = np.result_type(*dtypes)
-    return met if met.kind == "f" or met.name == "bfloat16" else np.dtype("float64")
+    return met if is_floating(met) else np.dtype("float64")
 
 
 def _truth(*dtypes: Any) -> Any:

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, NoReturn
 
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
+import numpy as np
 
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
@@ -45,6 +46,11 @@ _INTEGER = {"u8": (0, 8), "i8": (-7, 7), "u32": (0, 32), "i32": (-31, 31), "i64"
 
 def is_float(dtype: str) -> bool:
     return dtype in ("f64", "f32", "bf16", "f16")
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    """Is it a float of NumPy, or bfloat16, which NumPy does not count among them?"""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def join(a: str, b: str) -> str:
