@@ -191,6 +191,13 @@ TORCH_COMPILE_SECONDS = 12.0
 MAX_WRITTEN_ELEMENTS = 1 << 20
 """Elements of a constant that is made ahead, 4 MiB of f32; a larger one is made where it is
 used."""
+MAX_BLOCK_STEPS = 64
+"""Steps of which draws are made at once, on NumPy and Torch."""
+MAX_BLOCK_DRAWS = 256
+"""Draws that are made at once: with all that is in between 8 KiB, which no forecast of memory
+counts."""
+MIN_BLOCK_STEPS = 8
+"""Steps of which draws are made at once at least: what is left over at the end is made in vain."""
 MAX_HOISTED_DRAWS = 1 << 22
 """Draws of one statement in one loop that are made before it: 16 MiB."""
 MIN_GRAPH_LAUNCHES = 16

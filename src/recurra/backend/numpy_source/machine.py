@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backend.count import ANY, Count, extreme, range_of
+from recurra.backend.draws import draws_of
 from recurra.backend.numpy_source.code import Line
 from recurra.backend.numpy_source.stand_in import StandIn, blank, plain, without_memory
 from recurra.backend.numpy_source.writer import Writer
@@ -22,6 +23,7 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
+from recurra.ops.source import Uniform
 from recurra.program.machine import Starts, Until
 
 
@@ -149,6 +151,8 @@ class WritingMachine:
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(node.op, Foreign):
             made = self.foreign(node.op, args)
+        elif isinstance(node.op, Uniform) and (drawn := self.draws(node.op, env)) is not None:
+            made = drawn
         else:
             made = self.run(node.op, env, args)
         if not any(made is x for x in args):
@@ -165,6 +169,15 @@ class WritingMachine:
         key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
         like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
         return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
+
+    def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
+        """Draws of a step, by a function that makes those of many steps at once."""
+        found = draws_of(op, env, np)
+        if found is None:
+            return None
+        w, (draws, times, shape, dtype) = self.writer, found
+        given = ", ".join(map(w.show, [env["seed"], *times]))
+        return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", blank(shape, dtype))
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
         """A function of another library, which wants arrays with numbers: it is called."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from recurra.backend.count import Count, bounded, extreme, range_of
+from recurra.backend.draws import draws_of
 from recurra.backend.numpy import NumpyMachine
 from recurra.backend.source_text import inside, joined
 from recurra.backend.torch.code import For
@@ -104,15 +105,25 @@ class RecordingMachine:
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws of every step of the innermost loop, made before it; this step's are a row."""
-        loop = self.clocks[-1] if self.clocks else ""
+        if not self.clocks:
+            return self.draws_of_a_launch(op, env)
+        loop = self.clocks[-1]
         dims = [d for d in op.mentions() if isinstance(c := env.get(d), Count) and c.clock == loop]
-        if not loop or len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
+        if len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
             return None
         steps = at.range[1] + 1
         if steps * prod(op.infer().sizes(env)) > MAX_HOISTED_DRAWS:
             return None
         every = op.batch_symbol(dims[0], steps, False).run(self.xp, env)
         return self.recorder.row(every, at)
+
+    def draws_of_a_launch(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
+        """Draws at times of the host, by a function that makes those of many launches at once."""
+        found = draws_of(op, env, Names(self.recorder.device))
+        if found is None:
+            return None
+        draws, times, shape, dtype = found
+        return self.recorder.drawn(draws, env["seed"], times, shape, dtype_of(dtype))
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
         """One of the results; a call gives them all."""

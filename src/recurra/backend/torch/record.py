@@ -68,7 +68,7 @@ class Recorder(TorchFunctionMode):
     device: str
     items: list[Item] = field(default_factory=list[Item])
     constants: dict[str, str] = field(default_factory=dict[str, str])  # text -> name
-    given: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # constants with numbers
+    given: dict[str, Any] = field(default_factory=dict[str, Any])  # constants, and functions
     aliases: set[str] = field(default_factory=set[str])  # values that are views of a store
 
     def __post_init__(self) -> None:
@@ -271,6 +271,16 @@ class Recorder(TorchFunctionMode):
             self.calls[known] = self.fresh("y")
             self.items.append(Bind(self.calls[known], text))
         self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{k}]"))
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def drawn(
+        self, draws: Any, seed: Tensor, times: Sequence[Count], shape: Any, dtype: torch.dtype
+    ) -> Tensor:
+        """What a function of the seed and of times gives, before the open kernel."""
+        function = self.fresh("draws")
+        self.given[function] = draws
+        given = ", ".join([self.name_of(seed), *map(str, times)])
+        self.items.append(Bind(name := self.fresh("u"), f"{function}({given})"))
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     def attend(
