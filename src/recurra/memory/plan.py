@@ -311,7 +311,9 @@ class _Planner:
 
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
-        return loop.times(statement, self.graph[statement].domain[loop.dim], self.sizes).start
+        d = self.graph[statement].domain[loop.dim]  # whose other end may vary
+        at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
+        return at + loop.shift[statement]
 
     def overrun(self, r: Dependence) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""
