@@ -84,7 +84,12 @@ class _Simulation:
             self.latest.pop(name, None)
         times: list[int] = []
         for s in self.below(loop.body):
-            times += loop.times(s, self.node(s).domain[loop.dim], self.env(s, clocks))
+            r = self.node(s).domain[loop.dim]
+            env = dict(self.plan.sizes)
+            for outer, u in clocks:
+                env[outer.dim] = (u - outer.shift[s]) * outer.step
+            for p in range(evaluate(r.lo, env), evaluate(r.hi, env)):
+                times.append(p * loop.step + loop.shift[s])
         for u in range(min(times, default=0), max(times, default=-1) + 1):
             self.begin(loop.id)
             self.items(loop.body, [*clocks, (loop, u)])
@@ -93,12 +98,10 @@ class _Simulation:
         for s in self.plan.starts.get(where, ()):
             self.sums[s] = []
 
-    def env(self, statement: str, clocks: list[tuple[Loop, int]]) -> dict[str, int]:
-        """The bounds, and the point of a statement at these times."""
-        return {**self.plan.sizes, **{x.dim: x.point(statement, u) for x, u in clocks}}
-
     def execute(self, statement: str, clocks: list[tuple[Loop, int]]) -> None:
-        env = self.env(statement, clocks)
+        env: dict[str, int] = dict(self.plan.sizes)
+        for loop, u in clocks:
+            env[loop.dim] = (u - loop.shift[statement]) * loop.step
         s = self.node(statement)
         domain = s.domain
         if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in domain):

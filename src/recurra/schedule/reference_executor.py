@@ -67,13 +67,16 @@ class ReferenceExecutor(Oracle):
         found: list[int] = []
         for name in _names(loop.body):
             env = self.point_of(name, clocks)
-            times = loop.times(name, self.statements[name].domain[loop.dim], env)
-            found += [times[k] for k in (0, -1) if times]
+            r = self.statements[name].domain[loop.dim]
+            lo, hi = evaluate(r.lo, env), evaluate(r.hi, env)
+            points = range(lo, hi) if loop.step > 0 else range(1 - hi, 1 - lo)
+            found += [points[k] + loop.shift[name] for k in (0, -1) if points]
         return range(min(found, default=0), max(found, default=-1) + 1)
 
     def point_of(self, name: str, clocks: Clocks) -> dict[str, Any]:
         """Bounds, and the point at which a statement runs at these times."""
-        return {**self.env, **{loop.dim: loop.point(name, time) for loop, time in clocks}}
+        point = {loop.dim: (time - loop.shift[name]) * loop.step for loop, time in clocks}
+        return {**self.env, **point}
 
     def run_statement(self, s: Statement, clocks: Clocks) -> None:
         """Run a statement at its point, if it has one at these times."""
