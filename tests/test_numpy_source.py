@@ -73,7 +73,7 @@ def test_the_source_is_short_and_plain() -> None:
 
 def test_what_no_step_changes_is_before_the_loop() -> None:
     with (ctx := rc.Context(num_dims=1)) as (t, T):
-        rc.output(x=rc.uniform((t,), (200,)) + rc.value(t))
+        rc.output(x=rc.uniform((t,), (2,)) + rc.value(t))
     text = sources(ctx.compile({T: 500}, backend="numpy", axes=False))
     before, _, inside = text.partition("for t in range")
     assert "seed" in before

@@ -1,4 +1,4 @@
-"""Draws of one step, made for many steps at once: a step takes its row.
+"""Draws of one step that the host counts, made for many steps at once: a step takes its row.
 
     u = uniform(id=3, counter=(t,))      →      u = draws(seed, t)
 

@@ -74,8 +74,9 @@ class Names:
         return self._lesser("max", np.maximum, a, b)
 
     def _lesser(self, which: str, of_arrays: Any, a: Any, b: Any) -> Any:
-        counted = all(isinstance(x, (int, Count)) for x in (a, b))
-        return extreme(which, a, b) if counted else of_arrays(a, b)
+        if all(isinstance(x, (int, Count)) for x in (a, b)):
+            return extreme(which, a, b)
+        return of_arrays(*(x.tensor(x) if isinstance(x, Count) else x for x in (a, b)))
 
     def clip(self, x: Any, low: Any, high: Any) -> Any:
         if isinstance(x, Count):
@@ -171,11 +172,12 @@ class WritingMachine:
         return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
-        """Draws of a step, by a function that makes those of many steps at once."""
-        found = draws_of(op, env, np)
+        """Draws at times of the host, by a function that makes those of many launches at once."""
+        w = self.writer
+        found = None if w.depth else draws_of(op, env, np)
         if found is None:
             return None
-        w, (draws, times, shape, dtype) = self.writer, found
+        draws, times, shape, dtype = found
         given = ", ".join(map(w.show, [env["seed"], *times]))
         return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", blank(shape, dtype))
 

@@ -134,6 +134,11 @@ class Writer:
             last.name = x.name = self.named(wanted)
             last.is_value = True
 
+    @property
+    def depth(self) -> int:
+        """The loops and conditions around the next line."""
+        return len(self.known) - 1
+
     @contextmanager
     def block(self, head: str) -> Generator[None]:
         made = Block(head)
