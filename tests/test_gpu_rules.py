@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any
 
 import jax
@@ -105,6 +106,7 @@ def test_threads_take_turns_with_a_recorded_loop(monkeypatch: pytest.MonkeyPatch
     def alone(self: Graph, *args: Any) -> Any:
         assert self not in within
         within.append(self)
+        sleep(0.001)  # another thread has time to come in
         try:
             return called(self, *args)
         finally:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from recurra.window.torch.concurrent import concurrent
+
 N = 4  # every tensor of the pool is [N, N] of floats
 STEPS = 24
 Step = Callable[[random.Random, list[Tensor]], Any]
@@ -267,6 +269,15 @@ def run(seed: int, start: list[Tensor]) -> list[Tensor]:
 def bits(tensors: list[Tensor]) -> list[bytes]:
     """To compare NaNs as well."""
     return [str(x.dtype).encode() + x.contiguous().numpy().tobytes() for x in tensors]
+
+
+def expect_bits_of_eager(program: Callable[[], list[Tensor]]) -> None:
+    """In its second run in a window, in which operators are known, a program gives the same."""
+    expected = program()
+    with concurrent(2, policy="always"):
+        program()
+        found = program()
+    assert bits(found) == bits(expected)
 
 
 def inputs() -> list[Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from random_torch import bits
+from random_torch import bits, expect_bits_of_eager
 
 from recurra.window.torch.concurrent import concurrent
 
@@ -63,11 +63,7 @@ def test_numbers_of_other_types_give_other_types() -> None:
             found.append(torch.arange(0, 6 * number, 1, out=torch.empty(0)))
         return found
 
-    expected = program()
-    with concurrent(2, policy="always"):
-        program()
-        found = program()
-    assert bits(found) == bits(expected)
+    expect_bits_of_eager(program)
 
 
 def test_masks_and_indices_are_told_apart() -> None:
@@ -82,11 +78,7 @@ def test_masks_and_indices_are_told_apart() -> None:
             found.append(w * 1)
         return found
 
-    expected = program()
-    with concurrent(2, policy="always"):
-        program()
-        found = program()
-    assert bits(found) == bits(expected)
+    expect_bits_of_eager(program)
 
 
 def test_it_is_explained() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from built import FOLDER
-from random_torch import bits
+from random_torch import bits, expect_bits_of_eager
 from torch.profiler import ProfilerActivity, profile
 
 from recurra.window.torch.concurrent import concurrent
@@ -200,11 +200,7 @@ def test_tasks_of_torchscript() -> None:
     def program() -> list[torch.Tensor]:
         return [both(in_flight() + k) for k in range(6)]
 
-    expected = program()
-    with concurrent(2, policy="always"):
-        program()
-        found = program()
-    assert bits(found) == bits(expected)
+    expect_bits_of_eager(program)
 
 
 def test_readers_of_other_threads_while_blocks_begin_and_end() -> None:
@@ -290,11 +286,7 @@ def test_gradients_of_functions() -> None:
         value, pull = torch.func.vjp(torch.sin, y)
         return [y * 2, value + 1, pull(x)[0] * 2]
 
-    expected = program()
-    with concurrent(2, policy="always"):
-        program()
-        found = program()
-    assert bits(found) == bits(expected)
+    expect_bits_of_eager(program)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -347,22 +339,22 @@ def test_what_was_read_is_not_kept(policy: Any) -> None:
 
 
 REQUESTS = """
-import sys, torch
+import resource, sys, torch
 from pathlib import Path
 from recurra import window
 torch.set_num_threads(1)
-def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+def most():
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 x = torch.randn(1024, 1024)
 with torch.no_grad(), window.concurrent(policy=sys.argv[1], folder=Path(sys.argv[2])):
-    before = resident()
+    before = most()
     for _ in range(80):
         torch.stack([(x * k).relu() for k in range(1, 5)]).sum(0).numpy().max()
-    print(resident() - before)
+    print(most() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there it is not told")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_numpy_saw_does_not_lie_between_free_memory(policy: str) -> None:
     """A few bytes that were kept of each result had every large one take new memory: 1 GB."""

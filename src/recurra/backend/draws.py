@@ -16,23 +16,20 @@ from typing import Any
 from recurra.backend.count import Count
 from recurra.cost.thresholds import MAX_BLOCK_DRAWS, MAX_BLOCK_STEPS, MIN_BLOCK_STEPS
 from recurra.ir.expr import Sym, lin
-from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Uniform
-
-FIRST = "first step of the block"  # a symbol; no dim has this name
 
 
 @dataclass(eq=False)
 class Draws:
-    """f(seed, *times) of a draw; the last time is the one that moves fastest.
+    """f(seed, *times) of a draw, at the times of `dims`; the last is the one that moves fastest.
 
     Several threads may call it: what is held is one value, and taken once.
     """
 
-    op: Uniform  # of a block: an axis of `steps` leads
+    op: Uniform
     dims: tuple[str, ...]
-    known: Mapping[str, int]
-    steps: int
+    known: Mapping[str, int]  # the other numbers that it mentions, and its sizes
+    steps: int  # of a block
     xp: Any
     held: tuple[Any, tuple[int, ...], Any] | None = None  # seed, block and draws
 
@@ -45,30 +42,23 @@ class Draws:
         return self.xp.asarray(held[2][row], copy=True)
 
     def block(self, seed: Any, at: tuple[int, ...]) -> Any:
-        outer = dict(zip(self.dims, at[:-1], strict=False))
-        return self.op.run(
-            self.xp, {**self.known, **outer, FIRST: at[-1] * self.steps, "seed": seed}
-        )
+        """The draws of a block of steps [steps, *shape], the last of `at` its number."""
+        *outer, number = at
+        dim, first = self.dims[-1], number * self.steps
+        moved = self.op.at({dim: lin([(Sym(dim), 1), (first, 1)])})
+        env = {**self.known, **dict(zip(self.dims[:-1], outer, strict=True)), "seed": seed}
+        return moved.batch_symbol(dim, self.steps, False).run(self.xp, env)
 
 
-def draws_of(
-    op: Uniform, env: Mapping[str, Any], xp: Any
-) -> tuple[Draws, list[Count], tuple[int, ...], str] | None:
-    """The draws of an op at times that are counted, its times, its shape and its type.
+def draws_of(op: Uniform, env: Mapping[str, Any], xp: Any) -> Draws | None:
+    """The draws of an op whose times are counted, the one that moves fastest last in `env`.
 
     None where no time is counted, another number is known by data alone, or it is large.
     """
     asked = {d: x for d, x in env.items() if d in op.mentions() - {d for d, *_ in op.bind}}
     dims = tuple(d for d, x in asked.items() if isinstance(x, Count))
-    known = {d: x for d, x in asked.items() if isinstance(x, int)}
-    if not dims or len(dims) + len(known) < len(asked):
+    known = {d: x for d, x in env.items() if isinstance(x, int)}
+    if not dims or asked.keys() - known.keys() - {*dims}:
         return None
-    shape = op.infer().sizes(env)
-    steps = min(MAX_BLOCK_STEPS, MAX_BLOCK_DRAWS // max(1, prod(shape)))
-    if steps < MIN_BLOCK_STEPS:
-        return None
-    moved = op.at({dims[-1]: lin([(Sym(dims[-1]), 1), (Sym(FIRST), 1)])})
-    block = moved.batch_symbol(dims[-1], steps, False)
-    sizes = {k: x for k, x in env.items() if isinstance(x, int)}
-    made = Draws(block, dims, {**sizes, **known}, steps, xp)
-    return made, [asked[d] for d in dims], shape, NUMPY_NAME[op.dtype]
+    steps = min(MAX_BLOCK_STEPS, MAX_BLOCK_DRAWS // max(1, prod(op.infer().sizes(env))))
+    return Draws(op, dims, known, steps, xp) if steps >= MIN_BLOCK_STEPS else None

@@ -34,9 +34,8 @@ def line_of(node: Node, k: int = -1) -> Loc | None:
 def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
     """`at t=3, T=4 ` for the dims and bounds that matter."""
     wanted = set(names)
-    parts = [
-        f"{n}={v}" for n, v in (dict(point) | dict(bounds) | dict(point)).items() if n in wanted
-    ]
+    known = {**point, **bounds, **point}  # a bound may be a dim's name, whose point it is then
+    parts = [f"{n}={v}" for n, v in known.items() if n in wanted]
     return f"at {', '.join(parts)} " if parts else ""
 
 

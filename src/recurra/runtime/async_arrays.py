@@ -7,6 +7,7 @@ that is `there`. A backend of handles is any other one, whose arrays wait.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,13 +19,14 @@ from recurra.program.backend_protocol import Reading
 from recurra.window import Executor, Segment
 
 
-class ToCome:
+class ToCome(ABC):
     """An array that is there, or will be; whoever reads it waits."""
 
     __slots__ = ()
 
+    @abstractmethod
     def read(self) -> Any:
-        raise NotImplementedError
+        """The array, when it is there."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def with_whole_products(f: Callable[..., Any]) -> Callable[..., Any]:
+def at_full_precision(f: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is traced with products of f32 as such, unless JAX is set otherwise.
 
     On a GPU XLA's own choice keeps ten bits of their fractions (TF32), on a TPU seven.
@@ -175,7 +175,7 @@ class JaxBackend:
 
     @property
     def threaded(self) -> bool:
-        """Where a launch ends when it returns, which by itself runs beside nothing."""
+        """Where launches end when they return: by themselves they run beside nothing."""
         return ends_at_return() and devices()[0].platform == "cpu"
 
     def __init__(self, pinned: bool | None = None) -> None:
@@ -246,7 +246,7 @@ class JaxBackend:
 
     def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
-        return with_whole_products(function(plan, region, self.machine))
+        return at_full_precision(function(plan, region, self.machine))
 
     def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""

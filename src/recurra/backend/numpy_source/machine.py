@@ -116,9 +116,7 @@ class Names:
         return numpy_einsum(labels, *xs)
 
     def take(self, x: Any, at: Any, **options: Any) -> Any:
-        if isinstance(
-            at, (StandIn, Count)
-        ):  # by which NumPy does not find what a call is written by
+        if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
             return self.writer.called("np.take", np.take, (x, at), options)
         return np.take(x, at, **options)
 
@@ -174,12 +172,12 @@ class WritingMachine:
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
         """Draws at times of the host, by a function that makes those of many launches at once."""
         w = self.writer
-        found = None if w.depth else draws_of(op, env, np)
-        if found is None:
+        draws = None if w.depth else draws_of(op, env, np)
+        if draws is None:
             return None
-        draws, times, shape, dtype = found
-        given = ", ".join(map(w.show, [env["seed"], *times]))
-        return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", blank(shape, dtype))
+        given = ", ".join(w.show(env[x]) for x in ("seed", *draws.dims))
+        like = blank(op.infer().sizes(env), NUMPY_NAME[op.dtype])
+        return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
         """A function of another library, which wants arrays with numbers: it is called."""

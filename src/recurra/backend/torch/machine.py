@@ -119,11 +119,12 @@ class RecordingMachine:
 
     def draws_of_a_launch(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws at times of the host, by a function that makes those of many launches at once."""
-        found = draws_of(op, env, Names(self.recorder.device))
-        if found is None:
+        draws = draws_of(op, env, Names(self.recorder.device))
+        if draws is None:
             return None
-        draws, times, shape, dtype = found
-        return self.recorder.drawn(draws, env["seed"], times, shape, dtype_of(dtype))
+        times = [env[x] for x in draws.dims]
+        shape, dtype = op.infer().sizes(env), dtype_of(NUMPY_NAME[op.dtype])
+        return self.recorder.drawn(draws, env["seed"], times, shape, dtype)
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
         """One of the results; a call gives them all."""
