@@ -170,18 +170,20 @@ def kill(thread: threading.Thread) -> bool:
     return raises(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)) == 1
 
 
+# Python ignores a SystemExit of a thread, wherever in it; pytest warns of one in Python's own part.
+@pytest.mark.filterwarnings("ignore:Exception in thread recurra-window")
 def test_a_dead_worker_is_replaced() -> None:
     a = np.zeros(64)
-    before = set(threading.enumerate())
+    before = set(threading.enumerate())  # and those that were killed already
     with Executor(3, policy="always") as run:
-        for round_ in range(4):
+        for _ in range(4):
             for k in range(64):
                 run.launch(add, a[k : k + 1], 1.0, a[k : k + 1])
             run.drain()
-            workers = [t for t in threading.enumerate() if t not in before]
-            while not kill(workers[round_ % len(workers)]):  # on its way out since the last round
+            while not (workers := [t for t in threading.enumerate() if t not in before]):
                 time.sleep(1e-3)
-                workers = [t for t in threading.enumerate() if t not in before]
+            before.add(workers[0])
+            assert kill(workers[0])
         for k in range(64):
             run.launch(add, a[k : k + 1], 1.0, a[k : k + 1])
     assert (a == 5).all()

@@ -184,16 +184,18 @@ class Crew:
             self._ready.notify(count)
 
     def _work(self) -> None:
-        as_the_caller()
+        """Run kernels until the window closes or somebody ends this thread: the counts tell."""
         try:
-            with self.lock:
-                while self.state == "open":
-                    self._take_or_sleep()
-        except SystemExit:  # somebody ended this thread: told by the counts
+            try:
+                as_the_caller()
+                with self.lock:
+                    while self.state == "open":
+                        self._take_or_sleep()
+            finally:
+                with self.lock:
+                    self._left(threading.current_thread())
+        except SystemExit:
             return
-        finally:
-            with self.lock:
-                self._left(threading.current_thread())
 
     def _take_or_sleep(self) -> None:
         ticket = self.window.take()
