@@ -10,8 +10,8 @@ import numpy as np
 
 import recurra as rc
 from random_drawing import Case
+from recurra.analysis.safety import known_bounds
 from recurra.ir.types import Type
-from recurra.lang.safety import known_bounds
 from recurra.ops.window import Windows
 
 nn = rc.nn

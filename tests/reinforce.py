@@ -13,8 +13,8 @@ import recurra as rc
 from recurra.bench import cartpole
 from recurra.bench.reinforce import EPS, GAMMA, LR, RESET, SAMPLE, WIDTHS, initial
 from recurra.bench.threefry import uniform
+from recurra.frontend.nn.modules import Module, Parameter, Policy, Sequential, Tanh
 from recurra.ir.types import NUMPY_NAME, Type
-from recurra.lang.nn.modules import Module, Parameter, Policy, Sequential, Tanh
 from recurra.runtime.executable import Executable
 
 SEED = 7

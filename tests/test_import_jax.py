@@ -15,8 +15,8 @@ from flax import nnx
 from jax import lax
 
 import recurra as rc
-from recurra.backend.jax.jaxpr import CALLS, PRIMITIVES
 from recurra.errors import RecurraError
+from recurra.frontend.jax.jaxpr import CALLS, PRIMITIVES
 from test_optim import agree, by_optax, ours
 
 RNG = np.random.default_rng(0)

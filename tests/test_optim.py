@@ -13,9 +13,9 @@ import optax
 import pytest
 
 import recurra as rc
+from recurra.codegen.host_program import ChunkLoop
 from recurra.errors import RecurraError
-from recurra.lang.nn.modules import Parameter
-from recurra.program.host_program import ChunkLoop
+from recurra.frontend.nn.modules import Parameter
 
 STEPS = 6
 RNG = np.random.default_rng(3)

@@ -14,15 +14,15 @@ import pytest
 
 import recurra as rc
 from documents import ROOT, fill, table
-from recurra import interp
 from recurra.compiler.options import CompileOptions
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.memory.swap import Swap
+from recurra.frontend.context import Context, compiling
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
-from recurra.session import Context, compiling
+from recurra.storage.offload import Swap
 
 Written = tuple[Context, dict[str, Any]]
 
@@ -187,7 +187,7 @@ def test_every_option_has_a_program() -> None:
 
 def close(p: Executable) -> None:
     """The answer of a program is the oracle's."""
-    want = interp.run(p.source_graph, p.sizes, seed=3)
+    want = interpreter.run(p.source_graph, p.sizes, seed=3)
     for name, got in p.run(seed=3).items():
         np.testing.assert_allclose(got, want[p.logs[name]], rtol=1e-4, atol=1e-5, err_msg=name)
 

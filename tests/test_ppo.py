@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.interp import run
 from recurra.ops.permutation import Permutation
-from recurra.rewrite import tile
+from recurra.reference.interpreter import run
 from recurra.rl.recipes import Ppo
 from recurra.rl.traceable import StatefulEnv
 from recurra.runtime.executable import Executable
+from recurra.transforms.strip_mine import tile
 
 GAMMA, LAM, CLIP, ENTROPY, VALUE, MAX_NORM, LR = 0.97, 0.9, 0.05, 0.02, 0.4, 0.5, 0.3
 WIDTH, SEEN, ACTIONS = 5, 3, 3

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recurra.fragments import code_html, coloured, number, size, table_html
 from recurra.report import page, progress
 from recurra.report.curves import charts, smoothed, thinned, ticks
+from recurra.report.html import code_html, coloured, number, size, table_html
 from recurra.report.timeline import timeline
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

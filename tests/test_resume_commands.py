@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from recurra.checkpoint import checkpoint
 from recurra.cli import main
-from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
 
 TINY = ["--rows", "2", "--steps", "4", "--hidden", "4", "--checkpoint-every", "3"]

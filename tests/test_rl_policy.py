@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.checkpoint import checkpoint
 from recurra.cli import main
 from recurra.errors import RecurraError
-from recurra.report import checkpoint
 
 B, I, T = 3, 2, 12
 

@@ -18,7 +18,7 @@ from recurra.bench.ppo.ours import program
 from recurra.bench.ppo.work import Work
 from recurra.errors import RecurraError, ScheduleError
 from recurra.ir.text import parse
-from recurra.rewrite.shard import Refusal, Shard, refusal, shard
+from recurra.transforms.shard import Refusal, Shard, refusal, shard
 
 SIZES = {"B": 4, "I": 10, "T": 6}
 WAYS: dict[str, dict[str, Any]] = {

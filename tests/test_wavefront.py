@@ -8,7 +8,7 @@ import pytest
 import recurra as rc
 from fuzzing import each, seeded_at_length
 from random_tables import write
-from recurra import interp
+from recurra.reference import interpreter
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
@@ -17,7 +17,7 @@ def by_backend(seed: int, backend: str) -> bool:
     """Has the program of a seed a table, and is it right?"""
     ctx, bounds = write(seed)
     program = ctx.compile(bounds, backend=backend, diagonals=0.0)
-    want = interp.run(program.source_graph, program.sizes, seed=1)
+    want = interpreter.run(program.source_graph, program.sizes, seed=1)
     got = program.run(seed=1)
     for name, x in got.items():
         np.testing.assert_allclose(
@@ -94,7 +94,7 @@ def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -
     """
     program = longest((2, -1), bounds)
     assert ("wavefront" in program.compiled.stages.graphs) == recurs
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_array_equal(x, want[program.logs[name]])
 
@@ -118,6 +118,6 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
     program = ctx.compile(bounds, backend=backend, diagonals=0.0)
     fronts = [x for x in program.compiled.stages.decisions if "diagonals of S cells" in x]
     assert len(fronts) == 2
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-4)

@@ -16,7 +16,7 @@ from recurra.bench.harness import Case, Row, paired, without
 from recurra.bench.pairs import Clock, interleaved
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
-from recurra.processor import cores
+from recurra.support.cpu import cores
 
 ROUNDS, QUICK_ROUNDS = 5, 1
 BACKENDS = ("jax", "numpy", "torch")

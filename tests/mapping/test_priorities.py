@@ -12,9 +12,10 @@ import pytest
 
 from mapping.instances import random_problem
 from recurra import cli
-from recurra.mapping import engines, priorities
-from recurra.mapping.flat import flat
-from recurra.mapping.keys import (
+from recurra.mapping import engine_choice, priorities
+from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
+from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
     Summary,
@@ -23,16 +24,15 @@ from recurra.mapping.keys import (
     shared_weights,
     weighty,
 )
-from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
+from recurra.mapping.problem import Buffer, Instruction, Problem
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.learned import MATTERS, place_by_weights
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Instruction, Problem
 
 WIDTH = len(UNITS) * FEATURES
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 
 
 def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program, tasks
 
 from recurra.window import MEMORY, Segment, State, Task, Window, WindowError, barrier
-from recurra.window.happened import Event, conflicts, violations
+from recurra.window.history_checker import Event, conflicts, violations
 from recurra.window.task import END
 
 A, B, C = Segment(0, 8), Segment(8, 8), Segment(4, 8)

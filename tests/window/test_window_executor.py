@@ -27,8 +27,8 @@ from recurra.window import (
     ufunc,
 )
 from recurra.window.access import segment_of
-from recurra.window.happened import conflicts, violations
-from recurra.window.learning import SAMPLE, TINY, Judgement
+from recurra.window.gain_model import SAMPLE, TINY, Judgement
+from recurra.window.history_checker import conflicts, violations
 from recurra.window.list_schedule import gain
 from recurra.window.native.twin import there
 

@@ -24,8 +24,8 @@ from recurra.window import (
     kernel,
     ufunc,
 )
-from recurra.window.faults import without
-from recurra.window.happened import violations
+from recurra.window.failures import without
+from recurra.window.history_checker import violations
 from test_style import ROOT, env
 
 add = ufunc(np.add)

@@ -18,26 +18,26 @@ from hypothesis import strategies as st
 
 import recurra as rc
 from random_programs import Case, programs
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.codegen.access_ranges import Spans, cut, touched
+from recurra.codegen.host_program import HostCall, HostLoop, Launch
+from recurra.codegen.lowering import lower
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import times
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.program.execute import Execution
-from recurra.program.function import times
-from recurra.program.host_program import HostCall, HostLoop, Launch
-from recurra.program.lower import lower
-from recurra.program.region import Region
-from recurra.program.touched import Spans, cut, touched
 from recurra.report.timeline import beside
 from recurra.runtime.concurrent_launches import Windows, windowed
 from recurra.runtime.executable import Executable
+from recurra.runtime.executor import Execution
 from recurra.runtime.runner import Runner, RunRequest
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
-from recurra.window.happened import violations
-from recurra.window.learning import Judgement
-from recurra.window.straight import Stretch
+from recurra.window.gain_model import Judgement
+from recurra.window.history_checker import violations
+from recurra.window.stretches import Stretch
 from test_groups import actor_critic
 from test_rotate import KINDS, World
 from test_rotate import program as acting

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from recurra.window import Executor, WindowError, fill, kernel
-from recurra.window.turn import Turn
+from recurra.window.turn_lock import Turn
 
 
 def together(count: int, work: Callable[[], None]) -> None:

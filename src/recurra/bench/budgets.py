@@ -92,8 +92,8 @@ def synthetic(statements: int) -> str:
 def schedule_row() -> Row:
     """A schedule of 300 statements, its legality checked."""
     from recurra.ir.text import parse
-    from recurra.schedule.legal import violations
-    from recurra.schedule.levels import schedule
+    from recurra.schedule.allen_kennedy import schedule
+    from recurra.schedule.legality import violations
 
     graph, sizes = parse(synthetic(STATEMENTS)), {"I": 50, "T": 200}
 

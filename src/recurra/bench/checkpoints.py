@@ -15,7 +15,7 @@ from recurra.bench.core import SEED
 from recurra.bench.harness import Row
 from recurra.bench.ours import LAUNCH, program
 from recurra.bench.pairs import Clock, interleaved, ratio
-from recurra.report.behind import Behind
+from recurra.checkpoint.background_writer import Behind
 
 B, T = 512, 250
 RESUME_MS, PER_CENT = 100.0, 5.0

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import recurra as rc
+from recurra.frontend.functions import call
 from recurra.ir.resource import HostFunction
-from recurra.lang.functions import call
-from recurra.program.execute import Execution
+from recurra.runtime.executor import Execution
 
 ITERATIONS, STEPS = 50, 200
 

@@ -21,13 +21,13 @@ from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import BASELINE, OURS, Contest, Found, Runs, Wanted
 from recurra.bench.pairs import ratio
 from recurra.bench.parts import named
-from recurra.mapping.engines import Engine, engine
-from recurra.mapping.flat import flat
+from recurra.mapping.engine_choice import Engine, engine
 from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.problem import Problem, Solution
 from recurra.mapping.simulate import correlation
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.prod import used_of
-from recurra.memory.problem import Problem, Solution
+from recurra.mapping.struct_of_arrays import flat
 
 PARTS = ("solve", "steps", "execute")
 PEERS = ("xla-like", "greedy", "random", "evolution", "annealing", "priority", "lns", "mcts")

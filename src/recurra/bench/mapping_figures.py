@@ -13,10 +13,10 @@ import numpy as np
 
 from recurra.bench.harness import Row
 from recurra.errors import RecurraError
-from recurra.fragments import table_html
 from recurra.mapping.pictures import STYLE, layout
+from recurra.mapping.problem import Solution
 from recurra.mapping.simulate import correlation, simulate
-from recurra.memory.problem import Solution
+from recurra.report.html import table_html
 
 if TYPE_CHECKING:
     from recurra.bench.mapping_runs import Contest

@@ -16,7 +16,7 @@ from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import Contest, Found, Runs, Wanted
 from recurra.bench.mapping_tables import learnt
 from recurra.bench.pairs import ratio
-from recurra.mapping.engines import engine
+from recurra.mapping.engine_choice import engine
 from recurra.mapping.library import instance
 
 KINDS = ("alexnet_train", "wavenet", "alphatensor", "transformer_train")  # of table 2

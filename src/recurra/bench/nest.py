@@ -40,7 +40,7 @@ from recurra.nest import catalogue
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.measure import peak
 from recurra.nest.problem import Problem
-from recurra.nest.scopes import SPARE
+from recurra.nest.register_scopes import SPARE
 from recurra.nest.target import runnable
 from recurra.nest.tune import tuned
 

@@ -17,10 +17,10 @@ from recurra.bench.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import Policy, load, shipped
-from recurra.nest.improve import improved
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
 from recurra.nest.problem import Problem
+from recurra.nest.quick_search import improved
 from recurra.nest.table import tabulate
 from recurra.nest.target import Target, runnable
 from recurra.nest.tune import tuned

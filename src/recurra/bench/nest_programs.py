@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import recurra as rc
-from recurra.backend.choose import backend_of
+from recurra.backends.registry import backend_of
 from recurra.bench.core import SEED
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare, progress
 from recurra.bench.ours import LAUNCH, ours
-from recurra.lang.nn.modules import Linear, ReLU, Sequential
+from recurra.frontend.nn.modules import Linear, ReLU, Sequential
 from recurra.runtime.executable import Executable
 
 BACKENDS = ("jax", "torch")

@@ -13,7 +13,7 @@ from recurra.bench import cartpole
 from recurra.bench.core import SEED
 from recurra.bench.harness import Contestant
 from recurra.bench.reinforce import CHECKED, GAMMA, LR, WIDTHS, initial
-from recurra.lang.nn.modules import Linear, Policy, Sequential, Tanh
+from recurra.frontend.nn.modules import Linear, Policy, Sequential, Tanh
 from recurra.runtime.executable import Executable
 
 LAUNCH = 8  # iterations per launch, as by hand: every count of the harness is a multiple

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recurra.analysis.safety import check
+from recurra.analysis.tracer import Tracer
+from recurra.compiler.index_checks import IndexCheck, with_index_checks
 from recurra.config import config
 from recurra.errors import DomainError
-from recurra.index_checks import IndexCheck, with_index_checks
+from recurra.frontend.dynamic_bounds import NEVER, Until
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.types import Tuple
-from recurra.lang.safety import check
-from recurra.lang.tracer import Tracer
-from recurra.lang.until import NEVER, Until
-from recurra.memory.plan import Plan
-from recurra.rewrite.until import Ending, end_rows
+from recurra.storage.storage_plan import Plan
+from recurra.transforms.early_exit.lower_until import Ending, end_rows
 
 
 @dataclass(frozen=True)

@@ -6,52 +6,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from recurra.analysis.guards import guards
+from recurra.analysis.safety import check, known_bounds
+from recurra.codegen.host_program import Program
+from recurra.codegen.host_source import source
+from recurra.codegen.loop_segments import members
+from recurra.codegen.lowering import lower
+from recurra.codegen.shards import Shards, shards
+from recurra.codegen.software_pipelining import rotated
+from recurra.codegen.split_buffers import by_cost
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedules import Schedules
-from recurra.cost.guards import guards
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
-from recurra.lang.safety import check, known_bounds
-from recurra.memory.coalesce import coalesced
-from recurra.memory.duplicates import without_duplicates
-from recurra.memory.placement import Asked, in_arena
-from recurra.memory.plan import Plan, plan
-from recurra.memory.swap import Swap, moved, stays, swap_of, worth
-from recurra.memory.validate import validate
 from recurra.ops.source import Input
-from recurra.program.apart import by_cost
-from recurra.program.host_program import Program
-from recurra.program.lower import lower
-from recurra.program.rotate import rotated
-from recurra.program.shards import Shards, shards
-from recurra.program.source import source
-from recurra.program.steps import members
-from recurra.rewrite.accumulate import ACCUMULATE
-from recurra.rewrite.asking import ASKING
-from recurra.rewrite.attention import ATTENTION
-from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.fetch import FETCH
-from recurra.rewrite.granularity import GRANULARITY
-from recurra.rewrite.groups import GROUPS
-from recurra.rewrite.keep import KEEP
-from recurra.rewrite.lift import LIFT
-from recurra.rewrite.pad import PAD
-from recurra.rewrite.prefix import PREFIX
-from recurra.rewrite.promote import PROMOTE
-from recurra.rewrite.rounds import ROUNDS
-from recurra.rewrite.shard import SPLIT_ROWS
-from recurra.rewrite.simplify import SIMPLIFY
-from recurra.rewrite.split import SPLIT
-from recurra.rewrite.strip import STRIP
-from recurra.rewrite.tile import BLOCK, TILE
-from recurra.rewrite.wavefront import WAVEFRONT
-from recurra.schedule.by_isl import schedule_by_isl
-from recurra.schedule.legal import violations
-from recurra.schedule.levels import schedule
+from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.isl_scheduler import schedule_by_isl
+from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
+from recurra.storage.arena_solvers import Asked, in_arena
+from recurra.storage.copy_coalescing import coalesced
+from recurra.storage.duplicate_stores import without_duplicates
+from recurra.storage.offload import Swap, moved, stays, swap_of, worth
+from recurra.storage.storage_plan import Plan, plan
+from recurra.storage.verifier import validate
+from recurra.transforms.batch_groups import GROUPS
+from recurra.transforms.canonicalize.simplify import SIMPLIFY
+from recurra.transforms.compile_context import Axes, CompileContext, Pass
+from recurra.transforms.early_exit.poll_interval import ASKING
+from recurra.transforms.fuse_attention import ATTENTION
+from recurra.transforms.padding.pad import PAD
+from recurra.transforms.peel.peel_independent import SPLIT
+from recurra.transforms.peel.promote_domains import PROMOTE
+from recurra.transforms.peel.split_live_ranges import PREFIX
+from recurra.transforms.peel.unroll_periodic import ROUNDS
+from recurra.transforms.permutations.host_gather import FETCH
+from recurra.transforms.recurrences.incrementalize import LIFT
+from recurra.transforms.reductions_to_accumulators import ACCUMULATE
+from recurra.transforms.rematerialize import KEEP
+from recurra.transforms.shard import SPLIT_ROWS
+from recurra.transforms.skew.skew import WAVEFRONT
+from recurra.transforms.strip_mine.strip_mine import STRIP
+from recurra.transforms.strip_mine.tile import BLOCK, TILE
+from recurra.transforms.vectorize.plan import GRANULARITY
 
 PASSES: tuple[Pass, ...] = (
     SIMPLIFY,

@@ -16,7 +16,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Fold
-from recurra.sets.extent import longest_axis
+from recurra.polyhedral.extent import longest_axis
 
 
 def compute_ns(

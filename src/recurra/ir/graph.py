@@ -22,13 +22,13 @@ from math import nan
 from typing import Any
 
 from recurra.errors import Loc, ShapeError, here
-from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
 from recurra.ir.op import Op, show
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
+from recurra.report.html import code_html
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from recurra.errors import Loc
-from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim
 from recurra.ir.expr import TRUE, Expr, Sym, both
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range
+from recurra.report.html import code_html
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
-from recurra.fragments import code, folds_html, table
 from recurra.llm.config import Config, Layer
 from recurra.llm.model import Model
 from recurra.llm.patterns import Causal, Prefix, Sinks
 from recurra.llm.sampling import Kind, Sampling, Settings, choose
 from recurra.llm.weights import Weights
+from recurra.report.html import code, folds_html, table
 
 if TYPE_CHECKING:
-    from recurra.lang.tensor import RecurrentTensor as Tensor
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
     from recurra.runtime.executable import Executable
 
 

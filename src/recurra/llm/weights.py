@@ -17,12 +17,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from recurra.aligned import aligned
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import Entry, entries
 from recurra.llm.config import Config
 from recurra.report.progress import track
+from recurra.support.aligned_array import aligned
 
 DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 HELD = (*DTYPES, "i8")  # in what weights may be held

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recurra.mapping.flat import flat
+from recurra.mapping.problem import Problem
 from recurra.mapping.relaxation import Relaxation
-from recurra.memory.problem import Problem
+from recurra.mapping.struct_of_arrays import flat
 
 Which = Literal["lp", "milp", "auto"]
 FEW = 800  # buffers up to which all are whole or not at all

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.mapping.flat import Flat, Ints
+from recurra.mapping.struct_of_arrays import Flat, Ints
 
 NARROW = 3  # windows of at most so many steps are counted to the last picosecond
 

@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
-from recurra.mapping.board import Move
-from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
+from recurra.mapping.game_state import Move
 from recurra.mapping.observation import GRID, memory_around, supply_around
-from recurra.memory.problem import Problem, ProblemError
+from recurra.mapping.problem import Problem, ProblemError
+from recurra.mapping.struct_of_arrays import flat
 
 AHEAD = 5  # buffers that are seen beside the current one
 FEATURES = 9

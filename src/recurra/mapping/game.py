@@ -12,9 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from recurra.mapping.board import NOWHERE, Board, Move
-from recurra.mapping.flat import NEVER, Flat
-from recurra.memory.problem import Solution
+from recurra.mapping.game_state import NOWHERE, Board, Move
+from recurra.mapping.problem import Solution
+from recurra.mapping.struct_of_arrays import NEVER, Flat
 
 
 class Action(IntEnum):

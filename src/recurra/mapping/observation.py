@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.board import Board, Move
-from recurra.mapping.flat import Ints
 from recurra.mapping.game import Action, Game
+from recurra.mapping.game_state import Board, Move
+from recurra.mapping.struct_of_arrays import Ints
 
 GRID = 128  # cells of the memory map, in both directions, and of the supply profile
 Bytes = NDArray[np.uint8]

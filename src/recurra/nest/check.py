@@ -22,11 +22,11 @@ from recurra.errors import RecurraError
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, parse
-from recurra.nest.meaning import Array, evaluate, sampled
 from recurra.nest.native import Code, encode, function, linked
 from recurra.nest.problem import Access, Problem
+from recurra.nest.reference import Array, evaluate, sampled
 from recurra.nest.target import TARGETS
-from recurra.supervised.processes import environment
+from recurra.support.workers.processes import environment
 
 TIMEOUT_S = 300.0
 MANY, SOME = 2**27, 500  # operations, elements

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recurra.errors import ScheduleError
-from recurra.nest.emission import Emission
+from recurra.nest.instruction_builder import Emission
 from recurra.nest.loops import Nest, canonical
 from recurra.nest.program import POINTERS, Program
-from recurra.nest.scopes import Buffer, Extents
+from recurra.nest.register_scopes import Buffer, Extents
 from recurra.nest.target import Target
 
 UNROLL = 24  # multiply-adds between two jumps, about

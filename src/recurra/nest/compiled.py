@@ -18,16 +18,16 @@ import numpy as np
 
 from recurra.config import config
 from recurra.errors import ScheduleError, ShapeError
-from recurra.nest import kept
+from recurra.nest import kernel_store
 from recurra.nest.codegen import generate
+from recurra.nest.default_schedule import standard
 from recurra.nest.einsum import axes, from_layouts, from_sizes
-from recurra.nest.entry import entry
+from recurra.nest.guarded_call import entry
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import Kernel
 from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
-from recurra.nest.standard import standard
 from recurra.nest.target import Target, target
-from recurra.nest.team import Team, available, shared
+from recurra.nest.threads import Team, available, shared
 from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
@@ -76,7 +76,7 @@ def compile(
     on = _target(backend)
     if threads is not None and threads < 1:
         raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
-    known = kept.load(problem, on.name, threads or 1) if schedule is None else None
+    known = kernel_store.load(problem, on.name, threads or 1) if schedule is None else None
     if known is not None:
         try:
             return Contraction(known.nest, on, threads)

@@ -19,12 +19,12 @@ from recurra.errors import ScheduleError
 from recurra.nest.check import Examination, KernelError
 from recurra.nest.compiled import DTYPES, kernel
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.meaning import Array
 from recurra.nest.native import Kernel
 from recurra.nest.problem import Access, Problem
 from recurra.nest.program import Instruction, Program
+from recurra.nest.reference import Array
 from recurra.nest.target import TARGETS, Target
-from recurra.nest.team import Team
+from recurra.nest.threads import Team
 from recurra.nest.timer import Seconds, cpu_times, run_times
 
 GLIMPSE = 16  # a nest of long runs is first judged by so small a share of its work

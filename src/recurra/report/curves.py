@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import accumulate
 
-from recurra.fragments import number
+from recurra.report.html import number
 
 Points = Sequence[tuple[float, float]]
 

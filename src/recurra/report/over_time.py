@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from recurra.fragments import size
+from recurra.report.html import size
 
 WIDE, HIGH, MOST = 1000, 180, 500
 

@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recurra.fragments import COLOURED, code, coloured, number, size, style, table
-from recurra.report import atomic
+from recurra.checkpoint import atomic_write
 from recurra.report.curves import Points, charts
+from recurra.report.html import COLOURED, code, coloured, number, size, style, table
 from recurra.report.over_time import over_time
 from recurra.report.timeline import Span, beside, timeline
 
@@ -116,7 +116,7 @@ def write(path: str | Path, title: str, **parts: Any) -> Path:
     """Renders and replaces `path` at once; takes what `render` takes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.replace(path, [render(title, **parts).encode()])
+    atomic_write.replace(path, [render(title, **parts).encode()])
     return path
 
 

@@ -7,8 +7,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from recurra.fragments import number
 from recurra.report.curves import ticks
+from recurra.report.html import number
 
 Span = Mapping[str, Any]
 

@@ -26,8 +26,8 @@ def __getattr__(name: str) -> Any:
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
-            importlib.import_module("recurra.lang.tensor")  # the table of operators
-            importlib.import_module("recurra.lang.words").only("recurra.rl", __all__)(name)
+            importlib.import_module("recurra.frontend.tensor")  # the table of operators
+            importlib.import_module("recurra.frontend.words").only("recurra.rl", __all__)(name)
 
 
 __all__ = [

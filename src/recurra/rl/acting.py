@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
+from recurra.ir.effects import Export, Part
 from recurra.ir.expr import Expr, Sym, evaluate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS
 from recurra.ir.resource import ArrayResource
 from recurra.ir.types import Domain, Range, Type
-from recurra.lang.effects import Export, Part
-from recurra.lang.tensor import RecurrentTensor
-from recurra.lang.tracer import Tracer
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Where
 from recurra.ops.source import Input, Uniform

@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, here
+from recurra.frontend.context import jax_fn
+from recurra.frontend.dims import Index
+from recurra.frontend.functions import dims_of, uniform, where
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.lang.dims import Index
-from recurra.lang.functions import dims_of, uniform, where
-from recurra.lang.tensor import RecurrentTensor, as_tensor
-from recurra.lang.tracer import current
 from recurra.rl.acting import Exchange
 from recurra.rl.space import AnySpace, Space, leaves, tensors_of
-from recurra.session import jax_fn
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
 

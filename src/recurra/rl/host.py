@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend.dims import Index, unwrap, wrap
+from recurra.frontend.functions import call, dims_of, uniform
+from recurra.frontend.host_calls import first_token, in_order
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Graph
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import Domain, Type, is_float
-from recurra.lang.dims import Index, unwrap, wrap
-from recurra.lang.functions import call, dims_of, uniform
-from recurra.lang.hosted import first_token, in_order
-from recurra.lang.tensor import RecurrentTensor, as_tensor
-from recurra.lang.tracer import Tracer, current
 from recurra.ops.control import Call, Item
 from recurra.rl.acting import Exchange
 from recurra.rl.env import Stepped, Transition, follow, recurrence, stepped_domain

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backend.numpy_source.code import text_of
-from recurra.backend.numpy_source.machine import Names
-from recurra.backend.numpy_source.stand_in import StandIn, blank
-from recurra.backend.numpy_source.writer import Writer
-from recurra.backend.source_text import tuple_of
+from recurra.backends.numpy.code import text_of
+from recurra.backends.numpy.machine import Names
+from recurra.backends.numpy.stand_in import StandIn, blank
+from recurra.backends.numpy.writer import Writer
+from recurra.backends.source_text import tuple_of
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
 from recurra.ir.order import topological
@@ -36,9 +36,9 @@ from recurra.ir.text import parse
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.source import Input
 from recurra.report.runs import POLICY
-from recurra.rewrite.vectorise import vectorise, with_axis
 from recurra.rl.acting import FIRST, FORMAT, ROW
 from recurra.support import safetensors_file
+from recurra.transforms.vectorize.vectorize import vectorise, with_axis
 
 Array = Any
 (ROWS,) = ROW.ranges

@@ -17,7 +17,7 @@ from tyro.conf import Suppress
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
-    from recurra.session import Context
+    from recurra.frontend.context import Context
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from functools import reduce
 from math import inf, prod
 from typing import Any
 
+from recurra.frontend.dims import Index, wrap
+from recurra.frontend.functions import maximum, value
+from recurra.frontend.functions import where as choose
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.expr import compare, mul
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import WIDTH, Domain, Range
-from recurra.lang.dims import Index, wrap
-from recurra.lang.functions import maximum, value
-from recurra.lang.functions import where as choose
-from recurra.lang.tensor import RecurrentTensor
 from recurra.ops.elementwise import Cast, Detach, Where
 from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.rl.env import declared

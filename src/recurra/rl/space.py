@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend import functions
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.types import Type
-from recurra.lang import functions
-from recurra.lang.tensor import RecurrentTensor, as_tensor
 
 Key = str | int
 

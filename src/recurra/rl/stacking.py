@@ -5,9 +5,9 @@ frames(o, 4)[t]  =  o[max(t-3, 0)], o[max(t-2, 0)], o[max(t-1, 0)], o[t]
 
 from __future__ import annotations
 
-from recurra.lang.dims import Index, maximum, wrap
-from recurra.lang.functions import stack, where
-from recurra.lang.tensor import RecurrentTensor
+from recurra.frontend.dims import Index, maximum, wrap
+from recurra.frontend.functions import stack, where
+from recurra.frontend.tensor import RecurrentTensor
 
 
 def frames(

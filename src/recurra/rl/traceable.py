@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend.context import jax_fn
+from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.functions import dims_of, uniform, where
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type
-from recurra.lang.dims import Index, unwrap
-from recurra.lang.functions import dims_of, uniform, where
-from recurra.lang.tensor import RecurrentTensor, as_tensor
-from recurra.lang.tracer import current
 from recurra.rl.env import (
     Stepped,
     Transition,
@@ -29,7 +30,6 @@ from recurra.rl.env import (
     stepped_domain,
 )
 from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
-from recurra.session import jax_fn
 
 Tensors = list[RecurrentTensor]
 
@@ -46,7 +46,7 @@ class StatefulEnv:
         draws: int = 2,
         episodes: str = "absorbing",
     ):
-        from recurra.backend.jax.function import Packing, result_tree
+        from recurra.backends.jax.function import Packing, result_tree
 
         self.name, self.draws, self.carried = name, draws, episodes == "autoreset"
         self.action_space = action_space

@@ -26,21 +26,21 @@ from typing import Any
 
 import numpy as np
 
+from recurra.checkpoint import atomic_write, checkpoint
+from recurra.checkpoint.background_writer import Behind
+from recurra.codegen.host_program import Program
 from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
-from recurra.interp import Oracle
+from recurra.ir.effects import Checkpoint, Export, Part
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Type
 from recurra.ir.values import fitted
-from recurra.lang.effects import Checkpoint, Export, Part
-from recurra.memory.store import store_key
 from recurra.ops.control import Call, Merge
-from recurra.program.execute import Resume, Step
-from recurra.program.host_program import Program
-from recurra.report import atomic, checkpoint
-from recurra.report.behind import Behind
+from recurra.reference.interpreter import Oracle
 from recurra.report.runs import differs, expect_no_run
+from recurra.runtime.executor import Resume, Step
+from recurra.storage.store import store_key
 from recurra.support import safetensors_file
 
 STATE, HOST = "state/", "host/"
@@ -439,7 +439,7 @@ _CONSEQUENCE = (
 def _write(file: Path, packed: list[bytes]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.replace(file, packed)
+        atomic_write.replace(file, packed)
     except OSError as error:
         raise RecurraError(
             f"{file} could not be written",

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from recurra.program.execute import Execution
-from recurra.window.crew import Ran
-from recurra.window.learning import LEAST_GAIN, Judgement
-from recurra.window.straight import Stretch
-from recurra.window.trial import WORTH
+from recurra.runtime.executor import Execution
+from recurra.window.ab_trial import WORTH
+from recurra.window.gain_model import LEAST_GAIN, Judgement
+from recurra.window.stretches import Stretch
+from recurra.window.thread_pool import Ran
 
 SLOTS = 32
 LEAST, MOST = 64, 512  # launches of a stretch: whole runs, where they are so short

@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
+from recurra.codegen.access_ranges import Spans, cut, places, touched
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import times
 from recurra.errors import Loc, RecurraError, here
 from recurra.ir.types import Tuple
-from recurra.memory.plan import Plan
-from recurra.memory.store import Axis
-from recurra.program.execute import Execution
-from recurra.program.function import times
-from recurra.program.region import Region
-from recurra.program.touched import Spans, cut, places, touched
 from recurra.runtime.async_arrays import Handle, Handles, among, read, there
 from recurra.runtime.concurrency_policy import SLOTS, Judged, Launches, judged_on
+from recurra.runtime.executor import Execution
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Axis
 from recurra.window import Executor, Segment, Wrapper
-from recurra.window.faults import failed
+from recurra.window.failures import failed
 
 BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, and change in place
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recurra.checkpoint.background_writer import Behind
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
-from recurra.finite import Check
-from recurra.program.execute import Execution, Resume, Step
-from recurra.program.islands import Island, islands
-from recurra.report.behind import Behind
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, Launches
+from recurra.runtime.executor import Execution, Resume, Step
 from recurra.runtime.inputs import expect_inputs, with_blanks
+from recurra.runtime.loop_profile import Island, islands
+from recurra.runtime.nan_locator import Check
 from recurra.runtime.overlap import overlapping
 from recurra.runtime.single_run import SingleRun
 

@@ -13,7 +13,7 @@ from recurra.ir.frozen import Frozen
 from recurra.ir.graph import Index, Ref, Slice
 from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.ir.types import is_shift
-from recurra.sets.dependence import happens
+from recurra.polyhedral.dependence import happens
 
 
 @dataclass(frozen=True)

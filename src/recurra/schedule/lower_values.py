@@ -20,7 +20,7 @@ from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.ir.types import Domain
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
-from recurra.sets.boxes import Box, split_boxes
+from recurra.polyhedral.boxes import Box, split_boxes
 
 COPY = Merge(when=(TRUE,))
 SUM = "+"  # the running value of the fold f is the array +f

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from recurra.interp import Oracle, collect
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ops.reduction import Fold
+from recurra.reference.interpreter import Oracle, collect
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
 
 Point = tuple[int, ...]

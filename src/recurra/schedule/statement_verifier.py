@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from recurra.ir.expr import TRUE, Expr
 from recurra.ir.graph import Ref
 from recurra.ir.statement import Array, Statement, StatementGraph
-from recurra.sets import isl
+from recurra.polyhedral import isl
 
 if TYPE_CHECKING:
     import islpy

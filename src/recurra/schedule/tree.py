@@ -18,13 +18,13 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from recurra.fragments import code_html
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Range
 from recurra.ops.collective import SHARD
 from recurra.ops.source import Input
+from recurra.report.html import code_html
 
 TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
 

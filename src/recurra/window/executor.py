@@ -18,17 +18,17 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any, Literal, get_args
 
-from recurra.fragments import table_html
+from recurra.report.html import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
-from recurra.window.crew import Crew, window_of
-from recurra.window.faults import KernelError
+from recurra.window.failures import KernelError
+from recurra.window.gain_model import Judgement, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
-from recurra.window.learning import Judgement, Outside, check_policy
 from recurra.window.native.twin import there
-from recurra.window.straight import Stretch
+from recurra.window.stretches import Stretch
 from recurra.window.task import Task, WindowError, overlap
-from recurra.window.turn import Turn
+from recurra.window.thread_pool import Crew, window_of
+from recurra.window.turn_lock import Turn
 from recurra.window.wrapper import Wrapper, named
 
 Policy = Literal["learn", "always", "never"]

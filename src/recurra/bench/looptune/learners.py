@@ -12,7 +12,7 @@ import numpy as np
 from recurra.bench.harness import progress
 from recurra.bench.looptune.sizes import Sizes
 from recurra.nest.agents.learning import Point
-from recurra.nest.agents.world import World
+from recurra.nest.agents.vector_env import World
 from recurra.nest.table import Table
 
 LEARNERS = ("apex", "dqn", "ppo", "a3c", "impala")

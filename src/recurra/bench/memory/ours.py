@@ -13,11 +13,11 @@ import recurra as rc
 from recurra.bench.harness import Contestant
 from recurra.bench.memory import work as w
 from recurra.bench.memory.work import SEED, Game, Work, initial
-from recurra.lang.nn.convolution import Conv2d, Flatten
-from recurra.lang.nn.distributions import Categorical
-from recurra.lang.nn.initialise import zeros
-from recurra.lang.nn.modules import Linear, ReLU, Sequential, Tanh
-from recurra.lang.tensor import as_tensor
+from recurra.frontend.nn.convolution import Conv2d, Flatten
+from recurra.frontend.nn.distributions import Categorical
+from recurra.frontend.nn.initializers import zeros
+from recurra.frontend.nn.modules import Linear, ReLU, Sequential, Tanh
+from recurra.frontend.tensor import as_tensor
 from recurra.runtime.executable import Executable
 
 LONG = 1000  # iterations that a run may have

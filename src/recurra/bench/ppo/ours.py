@@ -18,8 +18,8 @@ from recurra.bench.harness import Contestant
 from recurra.bench.ppo import environment as env
 from recurra.bench.ppo import work as w
 from recurra.bench.ppo.work import ACTIONS, SEED, Work, initial
-from recurra.lang.nn.distributions import Categorical
-from recurra.lang.nn.modules import Linear, Module, Sequential, Tanh
+from recurra.frontend.nn.distributions import Categorical
+from recurra.frontend.nn.modules import Linear, Module, Sequential, Tanh
 from recurra.runtime.executable import Executable
 
 LAUNCH = 2  # iterations per launch: every count of the suite is a multiple

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from recurra.memory.problem import ProblemError
+from recurra.mapping.problem import ProblemError
 
 Array = NDArray[np.generic]
 Compute = Callable[[Sequence[Array], Sequence[Array]], None]  # operands; writes the outputs

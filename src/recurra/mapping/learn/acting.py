@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from recurra.mapping.engines import Engine
-from recurra.mapping.flat import Flat, Ints
+from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
 from recurra.mapping.learn.planning import Plan
 from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.view import View, view
 from recurra.mapping.native import NativeGame
-from recurra.memory.problem import Solution
+from recurra.mapping.problem import Solution
+from recurra.mapping.struct_of_arrays import Flat, Ints
 
 PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
 

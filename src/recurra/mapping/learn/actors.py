@@ -1,7 +1,7 @@
 """Who acts while the learner learns: here, in turns, or in processes that are watched.
 
 A process that dies, or does not answer, is replaced by another one with other random numbers
-(`supervised/`), on this machine or, through Ray, on those of a cluster.
+(`support/workers/`), on this machine or, through Ray, on those of a cluster.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import jax
 import numpy as np
 
 from recurra.errors import RecurraError
-from recurra.mapping import engines
-from recurra.mapping.engines import Engine
-from recurra.mapping.flat import Flat, flat
+from recurra.mapping import engine_choice
+from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Lanes, Played, reference
 from recurra.mapping.learn.planning import Forest, Plan, planner
 from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import View, surroundings
-from recurra.memory.problem import Problem
-from recurra.supervised import processes
-from recurra.supervised.cluster import Cluster
-from recurra.supervised.crew import Crew, Means, Say
+from recurra.mapping.problem import Problem
+from recurra.mapping.struct_of_arrays import Flat, flat
+from recurra.support.workers import processes
+from recurra.support.workers.cluster import Cluster
+from recurra.support.workers.supervisor import Crew, Means, Say
 
 
 class ActorsLost(RecurraError):
@@ -163,5 +163,5 @@ def start(given: Any, problem: Problem) -> Callable[[Request], Answer]:
 
 def _engine(library: Path | None) -> Engine:
     if library is None:
-        return engines.engine("python")
-    return engines.native_engine(library) if library.exists() else engines.engine()
+        return engine_choice.engine("python")
+    return engine_choice.native_engine(library) if library.exists() else engine_choice.engine()

@@ -13,12 +13,12 @@ from tyro.conf import Positional
 
 from recurra.errors import RecurraError
 from recurra.mapping.commands import nbytes, problem_of
-from recurra.mapping.engines import Which, engine
+from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, Planning, Settings
+from recurra.mapping.problem import Solution
 from recurra.mapping.search import Search, solver
-from recurra.memory.problem import Solution
-from recurra.supervised.cluster import checked
-from recurra.supervised.crew import Where
+from recurra.support.workers.cluster import checked
+from recurra.support.workers.supervisor import Where
 
 AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy": "none"}
 
@@ -63,7 +63,7 @@ class Train:
 
     def __call__(self) -> int:
         from recurra.mapping.learn.agent import play_and_learn
-        from recurra.memory.problem_text import solution_to_json
+        from recurra.mapping.problem_text import solution_to_json
 
         s = self.settings()
         problem = problem_of(self.file, None if self.fast_size is None else nbytes(self.fast_size))

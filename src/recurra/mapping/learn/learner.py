@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from recurra.mapping.engines import Engine
-from recurra.mapping.flat import Flat
+from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Played, reference, shown
 from recurra.mapping.learn.actors import Actors, Elsewhere, Here, Request
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
@@ -26,6 +25,7 @@ from recurra.mapping.learn.planning import NEVER, Plan, planner
 from recurra.mapping.learn.replay import Batch, Replay, Segment, pieces_of
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
+from recurra.mapping.struct_of_arrays import Flat
 from recurra.nest.agents.learning import keep, resumed
 from recurra.nest.agents.network import Adam, clipped
 from recurra.nest.agents.replay import ReplayBuffer

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.errors import RecurraError
-from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.network import ACTIONS, dynamics, number, predict, represent
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import NUMBERS, Surroundings, View, legal, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID
+from recurra.mapping.struct_of_arrays import Flat, Ints
 
 NEVER = -1e9  # the logit of what is not legal
 LOST = -1.0  # what an action that is not legal costs: all there is to gain

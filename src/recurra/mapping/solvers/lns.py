@@ -10,11 +10,11 @@ import itertools
 
 import numpy as np
 
-from recurra.mapping.arrange import Rounds
-from recurra.mapping.flat import Flat, Ints
-from recurra.mapping.keys import Floats, ordered
+from recurra.mapping.order_free_placer import Rounds
+from recurra.mapping.priority_keys import Floats, ordered
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.mapping.struct_of_arrays import Flat, Ints
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
 BLOCK = 16  # steps

@@ -16,8 +16,8 @@ from recurra.nest.agents.dqn import double_q, example
 from recurra.nest.agents.learning import Distributed, State, trainer
 from recurra.nest.agents.policy import Weights, heads
 from recurra.nest.agents.replay import ReplayBuffer
-from recurra.nest.agents.world import TRANSITION, Floats, World, greedy_or_any, masked
-from recurra.supervised.crew import Where
+from recurra.nest.agents.vector_env import TRANSITION, Floats, World, greedy_or_any, masked
+from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)

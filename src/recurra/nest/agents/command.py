@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from recurra import processor
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
-from recurra.nest.agents.world import World
+from recurra.nest.agents.vector_env import World
 from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.problem import Problem
 from recurra.nest.table import Table, load, tabulate
 from recurra.nest.target import Target, target
-from recurra.supervised.cluster import checked
-from recurra.supervised.crew import Where
+from recurra.support import cpu
+from recurra.support.workers.cluster import checked
+from recurra.support.workers.supervisor import Where
 
 if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
@@ -231,7 +231,7 @@ class Train:
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
         return {
             "command": f"recurra tune train {options} --backend {on}",
-            "processor": processor.kind(),
+            "processor": cpu.kind(),
             **dict(zip(names, sizes, strict=True)),
         }
 

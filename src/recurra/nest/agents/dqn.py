@@ -17,7 +17,7 @@ import numpy as np
 from recurra.nest.agents.learning import Learner, State, trainer
 from recurra.nest.agents.network import Adam, taken, values
 from recurra.nest.agents.replay import ReplayBuffer
-from recurra.nest.agents.world import Floats, World, greedy_or_any
+from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.policy import heads
-from recurra.nest.agents.world import LOW
+from recurra.nest.agents.vector_env import LOW
 from recurra.support.adam import direction, moments
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.nest import kept
+from recurra.nest import kernel_store
 from recurra.nest.actions import Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
@@ -132,7 +132,7 @@ def proposed(problem: Problem, on: Target | None = None) -> Nest:
     RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
     on = on or target()
-    if (known := kept.load(problem, on.name)) is not None:
+    if (known := kernel_store.load(problem, on.name)) is not None:
         return known.nest
     if (path := shipped(on)) is None:
         raise RecurraError(

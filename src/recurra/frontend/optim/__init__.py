@@ -1,0 +1,16 @@
+"""Optimisers as recurrences: p[i+1] = p[i] - step(grad[i], moments[i])."""
+
+from recurra.frontend.optim.adaptive import Adam, AdamW, RMSprop
+from recurra.frontend.optim.clip import clip_grad_norm, clip_grad_value
+from recurra.frontend.optim.gradient_descent import SGD
+from recurra.frontend.optim.optimizer import Optimiser
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimiser",
+    "RMSprop",
+    "clip_grad_norm",
+    "clip_grad_value",
+]

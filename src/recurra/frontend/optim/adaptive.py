@@ -1,0 +1,87 @@
+"""Optimisers that scale every element by the size of its past gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recurra.frontend.nn.modules import Parameter, advance
+from recurra.frontend.optim.gradient_descent import accelerated, decayed
+from recurra.frontend.optim.optimizer import Optimiser, count, state
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.support import adam
+
+
+class RMSprop(Optimiser):
+    """Hinton (2012): g / (√v + eps), v the mean of g²; `centered` takes the variance instead"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ):
+        super().__init__(params, lr)
+        self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
+        self.momentum, self.centered = momentum, centered
+
+    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        g = decayed(p, g, self.weight_decay)
+        size = self.averaged(p, "v", g.square())
+        if self.centered:
+            size = size - self.averaged(p, "m", g).square()
+        step = g / (size.sqrt() + self.eps)
+        return accelerated(p, step, self.momentum) if self.momentum else step
+
+    def averaged(self, p: Parameter, name: str, x: RecurrentTensor) -> RecurrentTensor:
+        old = state(p, name)
+        new = old * self.alpha + x * (1 - self.alpha)
+        advance(old, new)
+        return new
+
+
+class Adam(Optimiser):
+    """Kingma and Ba (2015), bias-corrected"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr)
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+
+    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return self.moments(p, decayed(p, g, self.weight_decay))
+
+    def moments(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        """The mean of g over the root of the mean of g²."""
+        m, v = state(p, "m"), state(p, "v")
+        m1, v1 = adam.moments(RecurrentTensor, g, m, v, self.betas)
+        advance(m, m1)
+        advance(v, v1)
+        return adam.direction(RecurrentTensor, m1, v1, count(p), self.betas, self.eps)
+
+
+class AdamW(Adam):
+    """Loshchilov and Hutter (2019): Adam, with a decay of the weights that is not scaled"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
+        weight_decay: float = 1e-2,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return decayed(p, self.moments(p, g), self.weight_decay)

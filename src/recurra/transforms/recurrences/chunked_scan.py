@@ -1,0 +1,137 @@
+"""running: sums over all points so far, of points that are taken some at a time.
+
+    s[t] = einsum(k, v) + s[t-1]
+    y[t] = einsum(s, q, labels='de,d->e')
+ →  s_begin[t] = merge(0, s[t//8*8-1], when=(t < 8, t >= 8))
+    y[t] = einsum(s_begin, q, ..) + einsum(einsum(q, k[t//8*8:t+1]), v[t//8*8:t+1])
+
+So s is asked for where chunks end, and there `chunks` adds what a chunk has at once: of linear
+attention, products within a chunk and a state between them (Hua et al., 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recurra.ir.expr import Sym, compare, div
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import LETTERS, fresh_label, join_labels
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Add, Where
+from recurra.ops.source import Const, Value
+from recurra.polyhedral import isl
+from recurra.transforms.recurrences.incrementalize_contraction import Factor
+from recurra.transforms.recurrences.scans import Running, running
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+
+
+def in_two(
+    graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]
+) -> tuple[Graph, list[Running]] | None:
+    """The graph where running sums are asked for at the ends of chunks of `size` points only.
+
+    What is given ends at point `cut`: later ones are 0 to them. None where something else is asked.
+    """
+    g, out = Rewriting.of(graph, sizes), list[Running]()
+    for s in running(graph, dim):
+        s = replace(s, begin=_begin(g, s, dim, size))
+        for reader, k in graph.readers[s.name]:
+            if dim not in reader.domain or reader.name == s.before:
+                continue
+            if not _in_two(g, s, reader, k, dim, size):
+                return None
+        out.append(_ended(g, s, dim, cut))
+    return Graph(g.nodes, graph.outputs, graph.dims).live(), out
+
+
+def _begin(g: Rewriting, s: Running, dim: str, size: int) -> str:
+    """What the chunk of a point begins with."""
+    at: Any = div(Sym(dim), size) * size
+    n = g[s.name]
+    index = n.domain.point(dim, at - 1)
+    when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
+    name = g.fresh(f"{s.name}_begin")
+    g.put(Node(name, Merge(when=when), (s.zero, Ref(s.name, index)), n.domain, n.type, n.loc))
+    return name
+
+
+def _in_two(g: Rewriting, s: Running, n: Node, k: int, dim: str, size: int) -> bool:
+    """One product with a running sum as two."""
+    if not isinstance(n.op, Einsum) or n.args[k] != g.read(s.name):
+        return False
+    ins, out = n.op.parts()
+    named: list[Factor] = list(zip(ins, n.args, strict=True))
+    rest = [f for j, f in enumerate(named) if j != k]
+    N = fresh_label("".join((*ins, out)))
+    own = [(N + x, _own(g, a, dim, size)) for x, a in factors(g, ins[k], s.point)]
+    parts = [(x, a) for x, a in own if a is not None]
+    if len(parts) != len(own) or any(a.name == s.name for _, a in rest):
+        return False
+    g.loc = n.loc
+    args = tuple(g.read(s.begin) if j == k else a for j, a in enumerate(n.args))
+    before = g.emit(n.op, args, n.domain, f"{n.name}_before")
+    g.put(replace(n, op=Add(), args=(before, _within(g, n, rest, parts, N, out))))
+    return True
+
+
+def factors(g: Rewriting, labels: str, point: Ref) -> list[Factor]:
+    """What a point is the product of."""
+    inner = g.producer(point, Einsum)
+    if inner is None or not isinstance(inner.op, Einsum):
+        return [(labels, point)]
+    ins, have = inner.op.parts()
+    if set("".join(ins)) - set(have):
+        return [(labels, point)]
+    to = dict(zip(have, labels, strict=True))
+    return [("".join(to[x] for x in s), a) for s, a in zip(ins, inner.args, strict=True)]
+
+
+def _own(g: Rewriting, a: Ref, dim: str, size: int) -> Ref | None:
+    """The same at the points of the chunk, up to this one."""
+    if dim not in g[a.name].domain or a != g.read(a.name):
+        return None
+    lo: Any = div(Sym(dim), size) * size
+    own = Slice(lo, Sym(dim) + 1, loose=True)
+    return Ref(a.name, tuple(own if e == Sym(dim) else e for e in a.index))
+
+
+def _within(
+    g: Rewriting, n: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
+) -> Ref:
+    """Σ over N of a product: first what is contracted with the rest, then the others."""
+    asked = {c for labels, _ in rest for c in labels} - set(out)
+    first, *others = sorted(parts, key=lambda f: not asked & set(f[0]))
+    inner = [*rest, first]
+    if not others:
+        return g.emit(product(inner, out), [a for _, a in inner], n.domain, f"{n.name}_own")
+    used = set(out).union(*(labels for labels, _ in others)) - {N}
+    kept = "".join(dict.fromkeys(c for labels, _ in inner for c in labels if c in used)) + N
+    w = g.emit(product(inner, kept), [a for _, a in inner], n.domain, f"{n.name}_weights")
+    outer = [(kept, w), *others]
+    return g.emit(product(outer, out), [a for _, a in outer], n.domain, f"{n.name}_own")
+
+
+def product(terms: Sequence[Factor], out: str) -> Einsum:
+    return Einsum(labels=f"{','.join(labels for labels, _ in terms)}->{out}")
+
+
+def _ended(g: Rewriting, s: Running, dim: str, cut: int) -> Running:
+    """The sum of points that are given: of later ones one factor is 0."""
+    n = g[s.point.name]
+    if isl.always(compare("<", Sym(dim), cut), n.domain):
+        return s
+    g.loc = n.loc
+    (labels, a), *others = factors(g, LETTERS[: g.type(s.point).rank], s.point)
+    there = g.emit(Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given")
+    none = g.emit(Const(value=0.0, dtype=g.type(a).dtype), (), n.domain, "none")
+    where = Where(labels=join_labels(("", labels, ""), labels))
+    only = g.emit(where, (there, a, none), n.domain, f"{a.name}_given")
+    if others:
+        terms = [(labels, only), *others]
+        op = product(terms, LETTERS[: g.type(s.point).rank])
+        only = g.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
+    g.put(replace(g[s.name], args=(only, g.read(s.before))))
+    return replace(s, point=only)

@@ -1,0 +1,92 @@
+"""accumulate: reductions become contractions; those over whole loops, folds that the loops stream.
+
+    s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
+    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
+
+What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
+in which the fold runs is open until the schedule fixes it. An input is there anyway: it is reduced
+as it lies. Copies that were made on purpose stay copies: equal equations are not joined here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.ir.expr import symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.op import LETTERS
+from recurra.ir.types import Domain, Range
+from recurra.ops.elementwise import Copy
+from recurra.ops.reduction import Fold, Reduction
+from recurra.ops.source import Input
+from recurra.transforms.canonicalize.arithmetic import ALGEBRA
+from recurra.transforms.canonicalize.layout import SHAPES
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, apply, rule
+
+
+def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    return apply(graph, (stream,), sizes, share=False)
+
+
+def streams(n: Node, a: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
+    """Does `n` read whole ranges of the dims that it lacks, at its own point of the others?"""
+    for e, r in zip(a.index, source.domain, strict=True):
+        if not isinstance(e, Slice):
+            if e != r.sym:
+                return False
+        elif r.dim in n.domain or not (e == Slice(r.lo, r.hi) or full_length(e, r, sizes)):
+            return False
+    return True
+
+
+@rule(Reduction)
+def stream(n: Node, g: Rewriting) -> Node | None:
+    """Σ over 0:T of x → fold of Σ over the axes of one step"""
+    assert isinstance(n.op, Reduction)
+    (a,) = n.args
+    if n.op.monoid is None or not a.slices:
+        return None
+    source = g.source(a)
+    if isinstance(source.op, Input):
+        return None
+    rank = len(a.slices)
+    if not set(range(rank)) <= set(n.op.axes):
+        return None
+    domain = _read(n, a, source.domain)
+    if not streams(n, a, replace(source, domain=domain), g.sizes):
+        return None
+    rest = tuple(k - rank for k in n.op.axes if k >= rank)
+    part = g.read(source.name)
+    if rest or domain != source.domain:
+        axes = LETTERS[: g.type(part).rank]
+        op = replace(n.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
+        part = g.emit(op, (part,), domain, f"{n.name}_part")
+    if g[part.name].domain != domain:
+        return None
+    return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))
+
+
+def _read(n: Node, a: Ref, domain: Domain) -> Domain:
+    """A domain without the points that a range of bounds leaves out."""
+    dims = {*n.domain.dims, *domain.dims}
+    return Domain(
+        tuple(
+            Range(r.dim, e.hi, e.lo)
+            if isinstance(e, Slice)
+            and e.step == 1
+            and e.pad is None
+            and not (symbols(e.lo) | symbols(e.hi)) & dims
+            else r
+            for e, r in zip(a.index, domain, strict=True)
+        )
+    )
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Join products and sums into contractions, and turn sums over loops into folds."""
+    return apply(graph, (*SHAPES, *ALGEBRA, stream), cx.sizes, share=False)
+
+
+ACCUMULATE = Pass("accumulate", run)
