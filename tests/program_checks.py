@@ -16,6 +16,7 @@ from recurra.compiler import pipeline
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import PLAIN
 from recurra.cost.tuning import Tuning
+from recurra.ir.axes import restored
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.reference.equivalence import as_written
@@ -24,7 +25,6 @@ from recurra.runtime.executor import Execution
 from recurra.storage.arena import allocate
 from recurra.storage.verifier import validate
 from recurra.transforms.compile_context import Pass
-from recurra.transforms.vectorize.plan import restored
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few

@@ -38,7 +38,7 @@ class Written:
             rng = np.random.default_rng(len(self.directions))
             self.directions.append(rng.normal(size=shape))
             moved = rc.constant(self.eps * self.directions[-1], self.dtype)
-            return nn.initialise.uniform(0.6)(shape).cast(self.dtype) + moved
+            return nn.initializers.uniform(0.6)(shape).cast(self.dtype) + moved
 
         made = nn.Conv2d(inputs, outputs, *how, domain=over, bias=bias, init=start)
         self.params.append(made.weight)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import recurra as rc
 from recurra.mapping import engine_choice
-from recurra.mapping.problem import Problem, ProblemError, Solution, nothing
 from recurra.mapping.solvers import solver_of
 from recurra.storage import arena as module
 from recurra.storage.arena import ALIGNMENT, Arena, Life, allocate, conflicts
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import Plan
 from recurra.storage.verifier import validate
 

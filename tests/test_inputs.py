@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recurra.codegen.initial_buffers import Given as GivenStores
 
 import recurra as rc
 from everywhere import BACKENDS, interpreted
 from examples_read import EXAMPLES, read_example
 from given_inputs import Given, with_inputs
-from recurra.codegen.initial_buffers import Given as GivenStores
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.text import parse
 from recurra.transforms.strip_mine import tile

@@ -380,7 +380,7 @@ def test_a_policy_of_numbers() -> None:
 
 
 def test_initialisers() -> None:
-    make = nn.initialise
+    make = nn.initializers
     weight = (40, 30, 2, 2)
     kinds = {
         "kaiming_normal": (make.kaiming_normal(), np.sqrt(2 / 120)),

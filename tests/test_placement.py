@@ -22,14 +22,14 @@ from recurra.backends.registry import backend_of
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
-from recurra.mapping.problem import Problem, ProblemError, Solution, nothing, packing
-from recurra.mapping.problem_text import problem_from_csv
 from recurra.mapping.validate import validate as mapping_validate
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.executable import Executable
 from recurra.storage.arena import ALIGNMENT, Arena
 from recurra.storage.arena_solvers import exactly, from_csv, to_csv
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing, packing
+from recurra.storage.mapping_problem_text import problem_from_csv
 from recurra.storage.verifier import validate
 from recurra.support.byte_units import parse
 from test_examples import scope

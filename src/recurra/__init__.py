@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recurra import nest, optim, rl
+    from recurra import nest, rl
     from recurra.cost.tuning import Tuning
-    from recurra.frontend import nn
+    from recurra.frontend import nn, optim
     from recurra.frontend.context import Context, jax_fn
     from recurra.frontend.creation import arange, bernoulli, full, ones, randint, zeros
     from recurra.frontend.dims import maximum as max
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from recurra.storage.offload import Swap
 
 _HOME = {
-    "recurra": "nest optim rl",
+    "recurra": "nest rl",
     "recurra.cost.tuning": "Tuning",
     "recurra.frontend.jax.importer": "import_jax",
     "recurra.ir.types": "Type",
-    "recurra.frontend": "nn",
+    "recurra.frontend": "nn optim",
     "recurra.frontend.creation": "arange bernoulli full ones randint zeros",
     "recurra.frontend.dims": "max=maximum min=minimum",
     "recurra.frontend.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
@@ -69,7 +69,7 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         importlib.import_module("recurra.frontend.tensor")  # the table of operators
-        importlib.import_module("recurra.frontend.words").only("recurra", __all__)(name)
+        return importlib.import_module("recurra.frontend.words").only("recurra", __all__)(name)
     module, own = _WHERE[name]
     if name in ("nest", "nn", "optim", "rl"):
         found: Any = importlib.import_module(f"{module}.{own}")

@@ -17,14 +17,14 @@ from recurra.mapping import copy_windows, engine_choice, relaxation
 from recurra.mapping.bounds import bound
 from recurra.mapping.copy_windows import Bandwidth, Copy, crossings
 from recurra.mapping.library import instance
-from recurra.mapping.problem import Buffer, Instruction, Problem, Solution, copy_steps
-from recurra.mapping.problem_text import problem_from_csv
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.exact import prove
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Solution, copy_steps
+from recurra.storage.mapping_problem_text import problem_from_csv
 
 randoms = st.integers(0, 2**32).map(Random)
 PYTHON = engine_choice.engine("python")

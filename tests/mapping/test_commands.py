@@ -22,10 +22,10 @@ from recurra.bench.mapping_tables import beside
 from recurra.mapping import bounds, engine_choice, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import colour, layout, page, png
-from recurra.mapping.problem import Problem, nothing
-from recurra.mapping.problem_text import problem_to_json, read_problem, solution_from_json
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Problem, nothing
+from recurra.storage.mapping_problem_text import problem_to_json, read_problem, solution_from_json
 from recurra.support.notices import tell_once
 
 PYTHON = engine_choice.engine("python")

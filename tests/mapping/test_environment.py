@@ -13,8 +13,8 @@ from mapping.instances import random_problem
 from mapping.test_game import MADE, program
 from recurra.mapping.environment import GRID, MapGame
 from recurra.mapping.library import instance
-from recurra.mapping.problem import ProblemError
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import ProblemError
 
 READ = replace(MADE, is_output=False, target_time=3)
 

@@ -34,9 +34,9 @@ from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
 from recurra.mapping.execute.run import Execution, execute
 from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
-from recurra.mapping.problem import Placement, Problem, ProblemError, Solution, nothing
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
+from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
 
 PYTHON = engine_choice.engine("python")
 N = SMALLEST // 4  # numbers of the smallest tensor that is placed

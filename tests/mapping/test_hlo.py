@@ -27,7 +27,7 @@ from recurra.mapping.models.control import ppo_step
 from recurra.mapping.models.recurrent import gru, lstm, translation_training
 from recurra.mapping.models.sequence import wavenet
 from recurra.mapping.models.tensors import alphatensor
-from recurra.mapping.problem import ProblemError, Roofline
+from recurra.storage.mapping_problem import ProblemError, Roofline
 
 F = jax.ShapeDtypeStruct
 BIG = F((64, 64), jnp.float32)  # 16 KiB

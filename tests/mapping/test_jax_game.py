@@ -15,9 +15,9 @@ from recurra.mapping.environment import MapGame
 from recurra.mapping.game import Action, Game
 from recurra.mapping.jax_game import Rules, State, reset, rules_of, solution, step
 from recurra.mapping.library import instance
-from recurra.mapping.problem import Problem, ProblemError
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 GAMES = 24
 

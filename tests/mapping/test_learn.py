@@ -30,11 +30,11 @@ from recurra.mapping.learn.planning import Forest, Plan, mctx_module, planner
 from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, view
-from recurra.mapping.problem import Buffer, Instruction, Problem
 from recurra.mapping.search import Search, solver
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.nest.agents.learning import keep
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
 PYTHON = engine_choice.engine("python")
 TINY = Settings(

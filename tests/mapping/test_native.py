@@ -19,8 +19,8 @@ from recurra.mapping import engine_choice, native
 from recurra.mapping.game import Action, Game
 from recurra.mapping.library import instance
 from recurra.mapping.order_free_placer import Arranger
-from recurra.mapping.problem import Problem
 from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem
 from recurra.support.notices import tell_once
 from recurra.support.private_files import NotPrivateError
 

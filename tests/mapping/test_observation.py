@@ -12,8 +12,8 @@ from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.view import sight
 from recurra.mapping.observation import GRID, observe
-from recurra.mapping.problem import Problem, Solution
 from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem, Solution
 
 CELLS = 24
 

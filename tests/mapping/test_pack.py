@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from mapping.test_native import needs_compiler
 from mapping.test_problem import GOOD
 from recurra.mapping import engine_choice
-from recurra.mapping.exact_packing import Packed
-from recurra.mapping.problem import Problem, ProblemError
-from recurra.mapping.problem_text import (
+from recurra.mapping.solvers import solver_of
+from recurra.mapping.struct_of_arrays import flat
+from recurra.mapping.validate import validate
+from recurra.storage.exact_packing import Packed
+from recurra.storage.mapping_problem import Problem, ProblemError
+from recurra.storage.mapping_problem_text import (
     packing_to_csv,
     problem_from_csv,
     problem_to_csv,
     read_problem,
 )
-from recurra.mapping.solvers import solver_of
-from recurra.mapping.struct_of_arrays import flat
-from recurra.mapping.validate import validate
 
 PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)

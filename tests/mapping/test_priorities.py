@@ -24,12 +24,12 @@ from recurra.mapping.priority_keys import (
     shared_weights,
     weighty,
 )
-from recurra.mapping.problem import Buffer, Instruction, Problem
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.learned import MATTERS, place_by_weights
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
 WIDTH = len(UNITS) * FEATURES
 PYTHON = engine_choice.engine("python")

@@ -17,10 +17,10 @@ from recurra.mapping import engine_choice
 from recurra.mapping.library import instance
 from recurra.mapping.native import NativeArranger
 from recurra.mapping.order_free_placer import Arranger
-from recurra.mapping.problem import Buffer, Placement, Problem, Solution, packing
 from recurra.mapping.solvers import solver_of, xla_like
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Buffer, Placement, Problem, Solution, packing
 
 PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)

@@ -13,7 +13,10 @@ from mapping.instances import random_problem
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Game
 from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.problem import (
+from recurra.mapping.simulate import correlation, fastest, simulate, speedup
+from recurra.mapping.solvers import solver_of
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
     Placement,
@@ -23,9 +26,6 @@ from recurra.mapping.problem import (
     Table,
     nothing,
 )
-from recurra.mapping.simulate import correlation, fastest, simulate, speedup
-from recurra.mapping.solvers import solver_of
-from recurra.mapping.struct_of_arrays import flat
 
 PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)

@@ -19,12 +19,12 @@ from recurra.mapping import engine_choice
 from recurra.mapping.bounds import bound
 from recurra.mapping.library import instance
 from recurra.mapping.priority_keys import FEATURES, Floats, features, keys
-from recurra.mapping.problem import Placement, Problem, Solution, nothing
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers import LEARNERS, SOLVERS, default, lns, solver_of
 from recurra.mapping.solvers.exact import prove, search_tree
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution, validate, violations
+from recurra.storage.mapping_problem import Placement, Problem, Solution, nothing
 
 randoms = st.integers(0, 2**32).map(Random)
 PYTHON = engine_choice.engine("python")

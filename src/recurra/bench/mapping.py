@@ -23,11 +23,11 @@ from recurra.bench.pairs import ratio
 from recurra.bench.parts import named
 from recurra.mapping.engine_choice import Engine, engine
 from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.problem import Problem, Solution
 from recurra.mapping.simulate import correlation
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.prod import used_of
 from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem, Solution
 
 PARTS = ("solve", "steps", "execute")
 PEERS = ("xla-like", "greedy", "random", "evolution", "annealing", "priority", "lns", "mcts")

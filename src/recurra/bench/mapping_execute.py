@@ -18,8 +18,8 @@ from recurra.bench.pairs import ratio
 from recurra.mapping.engine_choice import engine
 from recurra.mapping.execute.compare import Compared, compare
 from recurra.mapping.execute.sources import workload_of
-from recurra.mapping.problem import Problem, Solution, nothing
 from recurra.mapping.solvers import solver_of
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 OURS = "default"
 PROGRAMS = (  # and the mebibytes of fast memory

@@ -14,9 +14,9 @@ import numpy as np
 from recurra.bench.harness import Row
 from recurra.errors import RecurraError
 from recurra.mapping.pictures import STYLE, layout
-from recurra.mapping.problem import Solution
 from recurra.mapping.simulate import correlation, simulate
 from recurra.report.html import table_html
+from recurra.storage.mapping_problem import Solution
 
 if TYPE_CHECKING:
     from recurra.bench.mapping_runs import Contest

@@ -110,7 +110,7 @@ def _rnn(width: int, rows: int, length: int, backend: Any) -> Contestant:
         with ctx as ((b, B), (i, I_), (t, T)):
             x = rc.normal((b, i, t), (width,))
             V = rc.nn.Parameter(
-                rc.nn.initialise.orthogonal(0.9)((width, width)), domain=(i,), name="V"
+                rc.nn.initializers.orthogonal(0.9)((width, width)), domain=(i,), name="V"
             )
             h = rc.like(rc.f32[width], domain=(b, i, t))
             h[b, i, 0] = x[b, i, 0]

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.axes import Axes
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph, Node
 from recurra.ops.control import Call
 from recurra.storage.storage_plan import Plan
 from recurra.transforms.shard import Shard, reads_all
-from recurra.transforms.vectorize.plan import Axes
 
 
 @dataclass(frozen=True)

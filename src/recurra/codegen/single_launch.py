@@ -11,7 +11,7 @@ from typing import Any
 
 from recurra.codegen.array_machine import Machine
 from recurra.codegen.host_program import ChunkLoop, Launch, Program
-from recurra.codegen.initial_buffers import as_stored, as_written
+from recurra.codegen.input_layout import as_stored, as_written
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.region import Region, needed, region
 from recurra.codegen.region_function import zeros

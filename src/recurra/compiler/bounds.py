@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.analysis.safety import check
 from recurra.analysis.tracer import Tracer
 from recurra.compiler.index_checks import IndexCheck, with_index_checks
 from recurra.config import config
 from recurra.errors import DomainError
-from recurra.frontend.dynamic_bounds import NEVER, Until
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.order import components
@@ -94,7 +94,7 @@ def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:
 
 def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
     """The tensor that sets a bound varies with the dim that it bounds."""
-    if u.done.tracer is not tracer or u.done.name not in graph.nodes:
+    if u.program is not tracer or u.done.name not in graph.nodes:
         raise DomainError(
             f"the bound {bound} is set by {u.done.name}, of another program",
             facts=f"this one has the dims {', '.join(tracer.dim_names())}",

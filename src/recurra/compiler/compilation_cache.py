@@ -29,7 +29,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any, TypeVar
 
-import recurra
+from recurra import errors
 from recurra.checkpoint import atomic_write
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import Target
@@ -251,7 +251,7 @@ def _name(*parts: object) -> str:
 def this_code() -> str:
     """Our source."""
     digest = hashlib.sha256()
-    root = Path(recurra.__file__).parent
+    root = Path(errors.__file__).parent
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()

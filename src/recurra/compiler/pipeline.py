@@ -19,6 +19,7 @@ from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedules import Schedules
 from recurra.cost.target import PLAIN, Target
+from recurra.ir.axes import Axes
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
@@ -35,7 +36,7 @@ from recurra.storage.storage_plan import Plan, plan
 from recurra.storage.verifier import validate
 from recurra.transforms.batch_groups import GROUPS
 from recurra.transforms.canonicalize.simplify import SIMPLIFY
-from recurra.transforms.compile_context import Axes, CompileContext, Pass
+from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import ASKING
 from recurra.transforms.fuse_attention import ATTENTION
 from recurra.transforms.padding.pad import PAD

@@ -54,7 +54,7 @@ MAX_STRIP_BYTES = 1 << 20
 MIN_STRIPPED_POINTS = 512
 """Points of a range; shorter ones, of less than two tiles, are read whole."""
 
-# ---- points that are given, computed at once (transforms/peel/peel_independent.py, transforms/peel/chunk_independent.py)
+# ---- points that are given, computed at once (transforms/peel/)
 
 MIN_PEELED_POINTS = 16
 """Points that wait for nothing of their loop and are worth an axis: a guess, one vector of f32."""
@@ -87,7 +87,7 @@ MAX_GUARDED_SHARE = 0.5
 MAX_CONDITION_PERIOD = 4096
 """Points of which the share of a condition is counted, one by one: time to compile. A guess."""
 
-# ---- facts about values that are looked for (transforms/integer_ranges.py, transforms/fuse_attention.py)
+# ---- facts about values (transforms/integer_ranges.py, transforms/fuse_attention.py)
 
 MAX_POSITION_DEPTH = 8
 """Equations looked back at for the extremes of a number; what is longer is seldom a position."""

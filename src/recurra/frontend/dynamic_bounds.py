@@ -8,30 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from recurra.errors import DomainError, Loc, here
+from recurra.analysis.dynamic_bounds import NEVER, Until
+from recurra.errors import DomainError, here
 from recurra.frontend.dims import Index, is_condition, unwrap
 from recurra.frontend.read import Read
 from recurra.ir.expr import Expr, evaluate, symbols
-
-NEVER = 2**30 - 35  # more points than any run has; prime, and with room above it in an i32
-
-
-@dataclass(frozen=True, eq=False)
-class Until:
-    """`done` ends a row at the first point where it holds, from point `first` on."""
-
-    done: Read
-    first: Expr | int
-    most: int  # NEVER: no limit
-    loc: Loc | None
-    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
-
-    def __repr__(self) -> str:
-        most = "" if self.most == NEVER else f", max={self.most}"
-        return f"until({self.done.ref}, from_={self.first}{most})"
 
 
 def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
@@ -44,8 +27,10 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
 
     A loop asks after `every` steps whether any row goes on: a device has to be waited for then. The
     steps past the last end that this makes, less than `every`, are in no result. Without it a CPU
-    is asked after each step, another device by cost (`transforms/early_exit/poll_interval.py`). Host functions are never
-    called past the end: a loop with one asks after each step. Raises DomainError.
+    is asked after each step, another device by cost (`transforms/early_exit/poll_interval.py`).
+    Host functions are never called past the end: a loop with one asks after each step.
+
+    Raises DomainError.
     """
     if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
         raise DomainError(
@@ -78,7 +63,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             loc=here(),
         )
     if max is None:
-        return Until(done, first, NEVER, here(), asks)
+        return Until(done.ref, done.tracer, first, NEVER, here(), asks)
     most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError(
@@ -87,7 +72,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             hint="max=100",
             loc=here(),
         )
-    return Until(done, first, most, here(), asks)
+    return Until(done.ref, done.tracer, first, most, here(), asks)
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:

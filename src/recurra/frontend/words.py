@@ -7,9 +7,11 @@ Words of operators that are only called otherwise here are found in their table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import importlib
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.operators import OPERATORS, Operator
@@ -61,7 +63,7 @@ WORDS = {
     "Identity": "x",
     "indices": "x.argmax(axis=-1)",
     "inf": "math.inf",
-    "init": "rc.nn.initialise.normal()((3, 2))",
+    "init": "rc.nn.initializers.normal()((3, 2))",
     "int": 'x.cast("i32")',
     "int32": "rc.i32",
     "int64": "rc.i64",
@@ -182,15 +184,28 @@ def unknown(what: str, name: str, known: Iterable[str] = ()) -> NoSuchName:
     )
 
 
-def only(module: str, names: Collection[str]) -> Callable[[str], NoReturn]:
-    """The `__getattr__` of a module that has these names and no others."""
+def only(
+    module: str, names: Collection[str], renamed: Mapping[str, str] | None = None, home: str = ""
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that has these names and no others.
 
-    def refuse(name: str) -> NoReturn:
+    Names that were `renamed` give what they are called now, in the module `home`, and a
+    DeprecationWarning.
+    """
+
+    def find(name: str) -> Any:
         if name.startswith("_"):  # Python asks for these
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise unknown(module, name, names)
+        if renamed is None or name not in renamed:
+            raise unknown(module, name, names)
+        now = renamed[name]
+        told = (
+            f"{module}.{name} is called {module}.{now} now; the old name goes with the next release"
+        )
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(home), now)
 
-    return refuse
+    return find
 
 
 def _last_words(o: Operator) -> set[str]:

@@ -1,1 +1,23 @@
 """Which uses of which tensors go to fast memory, when and where: game, solvers, importers."""
+
+from recurra.storage.mapping_problem import (
+    Buffer,
+    Instruction,
+    Placement,
+    Problem,
+    ProblemError,
+    Roofline,
+    Solution,
+)
+from recurra.storage.mapping_problem_text import SCHEMA
+
+__all__ = [
+    "SCHEMA",
+    "Buffer",
+    "Instruction",
+    "Placement",
+    "Problem",
+    "ProblemError",
+    "Roofline",
+    "Solution",
+]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recurra.mapping.problem import Problem, Solution
 from recurra.mapping.solvers import solver_of
+from recurra.storage.mapping_problem import Problem, Solution
 
 SECONDS = 2.0  # of the processor, for each size of the arena
 

@@ -10,10 +10,10 @@ from typing import Literal
 
 from recurra.errors import RecurraError
 from recurra.mapping import native
-from recurra.mapping.exact_packing import Packed, Packer
 from recurra.mapping.game import Game
 from recurra.mapping.order_free_placer import Arranger
 from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.storage.exact_packing import Packed, Packer
 from recurra.support.notices import tell_once
 
 Which = Literal["auto", "native", "python"]

@@ -16,8 +16,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from recurra.mapping.game import Action, Game
 from recurra.mapping.game_state import Move
 from recurra.mapping.observation import GRID, memory_around, supply_around
-from recurra.mapping.problem import Problem, ProblemError
 from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 AHEAD = 5  # buffers that are seen beside the current one
 FEATURES = 9

@@ -13,8 +13,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from recurra.mapping.game_state import NOWHERE, Board, Move
-from recurra.mapping.problem import Solution
 from recurra.mapping.struct_of_arrays import NEVER, Flat
+from recurra.storage.mapping_problem import Solution
 
 
 class Action(IntEnum):

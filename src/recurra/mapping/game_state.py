@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from recurra.mapping.problem import Placement, Solution
 from recurra.mapping.struct_of_arrays import Flat
+from recurra.storage.mapping_problem import Placement, Solution
 
 BLOCK = 16  # steps per bucket of the index of what is placed
 NOWHERE = -1

@@ -8,8 +8,8 @@ from typing import Any
 from recurra.codegen.loop_segments import members
 from recurra.mapping.hlo.extract import Supply, extract
 from recurra.mapping.machine import TPU_V4I, Machine
-from recurra.mapping.problem import Problem, ProblemError
 from recurra.runtime.executable import Executable
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 
 def from_jax(

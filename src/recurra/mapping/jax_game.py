@@ -22,8 +22,8 @@ from jax import lax
 
 from recurra.mapping.game import Action
 from recurra.mapping.game_state import NOWHERE
-from recurra.mapping.problem import Placement, Problem, ProblemError, Solution
 from recurra.mapping.struct_of_arrays import NEVER, flat
+from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution
 
 _OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
 

@@ -14,8 +14,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from recurra.mapping.game_state import NOWHERE, Board, Move, solution
-from recurra.mapping.problem import Solution
 from recurra.mapping.struct_of_arrays import NEVER, Flat, Ints
+from recurra.storage.mapping_problem import Solution
 
 _MASK = 2**64 - 1
 

@@ -15,8 +15,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.problem import Placement, Problem, Solution, copy_steps
 from recurra.mapping.simulate import simulate
+from recurra.storage.mapping_problem import Placement, Problem, Solution, copy_steps
 
 WIDE, HIGH = 1200, 520  # of the drawing
 GOLDEN = 0.618034

@@ -34,11 +34,11 @@ from recurra.mapping.priority_keys import (
     shared_features,
     shared_weights,
 )
-from recurra.mapping.problem import ProblemError
 from recurra.mapping.search import Search
 from recurra.mapping.solvers.learned import SECONDS, place_by_weights
 from recurra.mapping.solvers.priority import best_weights, first_weights
 from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import ProblemError
 
 SHIPPED = Path(__file__).with_name("priorities.json")
 CHOSEN = 24  # vectors

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from recurra.mapping.copy_windows import NARROW, Bandwidth, Copy, crossings, nearest
-from recurra.mapping.problem import Table
 from recurra.mapping.struct_of_arrays import Flat
+from recurra.storage.mapping_problem import Table
 
 Row = dict[int, float]
 WINDOWS = 24  # ends of wide windows of steps over which bandwidth is counted

@@ -19,9 +19,9 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.problem import Problem, Solution, nothing
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 Progress = Callable[[float, int, Solution], None]  # CPU seconds, reward in picoseconds, answer
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.mapping.problem import Problem, Roofline, Solution, copy_steps, nothing
+from recurra.storage.mapping_problem import Problem, Roofline, Solution, copy_steps, nothing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.problem import Instruction, Problem, ProblemError, Roofline, Table
+from recurra.storage.mapping_problem import Instruction, Problem, ProblemError, Roofline, Table
 
 NEVER = 2**30  # a step that does not come
 _LEAST = -(2**60)

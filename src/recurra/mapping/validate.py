@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recurra.mapping.problem import Buffer, Placement, Problem, ProblemError, Solution
+from recurra.storage.mapping_problem import Buffer, Placement, Problem, ProblemError, Solution
 
 Constraint = Literal[
     "fast memory",  # addresses within it

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.axes import Axes, restored
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.resource import HostFunction
@@ -21,7 +22,6 @@ from recurra.ops.control import Call
 from recurra.ops.samples import Samples
 from recurra.ops.source import Input
 from recurra.reference import interpreter
-from recurra.transforms.vectorize.plan import Axes, restored
 
 MOST = 50_000  # evaluations of an equation: a second or two
 CLOSE = {"float64": 1e-9, "float32": 2e-4}  # others are compared exactly

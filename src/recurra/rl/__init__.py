@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from recurra.rl.stacking import frames
 
 
+_RENAMED = {"normalise": "normalize"}
+
+
 def __getattr__(name: str) -> Any:
     match name:
         case "env" | "train":
@@ -27,7 +30,8 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
             importlib.import_module("recurra.frontend.tensor")  # the table of operators
-            importlib.import_module("recurra.frontend.words").only("recurra.rl", __all__)(name)
+            words = importlib.import_module("recurra.frontend.words")
+            return words.only("recurra.rl", __all__, _RENAMED, __name__)(name)
 
 
 __all__ = [

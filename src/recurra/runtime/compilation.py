@@ -13,7 +13,7 @@ from recurra.analysis.tracer import Tracer
 from recurra.backends.protocol import Backend
 from recurra.backends.registry import backend_of, mesh_of, one_of
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
-from recurra.codegen.initial_buffers import inputs_read
+from recurra.codegen.input_layout import inputs_read
 from recurra.codegen.single_launch import as_single_launch
 from recurra.compiler import compilation_cache
 from recurra.compiler.bounds import Bounded, bounded, expect_room
@@ -23,10 +23,10 @@ from recurra.config import config
 from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
+from recurra.ir.axes import restored
 from recurra.ir.effects import Checkpoint, Export
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
-from recurra.transforms.vectorize.plan import restored
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from recurra.backends.protocol import Backend, Mesh
 from recurra.codegen.arena_views import placed
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source as written
-from recurra.codegen.initial_buffers import Given, as_written, inputs_read
+from recurra.codegen.input_layout import as_written, inputs_read
 from recurra.codegen.loop_segments import times
 from recurra.codegen.region import Region
 from recurra.codegen.samplers import sampling
@@ -24,6 +24,7 @@ from recurra.errors import RecurraError
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.runtime.host_calls import called
+from recurra.runtime.initial_buffers import Given
 from recurra.runtime.offload.paged_buffer import Mover, Paged
 from recurra.schedule.tree import Loop, is_constant
 from recurra.storage.store import Store, store_key

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from recurra.codegen.array_machine import Machine
-from recurra.codegen.samplers import Sampler, samplers
+from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import State, Walk
 from recurra.codegen.shards import Shards
 from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
+from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import Plan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.codegen.initial_buffers import numbers
+from recurra.codegen.input_layout import numbers
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type

@@ -15,7 +15,7 @@ import numpy as np
 
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_program import Program
-from recurra.codegen.initial_buffers import in_place
+from recurra.codegen.input_layout import in_place
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Finish, WholeProgram, output_of
 from recurra.compiler.options import expect_seed

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 from recurra.cost.thresholds import ARENA_SOLVER_TRIES
 from recurra.ir.graph import Slice
-from recurra.mapping.problem import Problem, ProblemError, Solution, packing
 from recurra.ops.elementwise import Going
 from recurra.report.html import table_html
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Item
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, packing
 from recurra.storage.storage_plan import Path, Plan
 from recurra.storage.store import Store
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
 from recurra.errors import RecurraError, here
-from recurra.mapping.exact_packing import Packed, Packer
-from recurra.mapping.problem import Placement, Problem, ProblemError, Solution, nothing
 from recurra.storage.arena import Arena, Solve, allocate, conflicts
+from recurra.storage.exact_packing import Packed, Packer
+from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import Plan
 
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from recurra.errors import ScheduleError
+from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
@@ -20,7 +21,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
-from recurra.transforms.compile_context import Axes, CompileContext, Pass
+from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.strip_mine.tile import made_over, untiled
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 

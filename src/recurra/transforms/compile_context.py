@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
+from recurra.ir.axes import Axes
 from recurra.ir.graph import Graph
 from recurra.ops.collective import SHARDS
 from recurra.transforms.rewriter.optimization_fuel import Fuel
 
-Axes = tuple[tuple[str, ...], tuple[str, ...]]  # of an output: dims left, and what its axes were
 Phase = tuple[Hashable, ...]  # the loops around an equation, and the shift in the innermost
 Phases = Callable[[Graph, Mapping[str, int], frozenset[str]], Mapping[str, Phase]]
 

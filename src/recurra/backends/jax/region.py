@@ -20,7 +20,7 @@ from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
-from recurra.codegen.initial_buffers import row_by_row
+from recurra.codegen.input_layout import row_by_row
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments, function, times
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch

@@ -1,7 +1,7 @@
 """XLA with kernels for contractions, where they are faster: called as custom calls on the CPU.
 
-Who makes kernels is given (`recurra.nest.compiler_hook`): a contraction is asked for when a region is
-traced, measured beside XLA's own, by itself, and used where it wins.
+Who makes kernels is given (`recurra.nest.compiler_hook`): a contraction is asked for when a region
+is traced, measured beside XLA's own, by itself, and used where it wins.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.analysis.dynamic_bounds import NEVER
 from recurra.backends.count import ANY, Count
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
@@ -24,7 +25,7 @@ from recurra.backends.torch.names import Names, Tensor, dtype_of
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings
-from recurra.codegen.initial_buffers import row_by_row
+from recurra.codegen.input_layout import row_by_row
 from recurra.codegen.loop_segments import few
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments, function, times, with_local_stores, zeros
@@ -39,7 +40,6 @@ from recurra.cost.thresholds import (
     TORCH_ROWS_PER_TILE,
 )
 from recurra.errors import RecurraError
-from recurra.frontend.dynamic_bounds import NEVER
 from recurra.ir.types import Type
 from recurra.ops.control import Foreign
 from recurra.storage.storage_plan import Plan

@@ -56,8 +56,8 @@ __all__ = [
     "Sigmoid",
     "Tanh",
     "class_at",
-    "initialise",
+    "initializers",
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = only("recurra.nn", __all__)
+    __getattr__ = only("recurra.nn", __all__, {"initialise": "initializers"}, __name__)

@@ -1,9 +1,13 @@
-"""Optimisers as recurrences: p[i+1] = p[i] - step(grad[i], moments[i])."""
+"""`rc.optim`: optimizers as recurrences, p[i+1] = p[i] - step(grad[i], moments[i])."""
+
+from typing import TYPE_CHECKING
 
 from recurra.frontend.optim.adaptive import Adam, AdamW, RMSprop
 from recurra.frontend.optim.clip import clip_grad_norm, clip_grad_value
 from recurra.frontend.optim.gradient_descent import SGD
+from recurra.frontend.optim.optax import Transformed, from_optax
 from recurra.frontend.optim.optimizer import Optimiser
+from recurra.frontend.words import only
 
 __all__ = [
     "SGD",
@@ -11,6 +15,11 @@ __all__ = [
     "AdamW",
     "Optimiser",
     "RMSprop",
+    "Transformed",
     "clip_grad_norm",
     "clip_grad_value",
+    "from_optax",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = only("recurra.optim", __all__)

@@ -1,42 +1,16 @@
-"""rc.optim: our optimisers, and those of optax as one step of the program."""
+"""Transformations of optax as one step of the program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.context import jax_fn
 from recurra.frontend.nn.modules import Parameter, advance, clock, start, steps_of, written_domain
-from recurra.frontend.optim import (
-    SGD,
-    Adam,
-    AdamW,
-    Optimiser,
-    RMSprop,
-    clip_grad_norm,
-    clip_grad_value,
-)
 from recurra.frontend.optim.optimizer import After, gradient, update
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.frontend.words import only
 from recurra.ir.graph import Ref
-
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Optimiser",
-    "RMSprop",
-    "Transformed",
-    "clip_grad_norm",
-    "clip_grad_value",
-    "from_optax",
-]
-
-if not TYPE_CHECKING:
-    __getattr__ = only("recurra.frontend.optim.optax", __all__)
-
 
 Via = Callable[..., Callable[..., Any]]
 

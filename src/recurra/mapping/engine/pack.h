@@ -1,7 +1,7 @@
 // Packs items with fixed lives into one memory, or finds that it cannot: branch and bound over the
 // packings in which everything is as low as it goes. Items are placed in order of their offsets, of
 // equal ones by rank, each on top of what its life meets; every packing can be moved down to one of
-// these (Moffitt, "MiniMalloc", ASPLOS 2023). mapping/exact_packing.py is the plain twin.
+// these (Moffitt, "MiniMalloc", ASPLOS 2023). storage/exact_packing.py is the plain twin.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 from recurra.errors import RecurraError
 from recurra.mapping.commands import function_of, nbytes
 from recurra.mapping.engine_choice import Which
-from recurra.mapping.problem import Problem, Solution, nothing
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 if TYPE_CHECKING:
     from recurra.mapping.execute.compare import Compared

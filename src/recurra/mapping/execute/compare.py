@@ -15,8 +15,8 @@ from recurra.mapping.execute.memories import Memory
 from recurra.mapping.execute.run import RAM, Execution, Times
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Array, Workload, unmapped
-from recurra.mapping.problem import Problem, Solution
 from recurra.mapping.simulate import simulate
+from recurra.storage.mapping_problem import Problem, Solution
 
 STEADY = 0.1  # how far prices may differ from before a round to after it
 FIRST = 4  # rounds of measuring before there are prices

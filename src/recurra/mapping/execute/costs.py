@@ -15,7 +15,7 @@ from recurra.mapping.execute.memories import PAGE, Memory, Room, whole_pages
 from recurra.mapping.execute.run import RAM, Execution
 from recurra.mapping.execute.workload import Workload
 from recurra.mapping.machine import picoseconds
-from recurra.mapping.problem import nothing
+from recurra.storage.mapping_problem import nothing
 
 Amount = tuple[int, bool]  # bytes, out of RAM or into it
 Moves = Mapping[Amount, float]  # seconds

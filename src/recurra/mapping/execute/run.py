@@ -15,8 +15,8 @@ from recurra.mapping.execute.memories import PAGE, Memory, Room, SlowMemory
 from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.step import Step
 from recurra.mapping.execute.workload import Array, Workload
-from recurra.mapping.problem import Problem, ProblemError, Solution, copy_steps
 from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, copy_steps
 
 RAM = Ram()
 

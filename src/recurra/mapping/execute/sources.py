@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload
 from recurra.mapping.library import LIBRARY
-from recurra.mapping.problem import ProblemError
+from recurra.storage.mapping_problem import ProblemError
 
 
 def from_jax(

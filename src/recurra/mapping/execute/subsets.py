@@ -22,7 +22,7 @@ from recurra.mapping.execute.memories import Bytes
 from recurra.mapping.execute.step import Step
 from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Workload
-from recurra.mapping.problem import VARIED
+from recurra.storage.mapping_problem import VARIED
 
 RUNS = 16  # of the program, in a round
 Units = tuple[tuple[int, ...], ...]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from recurra.mapping.problem import ProblemError
+from recurra.storage.mapping_problem import ProblemError
 
 Array = NDArray[np.generic]
 Compute = Callable[[Sequence[Array], Sequence[Array]], None]  # operands; writes the outputs

@@ -10,7 +10,7 @@ from recurra.hlo.flow import Flow, Step, Value, flow, heaviest_loop
 from recurra.hlo.module import Module, read_module
 from recurra.hlo.wire import HloError
 from recurra.mapping.machine import Machine, picoseconds
-from recurra.mapping.problem import Buffer, Instruction, Problem, ProblemError, Roofline
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem, ProblemError, Roofline
 
 Supply = Literal["paper", "idle"]
 

@@ -19,8 +19,8 @@ from recurra.mapping.learn.planning import Plan
 from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.view import View, view
 from recurra.mapping.native import NativeGame
-from recurra.mapping.problem import Solution
 from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.storage.mapping_problem import Solution
 
 PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
 

@@ -22,8 +22,8 @@ from recurra.mapping.learn.planning import Forest, Plan, planner
 from recurra.mapping.learn.replay import Segment
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import View, surroundings
-from recurra.mapping.problem import Problem
 from recurra.mapping.struct_of_arrays import Flat, flat
+from recurra.storage.mapping_problem import Problem
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
 from recurra.support.workers.supervisor import Crew, Means, Say

@@ -15,8 +15,8 @@ from recurra.errors import RecurraError
 from recurra.mapping.commands import nbytes, problem_of
 from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, Planning, Settings
-from recurra.mapping.problem import Solution
 from recurra.mapping.search import Search, solver
+from recurra.storage.mapping_problem import Solution
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
 
@@ -63,7 +63,7 @@ class Train:
 
     def __call__(self) -> int:
         from recurra.mapping.learn.agent import play_and_learn
-        from recurra.mapping.problem_text import solution_to_json
+        from recurra.storage.mapping_problem_text import solution_to_json
 
         s = self.settings()
         problem = problem_of(self.file, None if self.fast_size is None else nbytes(self.fast_size))

@@ -10,10 +10,10 @@ import numpy as np
 
 from recurra.mapping.learn.acting import Played, decided, wishes_of
 from recurra.mapping.learn.settings import Settings
-from recurra.mapping.problem import Solution
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.annealing import Wishes, anneal
+from recurra.storage.mapping_problem import Solution
 
 ARRANGED = 0.3  # of their time: the default solver's
 HOT = 1e-3  # of all there is to gain: a good game is not to be melted

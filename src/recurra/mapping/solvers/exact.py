@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from recurra.mapping.bounds import TOLERANCE, bound
-from recurra.mapping.problem import Buffer, Placement, Problem, Solution, Table
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.struct_of_arrays import NEVER
+from recurra.storage.mapping_problem import Buffer, Placement, Problem, Solution, Table
 
 FEW = 60  # buffers; the trees of more are not searched
 PART = 0.4  # of the time, at most, for the bound, and for an answer that meets it

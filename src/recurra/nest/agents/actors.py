@@ -2,8 +2,8 @@
 
 An actor is told weights and answers with arrays: episodes, transitions, gradients. A pool has so
 many of them, each with one request at a time, so none runs far ahead of the learner. A process that
-dies, or does not answer, is replaced by another one with other random numbers (`support/workers/`), on
-this machine or, through Ray, on those of a cluster.
+dies, or does not answer, is replaced by another one with other random numbers
+(`support/workers/`), on this machine or, through Ray, on those of a cluster.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Cluster:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    package = {"py_modules": [str(Path(__file__).parents[1])]}
+    package = {"py_modules": [str(Path(__file__).parents[2])]}
     options = {} if address else {"include_dashboard": False}
     try:
         ray.init(

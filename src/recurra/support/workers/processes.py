@@ -80,7 +80,7 @@ class Processes:
 
 def environment(**more: str) -> dict[str, str]:
     """Ours, with the folder that this package is in: another process of Python finds us by it."""
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **more}
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from recurra.analysis.demanded_points import is_even
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTERED_ELEMENT_NS
+from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, merge_condition
@@ -23,7 +23,7 @@ from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.polyhedral.dependence import happens
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
-from recurra.transforms.compile_context import Axes, CompileContext, FreeDims, Pass
+from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
 from recurra.transforms.permutations.gathers import as_they_lie
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.vectorize import vectorise, with_axis
@@ -255,27 +255,6 @@ def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ..
                 names = (*names, d.dim) if d.last else (d.dim, *names)
         out.append((dims, names))
     return out
-
-
-def restored(array: Any, graph: Graph, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
-    """An array [*dims, *axes] as [*before, *spatial]; a dim that `graph` has in groups is one."""
-    have = [*axes[0], *axes[1]]
-    split = [[d] if d in have else _halves(graph, d) for d in before]
-    order = [have.index(d) for parts in split for d in parts]
-    order += [k for k, d in enumerate(have) if d == ""]
-    array = array if order == sorted(order) else xp.permute_dims(array, tuple(order))
-    if all(len(parts) == 1 for parts in split):
-        return array
-    shape, sizes = [], iter(array.shape)
-    for parts in split:
-        shape.append(prod(next(sizes) for _ in parts))
-    return xp.reshape(array, (*shape, *sizes))
-
-
-def _halves(graph: Graph, dim: str) -> list[str]:
-    found = graph.halves(dim)
-    assert found is not None, f"{dim} is neither a dim nor an axis of the result"
-    return [d.name for d in found]
 
 
 def laid_out(

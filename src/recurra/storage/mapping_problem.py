@@ -106,7 +106,7 @@ class Problem:
     buffers: tuple[Buffer, ...]
 
     def __post_init__(self) -> None:
-        from recurra.mapping.problem_check import check
+        from recurra.storage.mapping_problem_check import check
 
         check(self)
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from recurra.mapping.problem import (
+from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
     Placement,

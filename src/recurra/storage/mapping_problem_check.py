@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from recurra.mapping.problem import VARIED, Buffer, Problem, ProblemError, Roofline, Table
+from recurra.storage.mapping_problem import VARIED, Buffer, Problem, ProblemError, Roofline, Table
 
 
 def check(problem: Problem) -> None:
