@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from recurra.frontend.host_calls import call
     from recurra.frontend.jax.importer import import_jax
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
     from recurra.ir.types import Type
     from recurra.storage.offload import Swap
 
@@ -56,6 +57,7 @@ _HOME = {
     ),
     "recurra.frontend.host_calls": "call",
     "recurra.frontend.dynamic_bounds": "until",
+    "recurra.frontend.tensor": "Tensor=RecurrentTensor",
     "recurra.storage.offload": "Swap",
     "recurra.frontend.context": "Context jax_fn",
 }
@@ -86,6 +88,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Context",
     "Swap",
+    "Tensor",
     "Tuning",
     "Type",
     "arange",

@@ -25,7 +25,7 @@ from recurra.llm.rope import Rope
 from recurra.llm.weights import Weights, held, of_all
 
 if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
+    from recurra import Tensor
 
 GELU = (2 / np.pi) ** 0.5
 

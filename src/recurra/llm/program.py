@@ -25,7 +25,7 @@ from recurra.llm.weights import Weights
 from recurra.report.html import code, folds_html, table
 
 if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
+    from recurra import Tensor
     from recurra.runtime.executable import Executable
 
 

@@ -16,7 +16,7 @@ import recurra as rc
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
+    from recurra import Tensor
 
 GONE = -1e30  # a logit that is never drawn
 

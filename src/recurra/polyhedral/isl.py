@@ -38,6 +38,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
+Map, Set = isl.Map, isl.Set
 _CTX = isl.Context()
 _CTX.set_ast_build_detect_min_max(1)
 

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from recurra.ir.expr import TRUE, Expr
 from recurra.ir.graph import Ref
 from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.polyhedral import isl
-
-if TYPE_CHECKING:
-    import islpy
 
 
 def verify_statements(statements: StatementGraph, sizes: Mapping[str, int]) -> tuple[str, ...]:
@@ -31,7 +27,7 @@ def verify_statements(statements: StatementGraph, sizes: Mapping[str, int]) -> t
 def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]) -> Iterator[str]:
     """Writers of an array take no place twice, stay inside its domain, and fill an output."""
     whole, writers = _places(array, sizes), graph.writers[array.name]
-    written: list[islpy.Set] = []
+    written: list[isl.Set] = []
     for s in writers:
         m = _access(s, s.write, s.where, array, sizes)
         if not s.accumulates and not m.is_injective():
@@ -69,20 +65,18 @@ def _verify_reads(s: Statement, graph: StatementGraph, sizes: Mapping[str, int])
             yield f"{s.name} reads {a}, and no statement writes {a.name} at {isl.sample(left)}"
 
 
-def _left(places: islpy.Set, written: Iterable[islpy.Set]) -> islpy.Set:
+def _left(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:
     """The places that are not written."""
     return reduce(lambda rest, more: rest.subtract(more), written, places)
 
 
-def _places(array: Array, sizes: Mapping[str, int]) -> islpy.Set:
+def _places(array: Array, sizes: Mapping[str, int]) -> isl.Set:
     """The places of an array, its dims primed."""
     constraints = [*isl.inside(array.domain, "'"), *_known(sizes)]
     return isl.make_set([f"{d}'" for d in array.domain.dims], constraints, tuple(sizes))
 
 
-def _access(
-    s: Statement, ref: Ref, where: Expr, array: Array, sizes: Mapping[str, int]
-) -> islpy.Map:
+def _access(s: Statement, ref: Ref, where: Expr, array: Array, sizes: Mapping[str, int]) -> isl.Map:
     """The points of a statement at which `where` holds, each with the places that it touches."""
     places = [f"{d}'" for d in array.domain.dims]
     chosen = [] if where == TRUE else [isl.text(where)]
