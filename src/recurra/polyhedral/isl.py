@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import islpy as isl
 
@@ -38,7 +38,8 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
 
-Map, Set = isl.Map, isl.Set
+Map: TypeAlias = isl.Map
+Set: TypeAlias = isl.Set
 _CTX = isl.Context()
 _CTX.set_ast_build_detect_min_max(1)
 

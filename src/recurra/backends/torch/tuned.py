@@ -2,8 +2,9 @@
 
 Who makes kernels is given (`recurra.nest.compiler_hook`). A contraction is asked for when it is
 first called, for the layout that its operands have then: the kernel is measured beside
-torch.einsum, by itself. What decides is the code that contractions stand in: when that is first called, it is
-measured with kernels, calls and all, beside what Torch makes of it, fused or not; the faster stays.
+torch.einsum, by itself. What decides is the code that contractions stand in: when that is first
+called, it is measured with kernels, calls and all, beside what Torch makes of it, fused or not; the
+faster stays.
 """
 
 from __future__ import annotations
